@@ -1,5 +1,6 @@
-//! The hot paths alone: datagrams from one endpoint to another, or a guest's packets from one card
-//! to another. There are no sockets and no clocks, so each run executes the same instructions.
+//! Measurement of the hot paths: datagrams from one endpoint to another, or a guest's packets from
+//! one card to another. There are no sockets, and `count` has no clock either, so each of its runs
+//! executes the same instructions.
 //!
 //! ```sh
 //! hotpath count transport|express plain|sealed BYTES PACKETS
@@ -30,20 +31,21 @@ const PORT: u16 = 7471;
 const DELAY: Duration = Duration::from_micros(5);
 const LINK_BPS: u64 = 400_000_000_000;
 const PACKET_BYTES_MAX: u16 = 8_956;
-/// Datagrams, or a guest's packets, that are sent between two checks for arrived packets.
+/// Number of datagrams, or of a guest's packets, that are sent between two checks for arrived
+/// packets.
 const BATCH: usize = 16;
 const HEADERS_BYTES: usize = 40;
 /// Simulated time at which real time begins, after the handshakes of both ends.
 const REAL_TIME_NS: u64 = 1_000_000_000;
 
-/// Part that is measured.
+/// Part of the code that is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Transport,
     Express,
 }
 
-/// Counter of frames for a guest.
+/// A guest that only counts its frames.
 #[derive(Default)]
 struct Sink(u64);
 
@@ -54,7 +56,7 @@ impl Guest for Sink {
     }
 }
 
-/// One end: an endpoint, and the card over it if there is one.
+/// One end of the measurement: a transport endpoint, and the card that uses it, if there is one.
 struct End {
     endpoint: Endpoint,
     express: Option<Express>,
@@ -125,7 +127,7 @@ impl End {
     }
 }
 
-/// An IPv4 TCP packet behind an empty offload header.
+/// Returns a frame: an empty offload header and an IPv4 TCP packet.
 fn tcp_frame(from: usize, bytes: usize, flow: u16) -> Vec<u8> {
     let mut frame = vec![0; OFFLOAD_BYTES + bytes.max(HEADERS_BYTES)];
     let packet = &mut frame[OFFLOAD_BYTES..];
@@ -198,8 +200,8 @@ fn measured_ingress(end: &mut End, now: Instant, delivery: &Delivery<'_>) {
 struct Rig {
     ends: [End; 2],
     now: Instant,
-    /// Start of real time; without it, time advances by a fixed delay at each step. Shards that
-    /// lease the link from each other must have the same time.
+    /// Start of real time; `None` if the time advances by a fixed delay at each step. Real time is
+    /// needed if several shards share the link, because their times must be equal.
     began: Option<WallInstant>,
     buf: TransmitBuf,
     packet: Vec<u8>,
@@ -263,7 +265,7 @@ impl Rig {
         }
     }
 
-    /// Advances the time.
+    /// Advances the time by one step.
     fn pass(&mut self) {
         self.now += match self.began {
             None => DELAY,
@@ -274,7 +276,7 @@ impl Rig {
         };
     }
 
-    /// Sends packets, and moves those that may leave.
+    /// Sends a batch of packets, and moves the packets that may leave to the other end.
     fn turn(&mut self) {
         for _ in 0..BATCH {
             let end = &mut self.ends[0];
@@ -302,7 +304,7 @@ fn count(stage: Stage, is_sealed: bool, bytes: usize, packets: u64) {
     println!("{} packets of {bytes} bytes in {:?}", rig.done(), rig.now);
 }
 
-/// Measures packets per second and per thread with this number of workers.
+/// Measures packets per second and per thread with this number of workers, for `seconds` seconds.
 fn speed(stage: Stage, is_sealed: bool, bytes: usize, seconds: f64, workers: u8) {
     let nodes = [0, 1].map(|end| node(end, is_sealed, workers));
     let (ready, stop) = (AtomicUsize::new(0), AtomicBool::new(false));

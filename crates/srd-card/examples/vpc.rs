@@ -1,4 +1,4 @@
-//! The data plane of a virtual private cloud alone, without ports and clocks of a machine.
+//! Measurements of the data plane of a virtual private cloud, without network interfaces.
 //!
 //! ```sh
 //! vpc established WAY FLOWS SECONDS   known flows of 64 bytes, in turns
@@ -29,11 +29,11 @@ use srd_vpc::judge::Service;
 use srd_vpc::object::*;
 
 const HOST: &str = "here";
-/// Frames that a device passes on at once.
+/// Number of frames that a device passes on at once.
 const TOGETHER: usize = 32;
 
-/// CPU time of this thread, without that of other threads of the machine. If the kernel does not
-/// report it, seconds of the wall clock.
+/// Clock of the CPU time of this thread. If the kernel does not report the CPU time, the clock
+/// shows wall-clock time.
 struct Clock(WallInstant);
 
 impl Clock {
@@ -77,9 +77,9 @@ fn block(text: &str) -> ipnet::IpNet {
     text.parse().expect("a block")
 }
 
-/// A cloud of one subnet, two instances of this host, one of another host, and a group with
-/// `rules` rules. All except the last are for other ports. The last refers to the group itself,
-/// which has `members` members.
+/// A cloud of one subnet, with two instances on this host, one on another host, and a security
+/// group with `rules` rules. All rules except the last one are for ports that the packets do not
+/// use. The last rule refers to the group itself, which has `members` members.
 fn world(rules: u16, members: u32) -> World {
     let mut world = World::default();
     let (vpc, subnet, acl, table, group) =
@@ -164,7 +164,7 @@ fn world(rules: u16, members: u32) -> World {
     world
 }
 
-/// Route of the packets, by the number of the receiving interface.
+/// Route of the packets; the value is the number of the receiving interface.
 #[derive(Clone, Copy, PartialEq)]
 enum PacketRoute {
     Hairpin = 1,
@@ -250,8 +250,9 @@ impl Run {
         frame
     }
 
-    /// Sends packets for `seconds` seconds. Returns the number that passed, and the time. The
-    /// flows alternate, because the memory of a flow is rarely in the cache.
+    /// Sends packets for `seconds` seconds. Returns the number of packets that passed, and the time
+    /// that they took. The packets are of all flows in turns, so that the memory of a flow is
+    /// rarely in the processor's cache.
     fn pass(
         &mut self,
         frames: &[Vec<u8>],
@@ -312,7 +313,7 @@ fn new(way: PacketRoute, rules: u16, members: u32, seconds: u64) {
     report(packets, spent, &what);
 }
 
-/// Objects that change, and change back, a thousand times a second.
+/// Names of the objects that change, and change back, a thousand times a second; each is measured.
 const CHANGES: [&str; 6] = [
     "nothing",
     "rules of another interface",
@@ -361,7 +362,8 @@ fn changed(change: &str) -> World {
     other
 }
 
-/// The rules of each change are compiled before the measurement.
+/// Measures packets of known flows while the rules change. The rules of each change are compiled
+/// before the measurement.
 fn mutation(flows: u32, seconds: u64) {
     let (mut run, frames) = Run::with_flows(PacketRoute::Hairpin, flows);
     let mut without = 0.0;

@@ -3,12 +3,13 @@
 
 use crate::order::OrderCounts;
 
-/// Packets and bytes of one peer, or of all of them.
+/// Counters of packets and bytes for one peer, or for all peers together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
     /// Packets that left over SRD (`ena_srd_tx_pkts`).
     pub srd_tx_pkts: u64,
-    /// Packets that left over SRD or could have (`ena_srd_eligible_tx_pkts`).
+    /// Packets that left over SRD, and packets that were eligible for SRD but left without it
+    /// (`ena_srd_eligible_tx_pkts`).
     pub eligible_tx_pkts: u64,
     /// Packets received over SRD (`ena_srd_rx_pkts`).
     pub srd_rx_pkts: u64,
@@ -24,9 +25,10 @@ pub struct Traffic {
     pub plain_tx_bytes: u64,
     /// Bytes of packets that came by plain encapsulation.
     pub plain_rx_bytes: u64,
-    /// Packets marked by our queue: congestion experienced.
+    /// Frames in which the queue for the peer set ECN's mark CE (congestion experienced). A
+    /// super-packet or a bundle counts once.
     pub queue_marked: u64,
-    /// Frames dropped because they waited too long and could not be marked.
+    /// Frames dropped because they waited too long in the queue, and are not ECN-capable.
     pub queue_dropped_late: u64,
     /// Frames dropped because the peer's queue was full.
     pub queue_dropped_full: u64,
@@ -69,32 +71,35 @@ impl Traffic {
 /// Counters of dropped packets, and all counters that do not belong to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// All peers together.
+    /// Packets and bytes of all peers together.
     pub traffic: Traffic,
-    /// Frames from the guest that are no IP packet, or whose offload header contradicts it.
+    /// Frames from the guest that contain no IP packet, or an offload header that contradicts the
+    /// packet.
     pub guest_malformed: u64,
-    /// Packets from the guest for an address behind no peer.
+    /// Packets from the guest to an address that belongs to no peer.
     pub guest_no_peer: u64,
-    /// Packets from the guest that were too large for any encapsulation, and that may not be
-    /// fragmented. The guest got an ICMP error, within the rate limit.
+    /// Packets from the guest that fit no encapsulation and may not be fragmented. The guest got an
+    /// ICMP error, within the rate limit. Packets of clouds that fit no datagram count here as
+    /// well, without an ICMP error.
     pub guest_too_big: u64,
-    /// Packets from the guest that were too large for any encapsulation, and were fragmented.
+    /// Packets from the guest that fit no encapsulation, and were sent as fragments.
     pub guest_cut: u64,
-    /// Frames from a peer that are no IP packet, or whose offload header contradicts it.
+    /// Frames from a peer that contain no IP packet, or an offload header that contradicts the
+    /// packet.
     pub peer_malformed: u64,
     /// Packets from a peer with an inner source address that the peer may not use.
     pub peer_bad_source: u64,
-    /// TCP connections whose segment size was lowered.
+    /// TCP SYN packets, from or to the guest, whose MSS option was lowered.
     pub mss_clamped: u64,
-    /// Packets that found the flow table full, and went without SRD.
+    /// Packets that found the flow table full, and were sent without SRD.
     pub flows_full: u64,
-    /// Datagrams that the transport did not accept.
+    /// Datagrams that the transport refused to queue.
     pub send_refused: u64,
-    /// Datagrams that the transport gave up; their frames are lost.
+    /// Datagrams that the transport queued and later gave up; their frames are lost.
     pub send_failed: u64,
-    /// Frames of clouds for a peer that does not accept them.
+    /// Frames of clouds that were dropped because their peer does not accept frames of clouds.
     pub cloud_refused: u64,
-    /// Counters of the receiving side's order.
+    /// Counters of the receiving side, which restores the order of flows.
     pub order: OrderCounts,
 }
 
@@ -149,7 +154,7 @@ impl Counters {
         ]
     }
 
-    /// Returns the counters of packets that were lost here.
+    /// Returns the counters of packets that were lost in the card, each with its name.
     pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         self.named().into_iter().filter(|(name, _)| DROPS.contains(name))
     }

@@ -1,12 +1,13 @@
 //! Hash of tables whose keys other hosts choose: SipHash-1-3 with a secret, so that no peer can
-//! direct many flows to one bucket. There is also a keyed product, for a choice among a few.
+//! direct many flows to one bucket. There is also a keyed product, which selects one of a few
+//! paths.
 
 use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::{SipHasher13, SipHasher24};
 use srd_proto::Secret;
 
-/// Builds hashers with one key.
+/// Builds SipHash-1-3 hashers that use one secret as their key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keyed {
     secret: Secret,
@@ -17,7 +18,7 @@ impl Keyed {
         Self { secret }
     }
 
-    /// Hash of bytes in one call; `hash_one` would copy its input into a buffer.
+    /// Hash of bytes in one call; `BuildHasher::hash_one` would copy the bytes into a buffer first.
     #[inline]
     pub(crate) fn of(&self, bytes: &[u8]) -> u64 {
         self.build_hasher().hash(bytes)
@@ -34,8 +35,8 @@ impl BuildHasher for Keyed {
 }
 
 /// A product with a secret, which takes a tenth of the time of SipHash. It gives no guarantee
-/// against an attacker who sees results, so no table uses it as an index. It chooses one of a few
-/// paths, where an attacker gains no more than by sending a single flow.
+/// against an attacker who sees results, so no table uses it as an index. It selects one of a few
+/// paths: an attacker who controls the selection gains no more than by sending a single flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     secret: Secret,
@@ -46,7 +47,8 @@ impl Product {
         Self { secret }
     }
 
-    /// Derives a number from two. Its upper bits are the best ones.
+    /// Derives a pseudo-random number from two numbers. The upper bits of the result are the most
+    /// evenly distributed.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // each cast keeps its half
     pub(crate) fn of(&self, a: u64, b: u64) -> u64 {
@@ -56,8 +58,8 @@ impl Product {
     }
 }
 
-/// Derives a secret from another one and a number. It reveals neither the other secret nor those
-/// of other numbers.
+/// Derives a secret from another secret and a number. The result reveals neither the other secret
+/// nor the secrets that are derived with other numbers.
 pub(crate) fn part(secret: &Secret, number: u64) -> Secret {
     let half = |half: u64| {
         let mut hasher = SipHasher24::new_with_key(secret.bytes());

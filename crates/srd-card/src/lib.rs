@@ -1,8 +1,9 @@
 //! The card, as pure code: it is between a guest's network interface and the fabric.
 //!
 //! # One pipeline for both directions
-//! A packet is read once. Its flow is found in one table, or judged by the rules and added to the
-//! table. Then the stages use this data.
+//! The card reads each packet once. It looks up the packet's flow in one table. If the flow is
+//! unknown, the rules decide, and the decision is stored in the table. All later steps use the
+//! fields that were read and the stored decision.
 //!
 //! ```text
 //!  guest --> read --> flow table --> Express: queue of the peer --+--> SRD datagrams
@@ -18,16 +19,18 @@
 //! [`Express`] carries ordinary IP packets of a guest to peers. SRD carries TCP and UDP packets if
 //! both ends permit it: their flows use all paths, losses are repaired within microseconds, and
 //! each flow's order is restored before the packets reach the other guest. All other packets use
-//! plain encapsulation, one datagram a packet, on one path chosen by the flow's hash. If a rule
-//! stops permitting SRD, all packets do so. Switching between the two loses no packet.
+//! plain encapsulation: one datagram for each packet, on the path that the flow's hash selects. If
+//! a change of the rules forbids SRD, all packets use plain encapsulation. A switch between SRD and
+//! plain encapsulation loses no packet.
 //!
 //! # The card of an instance
 //! [`limits`], [`track`], [`device`] and [`profile`] contain what an instance type allows:
-//! bandwidth and packets per second, tracked connections, queues and rings. They do not depend on
-//! the stage. Their rules are in `docs/spec/card.md`.
+//! bandwidth and packets per second, tracked connections, queues and rings. These modules do not
+//! depend on the ENA Express stage. Their rules are in `docs/spec/card.md`.
 //!
-//! # How a world drives it
-//! The world owns the guest's interface and an [`srd_proto::Endpoint`]:
+//! # The loop that runs the stage
+//! The world (the program, simulator or test that runs this code) owns the guest's interface and an
+//! [`srd_proto::Endpoint`]:
 //!
 //! ```text
 //! loop {
@@ -39,8 +42,8 @@
 //! }
 //! ```
 //!
-//! A frame is a packet behind its [`offload`] header. The time and the secret for random choices
-//! are arguments.
+//! A frame is an [`offload`] header followed by an IP packet. This code has neither a clock nor a
+//! source of random numbers: the world passes in the time and a secret.
 #![no_std]
 #![forbid(unsafe_code)]
 

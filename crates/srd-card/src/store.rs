@@ -1,8 +1,9 @@
-//! State as bytes, for the program that continues: numbers in little-endian order, tables behind
-//! their lengths.
+//! State of a card as bytes, for the process that takes over from this one: numbers in
+//! little-endian order, each table after its length.
 //!
-//! Writer and reader are this program, with the same version of the format: no field is skipped,
-//! and no missing field gets a default. Bound: reading takes memory in proportion to the bytes.
+//! The process that writes the bytes and the one that reads them use the same version of the
+//! format: no field is skipped, and no missing field gets a default. Bound: reading takes memory in
+//! proportion to the bytes.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId};
 
-/// Bound of valid counters: they are smaller.
+/// Upper bound of stored counters: a counter is valid if it is smaller.
 const COUNTER_END: u64 = 1 << 62;
 
 /// Reason why bytes are not accepted as state.
@@ -23,16 +24,16 @@ pub enum StoredError {
     NotOurs,
     /// The bytes have another version of the format.
     Version {
-        /// Version of the bytes.
+        /// Version of the format in the bytes.
         found: u16,
-        /// Version of this program.
+        /// Version of the format that this program reads.
         wanted: u16,
     },
-    /// The bytes end too early.
+    /// The bytes end before the end of the state.
     Short,
     /// The bytes continue after the end of the state.
     Long,
-    /// This part contains an impossible value.
+    /// A part of the state, named in the text, contains an impossible value.
     Wrong(&'static str),
 }
 
@@ -65,14 +66,15 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Reads the number of items that follow, each of at least one byte.
+    /// Reads the number of items that follow. Each item has at least one byte, so a number beyond
+    /// the remaining bytes is an error.
     pub(crate) fn count(&mut self) -> Result<usize, StoredError> {
         let count = u32::read(self)? as usize;
         if count > self.0.len() { Err(StoredError::Short) } else { Ok(count) }
     }
 
-    /// Reads a counter. Larger values are refused, because no real counter reaches them, and the
-    /// counter must be able to continue.
+    /// Reads a counter. Values from [`COUNTER_END`] on are refused: no real counter reaches them,
+    /// and the counter must have space to increase.
     pub(crate) fn counter(&mut self) -> Result<u64, StoredError> {
         let count = u64::read(self)?;
         if count < COUNTER_END { Ok(count) } else { Err(StoredError::Wrong("a counter")) }
@@ -84,13 +86,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value that can be written and read.
+/// A value that can be written as bytes and read from them.
 pub(crate) trait Stored: Sized {
     fn write(&self, out: &mut Vec<u8>);
     fn read(from: &mut Reader<'_>) -> Result<Self, StoredError>;
 }
 
-/// Writes the number of items that follow: tables here have at most millions.
+/// Writes the number of items that follow, in 32 bits: a stored table has at most millions of
+/// items.
 pub(crate) fn write_count(count: usize, out: &mut Vec<u8>) {
     u32::try_from(count).unwrap_or(u32::MAX).write(out);
 }
@@ -111,7 +114,7 @@ macro_rules! numbers {
 }
 numbers!(u8, u16, u32, u64, i64, i128);
 
-/// Implements `Stored` for a struct; each member has to be named.
+/// Implements `Stored` for a struct. The invocation has to name each member of the struct.
 macro_rules! stored {
     ($name:ident { $($member:ident),* $(,)? }) => {
         impl $crate::store::Stored for $name {
@@ -128,7 +131,8 @@ macro_rules! stored {
     };
 }
 
-/// Implements `Stored` for a struct of counters, which are checked to be far from overflow.
+/// Implements `Stored` for a struct of counters. Reading refuses counters that are close to
+/// overflow.
 macro_rules! stored_counters {
     ($name:ident { $($member:ident),* $(,)? }) => {
         impl $crate::store::Stored for $name {
@@ -145,12 +149,12 @@ macro_rules! stored_counters {
     };
 }
 
-/// Implements `Stored` for an enum. Each value has to be named; its position in the list is its
-/// number.
+/// Implements `Stored` for an enum. The invocation has to list each value; the position in the list
+/// is the number that is stored for the value.
 macro_rules! stored_values {
     ($name:ident: $([$($value:tt)+]),* $(,)?) => {
         impl $name {
-            /// All values; each position is the number of the value.
+            /// All values of the type. The index of a value is the number that is stored for it.
             pub(crate) const ALL: &'static [Self] = &[$($($value)+),*];
         }
 

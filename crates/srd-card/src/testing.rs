@@ -14,7 +14,8 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{IPV6_BYTES, Packet, protocol};
 use crate::rewrite::checksum;
 
-/// Builds a packet with correct IP header and no transport checksum.
+/// Builds an IPv4 packet from 10.0.0.1 to 10.0.0.2 with a correct IP header and no transport
+/// checksum.
 pub(crate) fn v4(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let transport = transport(protocol, ports, payload);
     let mut p = vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -71,7 +72,7 @@ pub(crate) fn meta(bytes: &[u8]) -> Meta {
     Meta::parse(&framed(bytes), Direction::Egress).unwrap()
 }
 
-/// Names of peers in the transport.
+/// Returns the identifiers of `peers` new peers of a transport endpoint.
 pub(crate) fn peer_ids(peers: u8) -> Vec<PeerId> {
     let config = Config::sockets();
     let mut endpoint = Endpoint::new(config, Epoch(1), [1; 32], Instant::ZERO).unwrap();

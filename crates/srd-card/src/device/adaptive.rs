@@ -2,22 +2,24 @@
 //! received packets, with its profile for events.
 //!
 //! Source: the Linux kernel's documentation of DIM, and `net_dim.c` as the ENA driver ships it.
-//! After each 64 interrupts, the rates since the last decision are compared with those before. A
-//! step that improved the rates is repeated; any other step is reversed. Between two worse
-//! neighbours the search parks until the traffic changes.
+//! The profile is a list of delays, and the algorithm searches for the best one step by step. After
+//! each 64 interrupts, the rates since the last decision are compared with the rates before it. A
+//! step that improved the rates is repeated; any other step is reversed. If the next shorter and
+//! the next longer delay are both worse, the search parks: the delay stays until the traffic
+//! changes.
 
 use srd_proto::time::{Duration, Instant};
 
-/// Delays in microseconds, from the shortest.
+/// Interrupt delays in microseconds, from the shortest to the longest.
 const PROFILE_US: [u64; 5] = [1, 8, 64, 128, 256];
-/// Index of the first delay.
+/// Index in [`PROFILE_US`] of the delay with which a queue begins.
 const START: usize = 1;
-/// Interrupts between two decisions.
+/// Number of interrupts between two decisions about the delay.
 const EVENTS: u32 = 64;
 /// Number of steps without parking after which the search pauses.
 const TIRED: usize = 2 * PROFILE_US.len();
 
-/// Rates since the last decision, a second.
+/// Rates per second, measured since the last decision about the delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Rates {
     bytes: u64,
@@ -27,13 +29,13 @@ struct Rates {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Search {
-    /// The neighbouring delays were worse.
+    /// Both neighbouring delays were worse: the delay stays until the traffic changes.
     Parked,
-    /// The search changed direction for too long, and pauses.
+    /// The search has made [`TIRED`] steps without parking, and pauses.
     Resting,
-    /// Towards longer delays.
+    /// The search moves towards longer delays.
     Longer,
-    /// Towards shorter delays.
+    /// The search moves towards shorter delays.
     Shorter,
 }
 
@@ -44,16 +46,17 @@ enum Change {
     Same,
 }
 
-/// Adaptive delay of one queue.
+/// Adaptive interrupt delay of one receive queue.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     index: usize,
     search: Search,
-    /// Steps to longer and to shorter delays, each since the last turn to that direction.
+    /// Number of steps to longer delays and of steps to shorter delays, each since the search last
+    /// turned in that direction.
     steps: (u32, u32),
     tired: usize,
     before: Rates,
-    /// Time of the last decision.
+    /// Time of the last decision about the delay.
     since: Instant,
     events: u32,
     packets: u64,
@@ -61,10 +64,10 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Number of packets that raise an interrupt before the delay is over (D7).
+    /// Number of waiting packets at which an interrupt is raised before its delay has passed (D7).
     pub const PACKETS: u32 = 256;
 
-    /// Begins with the second of the delays (D7).
+    /// Begins with a delay of 8 us, the second of the profile (D7).
     pub fn new(now: Instant) -> Self {
         Self {
             index: START,
@@ -84,13 +87,13 @@ impl Adaptive {
         Duration::from_micros(PROFILE_US[self.index])
     }
 
-    /// Counts a packet.
+    /// Counts a received packet of `bytes` bytes.
     pub fn packet(&mut self, bytes: u32) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
 
-    /// Counts an interrupt, and decides after each 64.
+    /// Counts an interrupt. After each 64 interrupts, decides whether the delay changes.
     pub fn interrupt(&mut self, now: Instant) {
         self.events += 1;
         let elapsed = now.since(self.since).as_nanos();
@@ -246,7 +249,7 @@ mod tests {
         assert!(delays[20..].iter().all(|us| *us == 256), "{delays:?}");
     }
 
-    /// If all delays are equally good, the search pauses now and then.
+    /// If all delays are equally good, the search pauses after each [`TIRED`] steps.
     #[test]
     fn a_search_without_an_end_rests() {
         let mut now = Instant::ZERO;

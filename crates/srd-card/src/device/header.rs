@@ -1,21 +1,22 @@
-//! Longest headers of packets that a guest sends.
+//! Limit for the headers of a packet that a guest sends.
 //!
 //! Source: the ENA Linux driver. Headers are written into the device's memory with the descriptor
 //! ("low latency queue"): 96 bytes into an entry of 128, 224 into one of 256.
 
 use core::fmt;
 
-/// Number of bytes of a packet that are written with its descriptor.
+/// Largest number of header bytes that a packet may have. The driver writes the headers into the
+/// device's memory together with the packet's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HeaderLimit {
-    /// Entries of 128 bytes.
+    /// 96 bytes, in queue entries of 128 bytes.
     #[default]
     Normal,
-    /// Entries of 256 bytes (`force_large_llq_header`).
+    /// 224 bytes, in queue entries of 256 bytes (`force_large_llq_header`).
     Large,
 }
 
-/// Error: the limit is neither of the two.
+/// Error: the requested limit is neither 96 nor 224 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeaderLimitError {
     /// Requested limit, in bytes.
@@ -34,7 +35,7 @@ impl HeaderLimit {
     /// Returns the limit of this number of bytes (`tx-push-buf-len` of `ethtool -G`).
     ///
     /// # Errors
-    /// [`HeaderLimitError`] if the device has no such entries.
+    /// [`HeaderLimitError`] if the number is neither 96 nor 224.
     pub fn from_bytes(bytes: u32) -> Result<Self, HeaderLimitError> {
         match bytes {
             96 => Ok(Self::Normal),

@@ -1,13 +1,13 @@
 //! The device that a guest sees: queues, rings, steering and interrupts of an ENA adapter.
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
 //! | [`rss`] | Toeplitz hash and indirection table: the queue of a flow |
 //! | [`steering`] | n-tuple rules, which come before the hash |
 //! | [`ring`] | bounded rings that count their overflow |
 //! | [`moderation`] | delay of interrupts |
 //! | [`adaptive`] | moderation that follows the traffic |
-//! | [`header`] | longest headers |
+//! | [`header`] | limit for the headers of a packet |
 //!
 //! The rules are those of `docs/spec/card.md`, section 3.
 

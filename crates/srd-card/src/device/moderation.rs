@@ -1,24 +1,25 @@
 //! Interrupt moderation: the time for which the card delays interrupts.
 //!
-//! Source: the ENA Linux driver. The delay is 64 us for sent packets and 20 us for received
-//! packets; for the latter, the user may switch on the kernel's dynamic moderation.
+//! Source: the ENA Linux driver. The default delay is 64 us for sent packets and 20 us for received
+//! packets. For received packets, the user may switch on the kernel's dynamic moderation instead.
 
 use srd_proto::time::{Duration, Instant};
 
 use crate::device::adaptive::Adaptive;
 
-/// Settings, as `ethtool -c` shows them.
+/// Settings of interrupt moderation, as `ethtool -c` shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// `tx-usecs`.
+    /// Delay of interrupts for sent packets (`tx-usecs`).
     pub tx: Duration,
-    /// `rx-usecs`; not used while `adaptive_rx` is on.
+    /// Delay of interrupts for received packets (`rx-usecs`); not used while `adaptive_rx` is on.
     pub rx: Duration,
-    /// `adaptive-rx`. There is no `adaptive-tx` (D7).
+    /// Whether the delay for received packets adapts to the traffic (`adaptive-rx`). There is no
+    /// `adaptive-tx` (D7).
     pub adaptive_rx: bool,
 }
 
-/// Defaults of the driver (D6).
+/// The default settings are those of the ENA driver (D6).
 impl Default for Settings {
     fn default() -> Self {
         Self { tx: Duration::from_micros(64), rx: Duration::from_micros(20), adaptive_rx: false }
@@ -27,8 +28,8 @@ impl Default for Settings {
 
 /// Interrupts of one direction of a queue pair.
 ///
-/// An interrupt is due after the delay since the first packet without an interrupt, or when the
-/// number of packets reaches the limit of the adaptive profile.
+/// An interrupt is due when the delay has passed since the first packet that no interrupt has
+/// reported, or when the number of such packets reaches the limit of the adaptive profile.
 #[derive(Clone, Debug)]
 pub struct Moderation {
     delay: Duration,
@@ -50,7 +51,7 @@ impl Moderation {
         Self { delay: settings.rx, adaptive, due: None, pending: 0, raised: 0 }
     }
 
-    /// Counts a packet that was added to the ring.
+    /// Counts a packet that was added to the ring, and schedules an interrupt if none is scheduled.
     pub fn packet(&mut self, now: Instant, bytes: u32) {
         let delay = self.adaptive.as_ref().map_or(self.delay, Adaptive::delay);
         self.pending = self.pending.saturating_add(1);
@@ -63,12 +64,13 @@ impl Moderation {
         }
     }
 
-    /// Time of the next interrupt.
+    /// Time of the next interrupt; `None` if all packets have been reported.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Whether an interrupt is raised now. The interrupt reports all packets before it (D6).
+    /// Raises an interrupt if one is due, and returns whether it did. The interrupt reports all
+    /// packets that were counted before (D6).
     pub fn raise(&mut self, now: Instant) -> bool {
         if self.due.is_none_or(|due| due > now) {
             return false;
@@ -133,8 +135,8 @@ mod tests {
         assert!(moderation.raise(at(0)));
     }
 
-    /// With a continuous stream of packets, the adaptive profile raises fewer interrupts than at
-    /// the beginning.
+    /// With a continuous stream of packets, adaptive moderation lengthens its delay, so that fewer
+    /// interrupts are raised than at the beginning.
     #[test]
     fn adaptive_moderation_holds_back_more_under_load() {
         let settings = Settings { adaptive_rx: true, ..Settings::default() };

@@ -5,17 +5,17 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
-/// Direction of a ring.
+/// Direction in which packets pass a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// From the guest.
+    /// From the guest to the card.
     Tx,
-    /// To the guest.
+    /// From the card to the guest.
     Rx,
 }
 
 impl Side {
-    /// Smallest and largest number of entries (D4).
+    /// Smallest and largest number of entries that a ring of this direction may have (D4).
     pub fn bounds(self) -> (u32, u32) {
         match self {
             Self::Tx => (256, 1024),
@@ -47,7 +47,7 @@ impl fmt::Display for SizeError {
 
 impl core::error::Error for SizeError {}
 
-/// Valid size of a ring.
+/// Valid size of a ring, in entries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RingSize(u32);
 
@@ -56,13 +56,14 @@ impl RingSize {
     pub const RX_DEFAULT: Self = Self(1024);
     /// Default size of a ring from the guest, without large headers.
     pub const TX_DEFAULT: Self = Self(1024);
-    /// Default size of a ring from the guest with large headers, which take twice the memory.
+    /// Default size of a ring from the guest with large headers, whose entries take twice the
+    /// memory.
     pub const TX_WIDE_DEFAULT: Self = Self(512);
 
     /// Checks a size in entries (D4).
     ///
     /// # Errors
-    /// [`SizeError`] with the bounds.
+    /// [`SizeError`] if the size is not a power of two within [`Side::bounds`].
     pub fn new(side: Side, entries: u32) -> Result<Self, SizeError> {
         let (least, most) = side.bounds();
         let fits = entries.is_power_of_two() && (least..=most).contains(&entries);
@@ -92,7 +93,7 @@ impl<T> Ring<T> {
     /// Adds a packet at the end (D4).
     ///
     /// # Errors
-    /// The packet if the ring is full; the overflow is counted.
+    /// Returns the packet if the ring is full, and counts the overflow.
     pub fn push(&mut self, item: T) -> Result<(), T> {
         if self.items.len() >= self.size.0 as usize {
             self.overruns += 1;
@@ -102,7 +103,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Removes the first packet.
+    /// Removes and returns the packet that was added first.
     pub fn pop(&mut self) -> Option<T> {
         self.items.pop_front()
     }

@@ -1,27 +1,27 @@
 //! Receive side scaling: selection of the queue for a flow's packets.
 //!
-//! Source: the ENA Linux driver, and the hash calculator of Amazon's ENA utilities, whose results
-//! are the tests below.
+//! Source: the ENA Linux driver, and the hash calculator of Amazon's ENA utilities. The tests
+//! compare with results of this calculator.
 
 use core::fmt;
 use core::net::IpAddr;
 
 use crate::meta::key::FlowKey;
 
-/// Bytes of a key.
+/// Length of a hash key in bytes.
 pub const KEY_BYTES: usize = 40;
-/// Entries of the indirection table.
+/// Number of entries of the indirection table, which maps hashes to queues.
 pub const TABLE_ENTRIES: usize = 128;
 
-/// Key of adapters whose key cannot be changed: the words of Microsoft's verification key from the
-/// last to the first.
+/// Key of adapters whose key cannot be changed: the 32-bit words of Microsoft's verification key,
+/// from the last to the first.
 pub const FIXED_KEY: [u8; KEY_BYTES] = [
     0xbe, 0xac, 0x01, 0xfa, 0x6a, 0x42, 0xb7, 0x3b, 0x80, 0x30, 0xf2, 0x0c, 0x77, 0xcb, 0x2d, 0xa3,
     0xae, 0x7b, 0x30, 0xb4, 0xd0, 0xca, 0x2b, 0xcb, 0x43, 0xa3, 0x8f, 0xb0, 0x41, 0x67, 0x25, 0x3d,
     0x25, 0x5b, 0x0e, 0xc2, 0x6d, 0x5a, 0x56, 0xda,
 ];
 
-/// Method of the hash.
+/// Method by which an adapter hashes a flow, with its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hash {
     /// The standard method: the key in order, with the initial value zero (DPDK, FreeBSD).
@@ -58,18 +58,19 @@ impl Hash {
     }
 }
 
-/// Method of adapters without further settings.
+/// The default method is [`Hash::Symmetric`], that of adapters with a fixed key (D1).
 impl Default for Hash {
     fn default() -> Self {
         Self::Symmetric
     }
 }
 
-/// Toeplitz hash: each set bit of the input adds the 32 bits of the key that begin at its
-/// position.
+/// Toeplitz hash: for each set bit of the input, the 32 bits of the key that begin at the position
+/// of this bit are combined with the hash by XOR.
 struct Toeplitz<'a> {
     key: &'a [u8; KEY_BYTES],
-    /// Next 32 bits of the key, then the bits of the bytes that follow.
+    /// The 32 bits of the key at the current position of the input, and the bits shifted in after
+    /// them.
     window: u64,
     next: usize,
     hash: u32,
@@ -111,7 +112,7 @@ fn toeplitz(key: &[u8; KEY_BYTES], initial: u32, flow: &FlowKey) -> u32 {
 pub struct NoQueue {
     /// Queue that was requested.
     pub queue: u16,
-    /// Number of queues.
+    /// Number of queues that the adapter has.
     pub queues: u16,
 }
 
@@ -124,8 +125,9 @@ impl fmt::Display for NoQueue {
 
 impl core::error::Error for NoQueue {}
 
-/// Builds a table in which each queue, from 0 on, has entries in proportion to its weight, as
-/// `ethtool -X weight` does. Returns `None` if no weight is more than zero.
+/// Builds an indirection table in which each queue has entries in proportion to its weight, as
+/// `ethtool -X weight` does. The index of a weight is the number of its queue. Returns `None` if no
+/// weight is more than zero.
 pub fn weighted(weights: &[u32]) -> Option<[u16; TABLE_ENTRIES]> {
     let sum: u64 = weights.iter().copied().map(u64::from).sum();
     let mut table = [0; TABLE_ENTRIES];
@@ -141,7 +143,7 @@ pub fn weighted(weights: &[u32]) -> Option<[u16; TABLE_ENTRIES]> {
     Some(table)
 }
 
-/// Hash method, and table from hash to queue.
+/// The hash method of an adapter, and its indirection table from hash to queue.
 #[derive(Clone, Debug)]
 pub struct Rss {
     hash: Hash,
@@ -150,7 +152,8 @@ pub struct Rss {
 }
 
 impl Rss {
-    /// Spreads flows evenly over `queues` queues, at least one (D2).
+    /// Creates a table that spreads flows evenly over `queues` queues (D2). Zero counts as one
+    /// queue.
     pub fn new(hash: Hash, queues: u16) -> Self {
         let queues = queues.max(1);
         let mut table = [0; TABLE_ENTRIES];
@@ -160,10 +163,10 @@ impl Rss {
         Self { hash, queues, table }
     }
 
-    /// Replaces the table.
+    /// Replaces the indirection table.
     ///
     /// # Errors
-    /// [`NoQueue`] if an entry has a queue that does not exist; the table is unchanged.
+    /// [`NoQueue`] if an entry names a queue that does not exist; the table is unchanged.
     pub fn set_table(&mut self, table: [u16; TABLE_ENTRIES]) -> Result<(), NoQueue> {
         if let Some(&queue) = table.iter().find(|queue| **queue >= self.queues) {
             return Err(NoQueue { queue, queues: self.queues });
@@ -182,7 +185,7 @@ impl Rss {
         self.table[self.entry(flow)]
     }
 
-    /// Returns the queue of each entry.
+    /// Returns the indirection table: the queue of each entry.
     pub fn table(&self) -> &[u16; TABLE_ENTRIES] {
         &self.table
     }
@@ -226,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Microsoft's verification suite for RSS, IPv4 and IPv6, with ports and without.
+    /// Compares with Microsoft's verification suite for RSS: IPv4 and IPv6, with ports and without.
     #[test]
     fn hashes_are_those_of_the_verification_suite() {
         let mut words: [[u8; 4]; 10] = [[0; 4]; 10];

@@ -1,4 +1,5 @@
-//! n-tuple rules: flows that go to a queue by their fields instead of their hash.
+//! n-tuple rules, which select the queue of a flow by the fields of its packets instead of by the
+//! hash.
 //!
 //! Source: the ENA Linux driver (`ethtool -N`, from Nitro v5 on). The user has to give each rule a
 //! location in the table; rules are tried in the order of their locations.
@@ -29,10 +30,10 @@ pub enum FlowType {
     Ip6,
 }
 
-/// A rule. A field that is `None` matches all packets.
+/// An n-tuple rule. A field that is `None` matches all packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Protocol and family.
+    /// IP version and protocol of the packets that match.
     pub flow_type: FlowType,
     /// Source addresses.
     pub source: Option<Prefix>,
@@ -42,7 +43,7 @@ pub struct Rule {
     pub source_port: Option<u16>,
     /// Destination port; only for TCP and UDP.
     pub destination_port: Option<u16>,
-    /// Queue of the packets, `action` of `ethtool -N`.
+    /// Receive queue of the packets that match (`action` of `ethtool -N`).
     pub queue: u16,
 }
 
@@ -84,14 +85,14 @@ pub enum RuleError {
     Location {
         /// Location of the rule.
         location: u32,
-        /// Size of the table.
+        /// Number of locations in the table.
         size: u32,
     },
     /// The queue of the rule does not exist.
     Queue(NoQueue),
-    /// The rule has ports, and its flow type is without ports.
+    /// The rule has ports, but its flow type is neither TCP nor UDP.
     Ports,
-    /// The rule has an address of the other family.
+    /// An address of the rule is not of the flow type's IP version.
     Family,
 }
 
@@ -113,7 +114,7 @@ impl fmt::Display for RuleError {
 
 impl core::error::Error for RuleError {}
 
-/// Rules of the ENIs of an instance. Bound: the size of the table.
+/// Table of the n-tuple rules of all ENIs of an instance. Bound: the size of the table.
 #[derive(Clone, Debug)]
 pub struct Steering {
     rules: BTreeMap<u32, (u16, Rule)>,
@@ -126,11 +127,11 @@ impl Steering {
         Self { rules: BTreeMap::new(), size }
     }
 
-    /// Sets the rule at a location, for an ENI with `queues` queues. An earlier rule there is
-    /// replaced (D3).
+    /// Sets the rule at a location, for an ENI with `queues` queues. An earlier rule at this
+    /// location is replaced (D3).
     ///
     /// # Errors
-    /// [`RuleError`] contains the field to change; the table is unchanged.
+    /// [`RuleError`] states why the rule is refused; the table is unchanged.
     pub fn set(
         &mut self,
         location: Option<u32>,
@@ -156,7 +157,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Number of locations.
+    /// Number of locations in the table.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -177,7 +178,8 @@ impl Steering {
         self.rules.retain(|_, (owner, _)| *owner != eni);
     }
 
-    /// Returns the queue that a rule gives to a flow of an ENI. Rules come before the hash (D3).
+    /// Returns the queue of the first rule that matches a flow of an ENI. Returns `None` if no rule
+    /// matches: then the hash selects the queue (D3).
     pub fn queue(&self, eni: u16, flow: &FlowKey) -> Option<u16> {
         let of_eni = self.rules.values().filter(|(owner, _)| *owner == eni);
         of_eni.map(|(_, rule)| rule).find(|rule| rule.matches(flow)).map(|rule| rule.queue)
@@ -205,7 +207,8 @@ mod tests {
         FlowKey { source, destination, protocol: number, ports: (4000, port) }
     }
 
-    /// SSH to queue 1, all other TCP to 2, UDP to 3; all other packets by their hash.
+    /// The rules of this test send SSH to queue 1, all other TCP to queue 2 and UDP to queue 3. The
+    /// hash selects the queue of all other packets.
     #[test]
     fn rules_are_tried_in_the_order_of_their_places() {
         let mut steering = Steering::new(8);

@@ -1,17 +1,18 @@
-//! Frames of clouds outside of SRD, many small ones in a datagram; and the last step of all frames
-//! of clouds to the transport. This step is separate from that of a guest's frames, so that they
-//! do not carry its cost.
+//! Frames of clouds outside of SRD: several small frames share a datagram, as a bundle. This file
+//! also contains the function that passes all frames of clouds to the transport. It is separate
+//! from the function for a guest's frames, so that these do not bear its cost.
 //!
-//! Packets of an interface outside of SRD use a few paths to a host (C5). The small ones of a path
-//! wait in one queue, whatever their flows. A frame joins the last one there if that goes to the
-//! same interface. So a datagram fills while it waits for its turn, without an additional wait
-//! (C6). A larger frame waits in the queue of its flow (Q1). All frames of a flow outside of SRD
-//! are in one of the two queues at a time, so that they leave in order (C7):
+//! Packets of an interface outside of SRD use a few paths to a host (C5). The small frames of a
+//! path wait in one queue, whatever their flows. A new frame joins the last frame of this queue if
+//! both are for the same interface. So a datagram fills while it waits for its turn, without an
+//! additional wait (C6). A larger frame waits in the queue of its flow (Q1). At any time, all
+//! frames of a flow outside of SRD are either in the queue of the path or in that of the flow, so
+//! that they leave in order (C7):
 //!
-//! - A small frame waits in its path's queue. It waits in its flow's queue if that has frames, or
-//!   if the path's queue has a large frame and no frame of the flow.
-//! - A larger frame waits in its flow's queue. It waits in its path's queue if that has frames of
-//!   the flow.
+//! - A small frame waits in the path's queue, with two exceptions: it waits in the flow's queue if
+//!   that queue has frames, or if the path's queue has a large frame and no frame of the flow.
+//! - A larger frame waits in the flow's queue, with one exception: it waits in the path's queue if
+//!   that queue has frames of the flow.
 //!
 //! Bound: as many queues as the flow table has entries.
 
@@ -36,9 +37,10 @@ use crate::rules::snapshot::PeerSlot;
 use crate::wire::cloud::{TRAILER_BYTES, Trailer, bundle_overhead, unbundle};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN};
 
-/// To the queues.
+/// Steps from the card of instances to the queues.
 impl Express {
-    /// Queues a frame of a cloud outside of SRD.
+    /// Queues a frame of a cloud that is sent outside of SRD. A frame that fits no datagram is
+    /// counted and dropped.
     pub(super) fn plainly_from_cloud(
         &mut self,
         now: Instant,
@@ -57,8 +59,8 @@ impl Express {
         self.put_in_line(line, &parcel.trailer, QueuedFrame { frame, layout, at: now, kind, path });
     }
 
-    /// Returns the queue for a frame of a cloud outside of SRD; `None` if the peer was removed.
-    /// // C7
+    /// Returns the queue for a frame of a cloud outside of SRD: that of its path or that of its
+    /// flow. Returns `None` if the peer was removed. // C7
     fn line_of_path(
         &mut self,
         now: Instant,
@@ -96,15 +98,16 @@ impl Express {
         Some(QueueId { peer: to, slot, tenant })
     }
 
-    /// Returns the queue for all flows to a peer without an entry in the table.
+    /// Returns the queue that all flows to a peer share if the full table has no entry for them,
+    /// and counts the packet.
     #[cold]
     pub(super) fn line_of_many(&mut self, peer: u32) -> Option<QueueId> {
         self.counters.flows_full += 1; // X2
         Some(QueueId { peer, slot: self.peer(peer)?.overflow?, tenant: OVERLAY })
     }
 
-    /// Whether a packet of `bytes` bytes, or each of its segments, fits outside of SRD; counted if
-    /// not. // C3
+    /// Whether a packet of `bytes` bytes, or each of its segments, fits one datagram outside of
+    /// SRD. If not, the packet is counted as too big. // C3
     pub(super) fn goes_plainly(&mut self, to: PeerSlot, layout: &Layout, bytes: usize) -> bool {
         let fits = self.cloud_bytes_max(to);
         let goes = bytes <= fits || segment::largest(&fitted(layout, fits)) <= fits;
@@ -112,7 +115,8 @@ impl Express {
         goes
     }
 
-    /// Queues a frame of a cloud, in one datagram with the last frame there if permitted. // C6
+    /// Queues a frame of a cloud. If permitted, the frame joins the last frame of the queue in one
+    /// datagram. // C6
     pub(super) fn put_in_line(
         &mut self,
         line: QueueId,
@@ -138,7 +142,7 @@ impl Express {
     }
 }
 
-/// To the transport.
+/// Steps from the queues to the transport.
 impl Express {
     /// Sends one frame of a cloud, or a bundle of frames, over SRD or without it.
     #[inline(never)]
@@ -215,7 +219,7 @@ impl Express {
     }
 }
 
-/// Packets of a frame or a bundle with this trailer.
+/// Returns the packets and bytes of a frame, or of all frames of a bundle, for the counters.
 fn amount(outgoing: &Outgoing, trailer: &Trailer) -> Amount {
     let Outgoing { frame, layout, kind, .. } = outgoing;
     let eligible = *kind == Kind::Cloud; // C2

@@ -1,8 +1,10 @@
-//! Frames between interfaces of a cloud on different hosts. The card of instances has judged them,
-//! and names the host that each goes to. The card of the receiver judges them once more.
+//! Frames between interfaces of a cloud on different hosts. The card of instances has evaluated
+//! each frame by the rules of the cloud, and names the host to which it is sent. The card of the
+//! receiving host evaluates the frame once more.
 //!
-//! Addresses are not used here, because two clouds may have the same ones. A flow is its 5-tuple
-//! together with the sending interface. Tenants share a peer's queue first, then flows (Q5).
+//! IP addresses do not select the host, because two clouds may use the same addresses. A flow is
+//! identified by its 5-tuple together with the sending interface. The queue for a peer is shared
+//! among tenants first, then among the flows of each tenant (Q5).
 
 use alloc::vec::Vec;
 
@@ -26,19 +28,20 @@ use crate::wire::cloud::{BUNDLE_FRAMES_MAX, TRAILER_BYTES, Trailer, unbundle};
 use crate::wire::frame::ChunkPosition;
 use crate::wire::queue_pairs::CLOUD_QPN;
 
-/// A frame of a cloud to another host, without its bytes.
+/// Data about a frame of a cloud that is sent to another host; the bytes of the frame are separate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parcel {
-    /// The host.
+    /// Host to which the frame is sent.
     pub to: PeerSlot,
-    /// Tenant that sends the frame; tenants share the path to a host. Number zero belongs to no
-    /// tenant.
+    /// Number of the tenant that sends the frame; tenants share the queue for a host equally.
+    /// Number zero is not that of an instance: it belongs to the guest's own packets.
     pub tenant: u32,
     /// Interface that sends the frame.
     pub interface: u64,
-    /// Sender and receiver of the frame.
+    /// Trailer that names sender and receiver of the frame.
     pub trailer: Trailer,
-    /// Whether SRD carries the frame: both interfaces have ENA Express for packets of this kind.
+    /// Whether SRD carries the frame, because both interfaces have ENA Express for packets of this
+    /// kind.
     pub express: bool,
 }
 
@@ -47,13 +50,13 @@ pub struct Parcel {
 pub struct Arrived {
     /// Host that has sent the frame.
     pub from: PeerSlot,
-    /// Packets that the frame represents.
+    /// Number of packets that the frame represents: more than one for a super-packet.
     pub packets: u64,
     /// Whether the frame was received over SRD.
     pub by_srd: bool,
 }
 
-/// Receiver of frames that other hosts send.
+/// Receiver of the frames of clouds that other hosts send.
 pub trait Arrivals {
     /// Takes a frame of a peer, without its trailer.
     fn arrived(&mut self, how: Arrived, trailer: Trailer, frame: &[u8]);
@@ -65,7 +68,7 @@ struct Inward<'a, A> {
     counters: &'a mut Counters,
     peers: &'a mut [Option<Peer>],
     by_srd: bool,
-    /// Whether the network marked the frames, and the transport has not reacted to the mark.
+    /// Whether the network marked the frames (CE), and the transport does not react to the mark.
     marked: bool,
 }
 
@@ -79,7 +82,8 @@ impl<A: Arrivals> Inward<'_, A> {
     }
 }
 
-/// Frames that arrived together, and the trailer of each.
+/// The frames of a bundle that has arrived, and the trailer of each of them. A single frame counts
+/// as a bundle of one.
 struct Opened<'a> {
     frames: [&'a [u8]; BUNDLE_FRAMES_MAX],
     count: usize,
@@ -87,14 +91,14 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Splits a bundle; `None` if its lengths contradict it.
+    /// Splits a bundle. Returns `None` if it is too short, or if the lengths in it are wrong.
     fn of(bytes: &'a [u8]) -> Option<Self> {
         let (rest, trailer) = Trailer::split(bytes)?;
         let (frames, count) = unbundle(rest, trailer.frames())?;
         Some(Self { frames, count, trailer: trailer.of_one() })
     }
 
-    /// Reads the first frame.
+    /// Reads the headers of the first frame; `None` if they are invalid.
     fn first(&self) -> Option<Meta> {
         Meta::parse(self.frames[0], Direction::Ingress)
     }
@@ -124,7 +128,7 @@ impl<A: Arrivals> Sink for Inward<'_, A> {
 }
 
 impl<A: Arrivals> Inward<'_, A> {
-    /// Passes on all frames of a bundle, the first of which was read already.
+    /// Passes all frames of a bundle to the card of instances. The first frame was read already.
     fn hand_all(&mut self, peer: u32, first: &Meta, opened: &Opened<'_>) {
         let Opened { frames, count, trailer } = opened;
         let (mut packets, mut bytes) = (0, 0);
@@ -141,7 +145,7 @@ impl<A: Arrivals> Inward<'_, A> {
         self.count(peer, packets, bytes);
     }
 
-    /// Passes on one frame.
+    /// Passes one frame to the card of instances.
     fn hand(&mut self, peer: u32, packets: u64, frame: &[u8], trailer: Trailer) {
         let how = Arrived { from: PeerSlot(peer), packets, by_srd: self.by_srd };
         if self.marked {
@@ -165,9 +169,9 @@ impl Express {
         self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + TRAILER_BYTES + lost)
     }
 
-    /// Queues a frame of a cloud for the host of its receiver. A frame is counted and dropped if
-    /// it is no packet, is for no peer, or is too large for plain encapsulation and may not be
-    /// carried by SRD.
+    /// Queues a frame of a cloud for the host of its receiver. The frame is counted and dropped if
+    /// it contains no IP packet, if there is no peer in the slot or the peer accepts no frames of
+    /// clouds, or if SRD does not carry the frame and it is too large for plain encapsulation.
     pub fn from_cloud(&mut self, now: Instant, parcel: Parcel, frame: Vec<u8>) {
         let Some(peer) = self.peer(parcel.to.0) else {
             self.counters.guest_no_peer += 1;
@@ -199,7 +203,8 @@ impl Express {
         self.put_in_line(line, &parcel.trailer, waiting);
     }
 
-    /// Takes a frame that is too long with its trailer, in halves if it can be segmented.
+    /// Takes a frame that would be longer than [`FRAME_BYTES_MAX`] with its trailer. If its packet
+    /// can be segmented, the frame is divided into two; otherwise it is counted and dropped.
     #[cold]
     #[inline(never)]
     fn longest_of_cloud(&mut self, now: Instant, parcel: Parcel, frame: &[u8]) {
@@ -263,7 +268,8 @@ impl Express {
         order.handle_timeout(now, &mut inward);
     }
 
-    /// Returns the order of flows of clouds, and the receiver of the frames that it releases.
+    /// Returns the state that restores the order of flows of clouds, and the receiver of the frames
+    /// that leave it.
     fn inward<'a, A: Arrivals>(
         &'a mut self,
         arrivals: &'a mut A,

@@ -1,5 +1,5 @@
 //! Changes of the rules, and their effects on the peers. The new rules apply to frames that wait
-//! (X4); flows are judged again at their next packet.
+//! (X4); each flow is evaluated again at its next packet.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ impl Express {
         &self.rules
     }
 
-    /// Replaces all rules by a snapshot, which must be later: a changed copy of the present rules.
+    /// Replaces all rules by a snapshot, which must be a changed copy of the present rules.
     ///
     /// # Panics
     /// If the epoch of the snapshot is not greater than that of the present rules.
@@ -51,25 +51,27 @@ impl Express {
         slot
     }
 
-    /// Removes a peer. Frames for it and from it that wait are lost. The next peer may get the
-    /// same slot, and inherits no state.
+    /// Removes a peer. Waiting frames for this peer and from it are lost. A later peer may get the
+    /// same slot, but inherits no state.
     pub fn remove_peer(&mut self, slot: PeerSlot) {
         Arc::make_mut(&mut self.rules).remove_peer(slot);
         self.leave(slot.0);
     }
 
-    /// Changes the addresses from which a peer may send, and which are sent to the peer.
+    /// Replaces the inner addresses of a peer: packets to these addresses are sent to the peer, and
+    /// the peer may send from no other address.
     pub fn set_allowed(&mut self, slot: PeerSlot, allowed: Vec<Prefix>) {
         Arc::make_mut(&mut self.rules).set_allowed(slot, allowed);
     }
 
-    /// Turns SRD towards a peer on or off. The new rule applies to frames that wait.
+    /// Turns SRD towards a peer on or off (`express`), and SRD for UDP (`udp`). The new rule also
+    /// applies to frames that wait.
     pub fn set_express(&mut self, now: Instant, slot: PeerSlot, express: bool, udp: bool) {
         Arc::make_mut(&mut self.rules).set_express(slot, express, udp);
         self.offer_anew(now, slot.0);
     }
 
-    /// Turns SRD on or off for all peers.
+    /// Turns SRD on or off for all peers (`express`), and SRD for UDP (`udp`).
     pub fn set_enabled(&mut self, now: Instant, express: bool, udp: bool) {
         Arc::make_mut(&mut self.rules).set_enabled(express, udp);
         for slot in self.rules.slots() {
@@ -85,7 +87,8 @@ impl Express {
         }
     }
 
-    /// Sets whether UDP goes up in order of arrival, and the longest wait for a missing frame.
+    /// Sets whether UDP packets are delivered in order of arrival, and the longest time for which a
+    /// flow waits for a missing frame.
     pub fn set_order(&mut self, udp_bypass: bool, wait: Duration) {
         self.config.udp_bypass = udp_bypass;
         self.config.order_wait = wait;
@@ -93,13 +96,13 @@ impl Express {
         self.cloud_order.set_wait(wait);
     }
 
-    /// Sets the queueing delay above which a queue is too long.
+    /// Sets the queueing delay above which a queue counts as too long.
     pub fn set_queue_target(&mut self, target: Duration) {
         self.config.queue_target = target;
         self.aqm.target = target;
     }
 
-    /// Returns the peer to which packets to an address go.
+    /// Returns the peer to which packets for an inner address are sent.
     pub fn peer_of(&self, address: IpAddr) -> Option<PeerSlot> {
         self.rules.peer_of(address)
     }
@@ -139,7 +142,7 @@ impl Express {
         self.table.set_peers(peers);
     }
 
-    /// Schedules a new offer, because ours has changed. // X5
+    /// Schedules an offer to a peer at once, because the rules for the peer have changed. // X5
     fn offer_anew(&mut self, now: Instant, slot: u32) {
         if let Some(peer) = self.peer_mut(slot) {
             peer.offer_at = now;

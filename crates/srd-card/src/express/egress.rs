@@ -1,4 +1,5 @@
-//! From the guest to the queues: packets are read, classified, and queued or answered.
+//! From the guest to the queues: packets are read and classified, then queued for their peer, or
+//! answered with an ICMP error.
 
 use alloc::vec::Vec;
 
@@ -15,22 +16,24 @@ use crate::queue::scheduler::{Kind, Lane, QueueCounts, QueuedFrame};
 use crate::rewrite::segment::{self, Segments, fitted};
 use crate::rewrite::{checksum, fragment, mss, too_big};
 
-/// Tenant of the overlay's packets, and of all flows without an entry of their own.
+/// Number of the tenant to which the guest's own packets belong (the overlay), and the packets of
+/// all flows without an entry of their own.
 pub(super) const OVERLAY: u32 = 0;
 
 /// Queue in which a packet waits.
 #[derive(Clone, Copy)]
 pub(super) struct QueueId {
-    /// Peer of the queue.
+    /// Slot of the peer to which the queue belongs.
     pub(super) peer: u32,
-    /// Entry of the packet's flow.
+    /// Slot of the packet's flow, or of its path, in the flow table.
     pub(super) slot: u32,
     /// Tenant that sends the packet.
     pub(super) tenant: u32,
 }
 
 impl Express {
-    /// Takes a frame from the guest: queues the frame for its peer, or answers it.
+    /// Takes a frame from the guest: queues the frame for its peer, or answers a frame that is too
+    /// large with an ICMP error.
     pub fn from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
         // G5: Super-packets beyond 64 KB
         if frame.len() > FRAME_BYTES_MAX {
@@ -39,7 +42,8 @@ impl Express {
         self.one_from_guest(now, frame, guest);
     }
 
-    /// Takes a frame that is longer than allowed, in halves if it can be segmented.
+    /// Takes a frame of more than [`FRAME_BYTES_MAX`] bytes. If its packet can be segmented, the
+    /// frame is divided into two.
     #[cold]
     #[inline(never)]
     fn longest_from_guest(&mut self, now: Instant, frame: Vec<u8>, guest: &mut impl Guest) {
@@ -73,7 +77,7 @@ impl Express {
     }
 
     /// Returns the queue for a packet of the guest. Returns `None`, and counts the packet, if its
-    /// address is behind no peer.
+    /// destination belongs to no peer.
     fn line(&mut self, now: Instant, meta: &Meta) -> Option<QueueId> {
         let Some(found) = self.table.classify(now, meta, &self.rules, None, None) else {
             self.counters.guest_no_peer += 1;
@@ -88,7 +92,7 @@ impl Express {
         Some(QueueId { peer, slot: flow.slot(), tenant: OVERLAY })
     }
 
-    /// Returns the kind of a frame, on which the rule bases the lane. // X1, X2
+    /// Returns the kind of a frame, from which the rule derives the lane. // X1, X2
     fn kind(&self, slot: u32, layout: &Layout) -> Kind {
         let fits =
             layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);
@@ -101,7 +105,7 @@ impl Express {
         }
     }
 
-    /// Appends a frame to its queue.
+    /// Appends a frame to the queue of its flow and peer.
     pub(super) fn enqueue(&mut self, line: QueueId, waiting: QueuedFrame) {
         let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) else {
             return;
@@ -116,7 +120,8 @@ impl Express {
         self.count_queue(line.peer, counts);
     }
 
-    /// Handles a packet that fits no datagram: it is fragmented if permitted, or answered.
+    /// Handles a packet that fits no datagram. If fragmentation is permitted, the fragments are
+    /// queued; otherwise an ICMP error answers the packet, within the rate limit.
     fn too_big(
         &mut self,
         now: Instant,
@@ -167,8 +172,8 @@ fn framed(packet: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns fragments that fit, of all packets that a frame represents; empty if the packets may
-/// not be fragmented.
+/// Returns the fragments of all packets that a frame represents, each of at most `fits` bytes.
+/// Returns an empty list if the packets may not be fragmented.
 fn parts(frame: &[u8], layout: &Layout, fits: usize) -> Vec<(Vec<u8>, Layout)> {
     let mut out = Vec::new();
     if layout.dont_fragment() {

@@ -1,5 +1,5 @@
-//! From the queues to the transport: frames are passed on in turn, over SRD or without it, while
-//! the transport has free space.
+//! From the queues to the transport: frames are passed on in the order of the scheduler, over SRD
+//! or without it, while the transport has free space.
 
 use alloc::vec::Vec;
 
@@ -21,32 +21,37 @@ use crate::wire::cloud::{TRAILER_BYTES, Trailer};
 use crate::wire::frame::{CHUNKS_MAX, ChunkPosition, chunk_bytes};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, FRESH_QPN};
 
-/// Bytes that may wait in the transport for their first transmission before more are passed to it:
-/// as many as a peer receives in the given time, within these bounds. Frames that wait in the card
-/// instead can still be marked, dropped, or overtaken by a new flow. // Q1
+/// Lower bound of the bytes for one peer that may wait in the transport for their first
+/// transmission. Frames that wait in the card instead can still be marked, dropped, or overtaken by
+/// a new flow. // Q1
 const FEED_BYTES_MIN: u64 = 16 * 1024;
+/// Upper bound of the bytes for one peer that may wait in the transport for their first
+/// transmission.
 const FEED_BYTES_MAX: u64 = 256 * 1024;
+/// Time in nanoseconds. As many bytes as a peer receives in this time may wait in the transport for
+/// their first transmission, within [`FEED_BYTES_MIN`] and [`FEED_BYTES_MAX`].
 const FEED_NS: u64 = 1_000_000;
-/// Largest number of packets outside of SRD that wait in the transport. // Q1
+/// Largest number of packets outside of SRD that wait in the transport for one peer. // Q1
 const FEED_PLAIN_MAX: usize = 128;
-/// Largest frame of a new flow that is sent before bulk data.
+/// Size in bytes of the largest frame of a new flow that is sent before bulk data.
 const FRESH_BYTES_MAX: usize = 9000;
 
-/// Frames that a peer accepts now.
+/// Limits for the frames that may be passed to the transport for one peer at present.
 #[derive(Clone, Copy)]
 pub(super) struct Feed {
     pub(super) reach: Reach,
     /// Payload bytes of the largest chunk.
     chunk_bytes_max: usize,
-    /// Largest number of bytes that wait in the transport.
+    /// Largest number of bytes that may wait in the transport for their first transmission.
     bytes: u64,
     /// Whether the peer accepts frames of clouds.
     pub(super) cloud: bool,
-    /// Whether a frame waits of which some packets were sent outside of SRD.
+    /// Whether the peer has a super-packet of which some packets were sent outside of SRD, and the
+    /// others wait.
     is_cut: bool,
 }
 
-/// A frame that leaves.
+/// A frame that has left its queue and is passed to the transport.
 pub(super) struct Outgoing {
     pub(super) peer: u32,
     pub(super) turn: Turn,
@@ -57,17 +62,18 @@ pub(super) struct Outgoing {
     pub(super) path: u8,
 }
 
-/// Packets of frames that leave, and their bytes.
+/// Number of packets that a frame or a bundle represents, and their bytes, for the counters.
 #[derive(Clone, Copy)]
 pub(super) struct Amount {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// Whether the packets count as eligible.
+    /// Whether the packets count as eligible for SRD.
     pub(super) eligible: bool,
 }
 
 impl Express {
-    /// Passes frames to the transport, as many as it should have. Returns their number.
+    /// Sends the offers that are due, and passes waiting frames to the transport, for each peer as
+    /// many as the transport should hold. Returns the number of frames.
     pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint) -> usize {
         self.send_offers(now, endpoint);
         let mut handed = 0;
@@ -82,13 +88,13 @@ impl Express {
         handed
     }
 
-    /// Whether any frame waits.
+    /// Whether frames may wait in the queue of any peer.
     pub fn has_waiting(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Passes frames of one peer, from each lane while its queue in the transport has free space.
-    /// Returns whether the peer has more frames.
+    /// Passes the frames of one peer to the transport, from each lane while the transport's queue
+    /// for the lane has free space. Returns whether more frames wait for the peer.
     fn pump_peer(
         &mut self,
         now: Instant,
@@ -126,8 +132,9 @@ impl Express {
         more
     }
 
-    /// Returns the frames that a peer accepts now, by the present rules, and applies these rules
-    /// to the peer's queue. // X4
+    /// Returns the limits for frames to a peer by the present rules, and applies the rules to the
+    /// peer's queue (X4). Returns `None` if there is no peer, or if frames have to wait for its
+    /// offer (C4).
     fn feed(&mut self, slot: u32, endpoint: &Endpoint) -> Option<Feed> {
         let enabled = self.rules.enabled_for(PeerSlot(slot));
         let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut)?;
@@ -185,8 +192,8 @@ impl Express {
         }
     }
 
-    /// Sends a frame outside of SRD on a path, in packets that fit, each with the trailer if there
-    /// is one.
+    /// Sends a frame outside of SRD on a path, in packets that fit one datagram each. If there is a
+    /// trailer, each packet is followed by it.
     pub(super) fn send_plain(
         &mut self,
         now: Instant,
@@ -252,8 +259,8 @@ impl Express {
         }
     }
 
-    /// Continues with the frame whose packets are sent outside of SRD, while there is free space.
-    /// // X3
+    /// Sends further packets of the peer's frame that is being sent outside of SRD, while the
+    /// transport has free space. // X3
     fn resume_cut(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
         let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
             return;
@@ -286,7 +293,7 @@ impl Express {
     }
 }
 
-/// Whether the transport should accept the next frame now.
+/// Whether the transport has free space for the next frame of a lane.
 fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint) -> bool {
     match lane {
         Lane::Srd => {
@@ -297,7 +304,7 @@ fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint
     }
 }
 
-/// Number of packets outside of SRD that the transport should accept for a peer now.
+/// Number of packets outside of SRD for which the transport has free space for a peer.
 fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
     let most = endpoint.config().unreliable_queue_datagrams_max as usize;
     most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))

@@ -20,7 +20,8 @@ use crate::rules::snapshot::Rules;
 use crate::wire::frame::ChunkPosition;
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
-/// Context by which a datagram arrived, for a peer whose node has several shards.
+/// Context through which a datagram arrived. The node of a peer may have several shards, each with
+/// a context of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partner {
     /// Identifier of the context in the transport.
@@ -29,7 +30,8 @@ pub struct Partner {
     pub shard: u8,
 }
 
-/// Passes complete frames to the guest: checks, counts, clamps.
+/// Passes complete frames to the guest: checks their source address, counts them, and lowers the
+/// MSS of TCP connections.
 struct Upward<'a, G> {
     now: Instant,
     guest: &'a mut G,
@@ -40,21 +42,21 @@ struct Upward<'a, G> {
     mtu: u16,
     udp_bypass: bool,
     by_srd: bool,
-    /// Whether the network marked the packets, and the transport has not reacted to the mark.
+    /// Whether the network marked the packets (CE), and the transport does not react to the mark.
     marked: bool,
 }
 
 impl<G: Guest> Upward<'_, G> {
-    /// Reads a frame. An invalid frame is counted.
+    /// Reads a frame. Returns `None`, and counts the frame, if it is invalid.
     fn parse(&mut self, frame: &[u8]) -> Option<Meta> {
         let meta = Meta::parse(frame, Direction::Ingress);
         self.counters.peer_malformed += u64::from(meta.is_none()); // F1
         meta
     }
 
-    /// Returns the peer's flow of a packet, if the table has an entry for it. Returns `None`, and
-    /// counts the packet, if the peer may not send it. // G1
-    #[allow(clippy::option_option)] // refused, or without an entry
+    /// Returns the flow of a packet from a peer: `Some(None)` if the flow table has no entry for
+    /// it. Returns `None`, and counts the packet, if the peer may not send the packet. // G1
+    #[allow(clippy::option_option)] // the outer: refused; the inner: without an entry
     fn classify(&mut self, peer: u32, near: &mut Near, meta: &Meta) -> Option<Option<FlowId>> {
         let found = self.table.classify(self.now, meta, self.rules, Some(peer), *near);
         let Some(found) = found else {
@@ -72,7 +74,7 @@ impl<G: Guest> Upward<'_, G> {
         self.counters.traffic.refused_pkts += packets;
         if let Some(peer) = self.peers.get_mut(peer as usize).and_then(Option::as_mut) {
             peer.traffic.refused_pkts += packets;
-            // The key has the direction to the peer.
+            // The key is that of packets from the guest, so its destination is the peer's address.
             peer.refused_from = Some(meta.key.destination);
         }
     }
@@ -128,8 +130,8 @@ impl Express {
         self.delivered_by(now, by, delivery, guest);
     }
 
-    /// Takes a datagram from one of a node's shards. `delivery.peer` is the peer that represents
-    /// the node in the rules.
+    /// Takes a datagram for one of the stage's queue pairs, from one of the shards of a node.
+    /// `delivery.peer` is the peer that represents the node in the rules.
     pub fn delivered_by(
         &mut self,
         now: Instant,
@@ -157,7 +159,8 @@ impl Express {
         }
     }
 
-    /// Ends waits for missing frames that have lasted too long.
+    /// Ends waits for missing frames that have lasted too long, and delivers the frames behind
+    /// them.
     pub fn handle_timeout(&mut self, now: Instant, guest: &mut impl Guest) {
         if self.order.poll_timeout().is_none_or(|at| at > now) && !self.order.sweep_is_due(now) {
             return;
@@ -166,7 +169,8 @@ impl Express {
         order.handle_timeout(now, &mut upward);
     }
 
-    /// Returns the order of flows, and the receiver of the frames that it releases.
+    /// Returns the state that restores the order of flows, and the receiver of the frames that
+    /// leave it.
     fn upward<'a, G: Guest>(
         &'a mut self,
         now: Instant,

@@ -1,10 +1,11 @@
 //! The Express stage: packets that SRD carries, and packets with plain encapsulation.
 //!
-//! `stage` contains its state, `peer` that of each peer. `control` changes the rules. `egress`
-//! moves packets from the guest to the queues, `feed` from there to the transport; `ingress` moves
-//! them from the transport to the guest. `cloud` does both for frames of clouds. For their frames
-//! outside of SRD, `paths` selects the path, and `bundles` puts several into one datagram.
-//! `offers` contains the agreement between cards, `report` the reports for users.
+//! `stage` contains the state of the stage, `peer` that of each peer. `control` changes the rules.
+//! `egress` moves packets from the guest to the queues, `feed` from the queues to the transport,
+//! and `ingress` from the transport to the guest. `cloud` moves frames of clouds in both
+//! directions. For frames of clouds outside of SRD, `paths` selects the path, and `bundles` puts
+//! several frames into one datagram. `offers` contains the agreement between cards on the packets
+//! that SRD carries, and `report` the reports for users.
 
 mod bundles;
 mod cloud;

@@ -14,9 +14,11 @@ use crate::wire::queue_pairs::OFFER_QPN;
 
 /// Time between two offers to a peer that has not answered.
 const OFFER_INTERVAL: Duration = Duration::from_secs(1);
-/// User value of an offer's completion, which no flow has.
+/// Value of `user` that marks the completion of an offer. For a frame over SRD, `user` is the slot
+/// of its flow.
 const OFFER_USER: u64 = u64::MAX;
-/// Largest number of contexts of a node's shards, beside the one in the rules.
+/// Largest number of contexts with further shards of a node, in addition to the context that the
+/// rules name.
 const PARTNERS_MAX: usize = SHARDS_MAX as usize - 1;
 
 fn datagram(offer: Offer) -> Datagram {
@@ -69,7 +71,7 @@ impl Express {
         self.offer_at = self.offer_at.min(now + OFFER_INTERVAL);
     }
 
-    /// Handles a datagram that has failed, or the end of an offer.
+    /// Handles the completion of an offer, or of another datagram that failed.
     fn on_completed(&mut self, now: Instant, id: PeerId, user: u64, status: Status) {
         let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) else { return };
         if user == OFFER_USER {
@@ -88,7 +90,7 @@ impl Express {
         }
     }
 
-    /// Handles a peer's offer, which has arrived by this context.
+    /// Handles an offer of a peer, which has arrived through `context`.
     pub(super) fn on_offer(&mut self, now: Instant, slot: u32, context: PeerId, bytes: &[u8]) {
         let ours = self.rules.enabled_for(PeerSlot(slot));
         let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
@@ -138,8 +140,8 @@ impl Express {
             let Carried { express, udp, tunnels } = ours;
             let (cloud, asks) = (self.config.cloud, peer.offer.is_none());
             let offer = Offer { express, udp, tunnels, cloud, asks };
-            // Further shards repeat their request until they have an answer; no request is sent to
-            // them.
+            // Further shards of the peer's node repeat their request until they have an answer. The
+            // flag that requests an offer is sent only to the context in the rules.
             let partners = self.partners.get(&slot).map_or(&[][..], Vec::as_slice);
             for to in once(&peer.id).chain(partners) {
                 let asks = offer.asks && *to == peer.id;

@@ -16,62 +16,68 @@ use crate::wire::offer::Offer;
 /// Encapsulation of packets to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// SRD for TCP.
+    /// SRD carries TCP, and the kinds of packets for which a field is true.
     Express {
         /// Whether SRD carries UDP.
         udp: bool,
         /// Whether SRD carries tunnels without ports.
         tunnels: bool,
     },
-    /// No SRD: it is off on one of the two sides.
+    /// All packets use plain encapsulation, because SRD is off at this card or at the peer.
     Off,
-    /// No SRD until the peer has made its offer.
+    /// All packets use plain encapsulation until the peer has made its offer.
     Waiting,
 }
 
-/// A super-packet of which some packets were sent outside of SRD, and the others wait.
+/// A frame whose packets are being sent outside of SRD, one by one: the next packets wait until the
+/// transport has free space.
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) frame: Vec<u8>,
-    /// Offsets of the packet, and its segmentation.
+    /// Offsets in the frame's packet, and the size of the segments into which it is divided.
     pub(super) layout: Layout,
-    /// Path of the packets.
+    /// Path on which the packets are sent.
     pub(super) path: Entropy,
-    /// Trailer of the packets, for a frame of a cloud.
+    /// Trailer that follows each packet; `None` if the frame is not of a cloud.
     pub(super) trailer: Option<Trailer>,
-    /// Number of the next packet.
+    /// Index of the packet that is sent next, from zero.
     pub(super) next: usize,
 }
 
-/// A peer.
+/// State of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) offer: Option<Offer>,
-    /// Our last offer, unless it was lost.
+    /// Content of the last offer to the peer; `None` before the first offer, and after an offer was
+    /// lost.
     pub(super) offered: Option<Carried>,
-    /// Whether an offer of ours is in flight.
+    /// Whether an offer to the peer is in flight.
     pub(super) offering: bool,
-    /// Time of the next offer, if the peer's answer is missing or our offer has changed.
+    /// Time of the next offer to the peer: an offer is due if the peer's own offer is missing, or
+    /// if ours has changed. `Instant::FAR_FUTURE` if no offer is due.
     pub(super) offer_at: Instant,
-    /// Number that changes when frames in flight may be lost: flows take new numbers then. Each
-    /// peer has a different one, so that a new peer does not inherit the flow numbers of a removed
-    /// one.
+    /// Number that changes when frames in flight may have been lost: then the flows to the peer
+    /// take new flow numbers. No two peers have the same number, so that a new peer does not
+    /// inherit the flow numbers of a removed one.
     pub(super) generation: u64,
-    /// Bytes by which datagrams must be smaller than configured, if the network has a smaller MTU.
+    /// Number of bytes by which datagrams to the peer must be smaller than configured, because the
+    /// path MTU is smaller than configured; otherwise zero.
     pub(super) bytes_lost: usize,
     pub(super) scheduler: Scheduler,
-    /// Frame of which some packets were sent outside of SRD.
+    /// Frame of which some packets were sent outside of SRD and others wait, if there is one.
     pub(super) cut: Option<Cut>,
-    /// Counter that begins at one, and counts cloud frames outside of SRD that found the peer's
-    /// queues empty.
+    /// Counter of cloud frames outside of SRD that found all queues of the peer empty. It begins at
+    /// one.
     pub(super) drained: u64,
     /// Whether the peer is in the list of peers with frames in their queues.
     pub(super) queued: bool,
-    /// Entry of flows without an entry of their own.
+    /// Slot of the entry that all flows to the peer share if the full flow table has no entry for
+    /// them; `None` if there was no slot for it.
     pub(super) overflow: Option<u32>,
     pub(super) traffic: Traffic,
-    /// Inner source address of the packet that was refused last.
+    /// Inner source address of the peer's packet that was refused last, because the peer may not
+    /// use this address.
     pub(super) refused_from: Option<IpAddr>,
 }
 
@@ -95,7 +101,8 @@ impl Peer {
         }
     }
 
-    /// Returns the encapsulation of packets to the peer, by both offers. // X1
+    /// Returns the encapsulation of packets to the peer, which follows from the peer's offer and
+    /// from ours. // X1
     pub(super) fn reach(&self, ours: Carried) -> Reach {
         match self.offer {
             _ if !ours.express => Reach::Off,

@@ -21,9 +21,10 @@ pub struct PeerReport {
     pub offer: Option<Offer>,
     /// Counters of the peer.
     pub traffic: Traffic,
-    /// Bytes that wait in the peer's queue.
+    /// Bytes of the frames that wait in the queue for the peer.
     pub queued_bytes: usize,
-    /// Inner source address, not allowed for the peer, of its packet that was refused last.
+    /// Inner source address of the peer's packet that was refused last, because the peer may not
+    /// use this address; `None` if no packet was refused.
     pub refused_from: Option<IpAddr>,
 }
 
@@ -34,29 +35,31 @@ pub struct FlowReport {
     pub key: FlowKey,
     /// Peer to which the packets go.
     pub peer: PeerSlot,
-    /// Whether SRD carries the packets.
+    /// Whether SRD carried the last packet that the guest sent.
     pub rides_srd: bool,
-    /// Bits per second at the last computation of rates.
+    /// Rate at which the guest sends, in bits per second, as the last call of
+    /// [`Express::take_rates`] computed it.
     pub bps: u64,
-    /// Packets sent.
+    /// Packets that the guest has sent.
     pub pkts: u64,
-    /// Bytes sent.
+    /// Bytes that the guest has sent.
     pub bytes: u64,
-    /// Packets received in the other direction.
+    /// Packets that the guest has received in the other direction of the flow.
     pub rx_pkts: u64,
-    /// Bytes received in the other direction.
+    /// Bytes that the guest has received in the other direction of the flow.
     pub rx_bytes: u64,
 }
 
 impl Express {
-    /// Time of the next call of [`Express::handle_timeout`] (or of [`Express::pump`], for offers).
+    /// Time of the next call of [`Express::handle_timeout`] and
+    /// [`Express::handle_cloud_timeout`], or, if an offer is due, of [`Express::pump`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let offer = Some(self.offer_at).filter(|at| *at != Instant::FAR_FUTURE);
         let orders = [self.order.poll_timeout(), self.cloud_order.poll_timeout()];
         offer.into_iter().chain(orders.into_iter().flatten()).min()
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the stage, summed over all peers.
     pub fn counters(&self) -> Counters {
         let order = self.order.counts() + self.cloud_order.counts();
         Counters { order, ..self.counters }
@@ -74,12 +77,13 @@ impl Express {
         orders.max(self.table.utilization())
     }
 
-    /// Computes the rates of flows since the last call, which was `elapsed` ago.
+    /// Computes the average rate of each flow since the last call, which was `elapsed` ago.
     pub fn take_rates(&mut self, elapsed: Duration) {
         self.table.take_rates(elapsed);
     }
 
-    /// Returns the flows with the highest rates of what the guest sends, busiest first.
+    /// Returns at most `most` flows: those in which the guest sends at the highest rates, the
+    /// busiest first.
     pub fn busiest(&self, most: usize) -> Vec<FlowReport> {
         let report = |(key, peer, counts): (FlowKey, u32, crate::flow::counts::Counts)| {
             let (tx, rx) = (counts.of(Direction::Egress), counts.of(Direction::Ingress));
@@ -97,12 +101,12 @@ impl Express {
         self.table.busiest(most).into_iter().map(report).collect()
     }
 
-    /// Number of flows in the flow table, and of flows of peers whose order is kept.
+    /// Number of flows in the flow table, and number of received flows whose order is restored.
     pub fn flow_counts(&self) -> (usize, usize) {
         (self.table.len(), self.order.flows() + self.cloud_order.flows())
     }
 
-    /// Returns the report of one peer.
+    /// Returns the report of the peer in a slot; `None` if the slot is free.
     pub fn report(&self, slot: PeerSlot) -> Option<PeerReport> {
         let peer = self.peer(slot.0)?;
         Some(PeerReport {

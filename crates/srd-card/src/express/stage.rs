@@ -1,4 +1,4 @@
-//! State of the stage.
+//! State of the Express stage, and the trait through which frames reach the guest.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -20,21 +20,23 @@ use crate::rewrite::too_big::Limit;
 use crate::rules::snapshot::{Carried, Rules};
 use crate::wire::queue_pairs::{CLOUD_QPN, FRAME_QPN, OFFER_QPN};
 
-/// Number of the secret from which the first flow number follows. Peers see flow numbers, so the
-/// tables' secret is not used.
+/// Number with which a secret for the first flow number is derived from the configured secret.
+/// Peers see flow numbers, which must not reveal the secret of the tables.
 const NUMBERS: u64 = 1;
-/// Number of the secret that selects the paths of clouds' packets outside of SRD.
+/// Number with which a secret for the paths of clouds' packets outside of SRD is derived from the
+/// configured secret.
 const PATHS: u64 = 2;
 
-/// Receiver of frames for the guest.
+/// Receiver of the frames that the stage delivers to the guest.
 pub trait Guest {
     /// Takes a frame: an offload header and its packet.
     fn deliver(&mut self, frame: &[u8]);
 }
 
-/// The stage. Bounds: `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for
-/// each peer, `receive_bytes_max` bytes waiting for the guest, and the same number for instances
-/// of a cloud.
+/// The Express stage, which carries packets of a guest and of clouds to peers, over SRD or by plain
+/// encapsulation. Bounds: `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for
+/// each peer, `receive_bytes_max` bytes waiting for the guest, and `receive_bytes_max` more waiting
+/// for instances of a cloud.
 #[derive(Debug)]
 pub struct Express {
     pub(super) config: Config,
@@ -43,17 +45,18 @@ pub struct Express {
     /// Peers that the rules name; the index is the slot.
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_id: BTreeMap<PeerId, u32>,
-    /// Contexts of further shards of the peer's node that have requested our offer, by slot.
+    /// For each peer, by its slot, the contexts of further shards of its node that have requested
+    /// our offer.
     pub(super) partners: BTreeMap<u32, Vec<PeerId>>,
-    /// Last generation that was given to a peer.
+    /// The generation that was assigned to a peer last.
     pub(super) generation: u64,
-    /// Earliest time of the next offer.
+    /// Earliest time at which an offer to any peer is due.
     pub(super) offer_at: Instant,
     pub(super) table: FlowTable,
     pub(super) numbers: Numbers,
-    /// Paths of clouds' packets outside of SRD.
+    /// Selection of paths for clouds' packets outside of SRD.
     pub(super) paths: Paths,
-    /// Peers with frames in their queues.
+    /// Slots of the peers that have frames in their queues, in the order of their turns.
     pub(super) ready: VecDeque<u32>,
     pub(super) order: Order,
     /// Order of frames of clouds, which have their own limits.
@@ -61,7 +64,7 @@ pub struct Express {
     pub(super) counters: Counters,
     /// Rate limit of answers to the guest for packets that are too big.
     pub(super) answers: Limit,
-    /// Bytes that one unreliable datagram carries.
+    /// Largest number of bytes that one unreliable datagram carries, at the configured MTU.
     pub(super) plain_bytes_max: usize,
 }
 
@@ -120,7 +123,7 @@ impl Express {
         self.by_id.get(&id).copied()
     }
 
-    /// Returns a generation that no peer has had.
+    /// Returns a generation number that no peer has had.
     pub(super) fn next_generation(&mut self) -> u64 {
         self.generation += 1;
         self.generation

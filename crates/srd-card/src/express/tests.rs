@@ -67,9 +67,10 @@ struct Rig {
     rng: Rng,
     loss_permille: u32,
     jitter_us: u32,
-    /// Difference of delay between paths.
+    /// Unit of the differences between the delays of paths: a path has from 0 to 63 units more
+    /// delay than the link alone.
     path_delay_us: u64,
-    /// Largest outer packet that is not lost.
+    /// Size in bytes of the largest outer packet that the link does not lose.
     passes_bytes: usize,
     epoch: u64,
 }
@@ -239,7 +240,7 @@ impl Rig {
     }
 }
 
-/// Builds a TCP segment whose payload is its number.
+/// Builds a TCP segment whose payload is the number `n`.
 fn tcp(n: u32) -> Vec<u8> {
     v4(protocol::TCP, (5, 80), &n.to_be_bytes())
 }
@@ -587,7 +588,7 @@ fn flows_beyond_the_table_go_plain_and_arrive() {
     assert!(counters.flows_full >= 4, "{counters:?}");
     assert_eq!((t.eligible_tx_pkts, t.srd_tx_pkts + t.plain_tx_pkts), (8, 8));
     assert!(rig.ends[0].express.resource_utilization() >= 75);
-    // A second later, new flows may replace theirs.
+    // After more than a second of silence, a new flow may replace one of them in the table.
     rig.run_ms(1500);
     rig.send(0, &udp(9, 99));
     rig.run_ms(5);

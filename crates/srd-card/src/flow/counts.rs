@@ -1,24 +1,26 @@
-//! Column of the flow table with the counters of a flow: both directions, and its rate.
+//! Counters of a flow in both directions, and the rate at which the guest sends. They are a column
+//! of the flow table.
 
 use srd_proto::time::Duration;
 
 use crate::meta::key::Direction;
 
-/// Packets and bytes of one direction.
+/// Packets and bytes of one direction of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) pkts: u64,
     pub(crate) bytes: u64,
 }
 
-/// Packets and bytes of one flow.
+/// Counters of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     egress: Count,
     ingress: Count,
-    /// Whether the last packet that left was carried by SRD.
+    /// Whether SRD carried the last packet that the guest sent.
     pub(crate) rides_srd: bool,
-    /// Bits per second that left, at the last call of `take_rate`.
+    /// Rate at which the guest sends, in bits per second, as the last call of `take_rate` computed
+    /// it.
     pub(crate) bps: u64,
     bytes_before: u64,
 }
@@ -45,7 +47,7 @@ impl Counts {
         }
     }
 
-    /// Computes the rate since the last call, which was `elapsed` ago.
+    /// Computes the average rate since the last call, which was `elapsed` ago.
     pub(crate) fn take_rate(&mut self, elapsed: Duration) {
         let bits = u128::from(self.egress.bytes - self.bytes_before) * 8;
         let bps = bits * 1_000_000_000 / u128::from(elapsed.as_nanos().max(1));

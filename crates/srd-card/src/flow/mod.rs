@@ -1,11 +1,11 @@
 //! The flow table: state that the card keeps for each flow, in either direction.
 //!
-//! A packet that has been read finds the entry of its flow by its key, which is the same for both
-//! directions. **Hit**: the verdict of the entry is valid if the rules have not changed since it
-//! was given; otherwise the flow is judged again. **Miss**: the packet is judged, and an entry is
-//! opened. Stages keep their own state of a flow in columns, by the slot of its entry: `numbering`
-//! keeps the flow's numbers at the peer, [`crate::queue`] frames that wait to leave, `counts` the
-//! counters.
+//! The entry of a packet's flow is found by a key that is the same for both directions. **Hit**:
+//! the entry contains a verdict, which is valid if the rules have not changed since it was given;
+//! otherwise the rules evaluate the flow again. **Miss**: the rules evaluate the packet, and an
+//! entry is opened. Further state of a flow is in columns, which are arrays indexed by the slot of
+//! its entry: `numbering` contains the flow's numbers at the peer, [`crate::queue`] the frames that
+//! wait to be sent, `counts` the counters.
 //!
 //! # Order
 //! Frames that arrived out of order are not kept in a column but in [`crate::order`], by the peer
@@ -16,9 +16,10 @@
 //!
 //! # Bounds
 //! The table has `flows_max` entries, and one more for each peer, which stands for all flows that
-//! find no free entry. A full table refuses a new flow, unless the clock hand finds an entry that
-//! has been unused for a second. Entries that peers open take at most half of the table, shared
-//! among the peers ([`share`]). An entry that the guest uses counts as the guest's.
+//! find no free entry. A full table refuses a new flow, unless a search by the CLOCK algorithm
+//! finds an entry that has been unused for a second. Entries that peers open take at most half of
+//! the table, shared among the peers ([`share`]). From the guest's first packet of a flow on, the
+//! entry counts as the guest's.
 
 pub(crate) mod counts;
 pub(crate) mod numbering;

@@ -1,5 +1,6 @@
-//! Column of the flow table for flows that leave over SRD: the peer identifies a flow by a number,
-//! and a sequence number counts the frames sent under this number.
+//! Numbers of a flow that is sent over SRD: the peer identifies the flow by a flow number, and a
+//! sequence number counts the frames sent under this flow number. They are a column of the flow
+//! table.
 
 use srd_proto::time::{Duration, Instant};
 
@@ -9,12 +10,12 @@ use crate::wire::frame::FLOW_NUMBERS;
 /// one.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
 
-/// Number of a flow at its peer.
+/// Flow number and sequence number under which a flow is sent to its peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbering {
     /// Peer in whose queue the flow's frames wait.
     pub(crate) peer: u32,
-    /// Number of the flow on the wire, taken with its first frame over SRD.
+    /// Flow number in the packets; `None` until the next frame over SRD takes a new one.
     number: Option<u32>,
     /// Sequence number of the next frame.
     sequence: u16,
@@ -56,8 +57,9 @@ impl Numbering {
         self.number = None;
     }
 
-    /// Returns the number and sequence number of the flow's next frame to a peer of this
-    /// generation.
+    /// Returns the flow number and the sequence number of the flow's next frame. The flow takes a
+    /// new number if it was silent for too long, or if `generation`, the present generation of its
+    /// peer, has changed.
     pub(crate) fn next(
         &mut self,
         now: Instant,

@@ -2,7 +2,7 @@
 //!
 //! Half of the limit belongs to the peers in equal parts, which no other peer can take. The other
 //! half goes to the peers that request it first. A single peer may have the whole limit. A peer
-//! that holds nothing may take one thing of any size while anything is free: with many peers, its
+//! that holds nothing may take any amount that is free in the whole limit: with many peers, its
 //! part may be smaller than one frame.
 //!
 //! Bound: the limit itself, and one number per peer.
@@ -26,19 +26,20 @@ impl Shares {
         Self { max, peers: 1, held: Vec::new(), total: 0, beyond: 0 }
     }
 
-    /// Sets the number of peers that share the limit. A peer keeps all that it holds.
+    /// Sets the number of peers that share the limit. A peer keeps the amount that it holds.
     pub(crate) fn set_peers(&mut self, peers: usize) {
         self.peers = peers.max(1);
         let own = self.own();
         self.beyond = self.held.iter().map(|held| held.saturating_sub(own)).sum();
     }
 
-    /// Part of each peer that no other peer can take.
+    /// Amount that is reserved for each peer.
     fn own(&self) -> usize {
         self.max / 2 / self.peers
     }
 
-    /// Increase of the amount beyond the peer's own part if it took `amount` more.
+    /// Number of units by which the peer's excess over its own part would increase if the peer took
+    /// `amount` more.
     fn more_beyond(&self, peer: u32, amount: usize) -> usize {
         let (held, own) = (self.held(peer), self.own());
         (held + amount).saturating_sub(own) - held.saturating_sub(own)
@@ -74,7 +75,7 @@ impl Shares {
         true
     }
 
-    /// Returns an amount that a peer took.
+    /// Releases an amount that a peer took earlier.
     pub(crate) fn give_back(&mut self, peer: u32, amount: usize) {
         let own = self.own();
         let Some(held) = self.held.get_mut(peer as usize) else { return };
@@ -95,7 +96,7 @@ impl Shares {
         held > 0 && held >= self.own()
     }
 
-    /// Peer that holds the largest amount.
+    /// Peer that holds the largest amount; `None` if no peer holds anything.
     pub(crate) fn largest(&self) -> Option<u32> {
         let most = (0u32..).zip(&self.held).max_by_key(|(_, held)| **held);
         most.filter(|(_, held)| **held > 0).map(|(peer, _)| peer)

@@ -1,4 +1,4 @@
-//! The table itself: keys, verdicts, and the replacement of entries.
+//! The flow table: its keys and verdicts, and the replacement of entries.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -19,13 +19,13 @@ use crate::rules::snapshot::{Rules, Verdict};
 
 /// Silence of a flow after which another flow may replace it.
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Entries that the clock hand examines for one new flow.
+/// Largest number of entries that are examined to find an unused one for a new flow.
 const HAND_STEPS_MAX: u32 = 64;
-/// Entries that the first allocation has room for.
+/// Number of entries in the first allocation.
 const PLACES_MIN: usize = 64;
 
-/// Memory of one entry: its columns, the ring that its queue keeps, and its part of the index,
-/// which may be half empty and is copied when it grows.
+/// Largest number of heap bytes for one entry: its columns, the ring that its queue keeps, and its
+/// part of the index, which may be half empty and is copied when it grows.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>()
     + size_of::<Numbering>()
     + size_of::<FlowQueue>()
@@ -34,7 +34,7 @@ pub(crate) const ENTRY_BYTES: usize = size_of::<Entry>()
     + INDEX_BYTES;
 const INDEX_BYTES: usize = 24;
 
-/// The key of entries that stand for many flows.
+/// Key in place of a flow's key, for entries that many flows share.
 const NO_FLOW: FlowKey = FlowKey {
     source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     destination: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -42,7 +42,8 @@ const NO_FLOW: FlowKey = FlowKey {
     ports: (0, 0),
 };
 
-/// An entry and a direction of it: `slot << 1 | direction`.
+/// One direction of a flow: the slot of the flow's entry, shifted left by one bit, with the
+/// direction in the lowest bit (0 egress, 1 ingress).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FlowId(u32);
 
@@ -64,17 +65,18 @@ impl FlowId {
 /// Peer and flow of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerFlow {
-    /// Peer behind the packet's remote address.
+    /// Slot of the peer to which the packet's remote address belongs.
     pub(crate) peer: u32,
     /// Entry of the packet's flow, unless the table has no free entry for it.
     pub(crate) flow: Option<FlowId>,
 }
 
-/// One entry.
+/// Entry of one flow in the table.
 #[derive(Debug)]
 struct Entry {
     key: FlowKey,
-    /// Number space of the key's addresses: zero, or the sending interface of a cloud.
+    /// Network to which the key's addresses belong: zero for the guest's network; for a cloud, the
+    /// identifier of the sending interface.
     space: u64,
     hash: u64,
     verdict: Verdict,
@@ -100,16 +102,16 @@ impl Entry {
     }
 }
 
-/// Owner to which an entry is charged.
+/// Owner of an entry, to which the entry is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
-    /// The guest, which uses the flow.
+    /// The guest, which has sent a packet of the flow.
     Guest,
-    /// A peer, and only this peer has used the flow.
+    /// The peer that opened the entry; the guest has sent no packet of the flow.
     Peer(u32),
-    /// A path of an interface; the entry stands for flows of small packets that share a queue.
+    /// A path of an interface. The entry is shared by flows whose small packets wait in one queue.
     Path,
-    /// The card: the entry stands for all flows of a peer that find no free entry, and is never
+    /// The card. All flows of one peer that find no free entry share the entry, which is never
     /// replaced.
     Overflow,
 }
@@ -119,13 +121,14 @@ enum Owner {
 pub(crate) struct FlowTable {
     index: HashTable<u32>,
     entries: Vec<Entry>,
-    /// Columns, by the slot of the entry.
+    /// Numbers of each flow at its peer, by the slot of the flow's entry.
     pub(crate) numbering: Vec<Numbering>,
+    /// Frames of each flow that wait to be sent, by the slot of the flow's entry.
     pub(crate) queues: Vec<FlowQueue>,
     counts: Vec<Counts>,
     /// Overflow entries of peers that were removed, for reuse.
     overflow_free: Vec<u32>,
-    /// Entries that peers have opened.
+    /// Number of entries that are charged to each peer, and their limit.
     opened: Shares,
     flows_max: usize,
     hand: u32,
@@ -255,7 +258,8 @@ impl FlowTable {
         self.index.find(hash, |slot| self.entries[*slot as usize].is(key, space)).copied()
     }
 
-    /// Returns the verdict of an entry, and judges the flow again if the rules have changed.
+    /// Returns the verdict of an entry. If the rules have changed since it was given, the rules
+    /// evaluate the flow again.
     #[inline]
     fn verdict(&mut self, slot: u32, meta: &Meta, rules: &Rules) -> Verdict {
         let entry = &mut self.entries[slot as usize];
@@ -274,7 +278,8 @@ impl FlowTable {
         }
     }
 
-    /// Opens an entry if one is free.
+    /// Opens an entry for a flow. `from` is the peer that sent the first packet, or `None` if the
+    /// guest sent it. Returns `None` if there is neither a free entry nor an unused one to replace.
     #[cold]
     fn open(
         &mut self,
@@ -323,7 +328,7 @@ impl FlowTable {
         slot
     }
 
-    /// Returns the slot of an unused flow that may be replaced.
+    /// Returns the slot of an unused flow that may be replaced; `may_go` selects by the owner.
     fn unused(&mut self, now: Instant, may_go: impl Fn(Owner) -> bool) -> Option<u32> {
         for _ in 0..HAND_STEPS_MAX {
             let slot = self.hand;
@@ -338,7 +343,7 @@ impl FlowTable {
         None
     }
 
-    /// Removes an entry from the index.
+    /// Removes an entry from the index, so that no packet finds it any more.
     fn forget(&mut self, slot: u32) {
         let hash = self.entries[slot as usize].hash;
         if let Ok(found) = self.index.find_entry(hash, |other| *other == slot) {
@@ -346,7 +351,8 @@ impl FlowTable {
         }
     }
 
-    /// Opens an entry that stands for all flows of a peer that find no free entry.
+    /// Opens the overflow entry of a peer, which all flows of the peer share that find no free
+    /// entry. Returns its slot.
     pub(crate) fn open_overflow(&mut self, now: Instant, peer: u32) -> Option<u32> {
         let slot = match self.overflow_free.pop() {
             Some(slot) => slot,
@@ -363,7 +369,8 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// Releases the overflow entry of a peer that was removed. No frame waits for this peer.
+    /// Releases the overflow entry of a peer that was removed. The caller has removed all frames
+    /// that waited for this peer.
     pub(crate) fn close_overflow(&mut self, slot: u32) {
         self.overflow_free.push(slot);
     }
@@ -402,8 +409,9 @@ impl FlowTable {
         self.entries[slot] = entry;
     }
 
-    /// Returns the peer in whose queue the flow's next frame waits: that of the verdict. While
-    /// earlier frames of the flow wait for the previous peer, the frame follows them.
+    /// Returns the peer in whose queue the next frame of the flow has to wait. This is `peer`, to
+    /// which the rules send the flow. While earlier frames wait for a previous peer of the flow, it
+    /// is that peer, so that the frames stay in order.
     pub(crate) fn queue_of(&mut self, flow: FlowId, peer: u32) -> u32 {
         let slot = flow.slot() as usize;
         let numbering = &mut self.numbering[slot];
@@ -413,7 +421,8 @@ impl FlowTable {
         numbering.peer
     }
 
-    /// Whether an entry stands for flows without an entry of their own.
+    /// Whether an entry is the overflow entry of a peer, which flows share that found no free
+    /// entry.
     pub(crate) fn is_overflow(&self, slot: u32) -> bool {
         self.entries[slot as usize].owner == Owner::Overflow
     }

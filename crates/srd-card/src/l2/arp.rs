@@ -7,12 +7,12 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress};
 use super::dhcp::mask;
 use super::{ARP, Framed, GATEWAY, Link};
 
-/// Prefix of the addresses of the network's own services.
+/// First bytes of the addresses of the network's own services, such as instance metadata.
 const SERVICES: [u8; 3] = [169, 254, 169];
 
 impl Link {
-    /// Returns the answer to a request. A request for the guest's own address gets no answer;
-    /// otherwise the guest would detect an address conflict. // E3
+    /// Returns the answer to an ARP request of the guest. A request for the guest's own address
+    /// gets no answer; otherwise the guest would detect an address conflict. // E3
     pub(super) fn arp(&self, bytes: &[u8]) -> Option<Framed> {
         let asked = ArpRepr::parse(&ArpPacket::new_checked(bytes).ok()?).ok()?;
         let ArpRepr::EthernetIpv4 {

@@ -14,22 +14,22 @@ use crate::meta::packet::{Packet, protocol};
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
-/// Lease time of an address, as on EC2.
+/// Lease time of an address in seconds, as on EC2.
 const LEASE_S: u32 = 3600;
-/// Domain of private names, as in a region without a domain of its own.
+/// Domain of private DNS names: that of EC2's region us-east-1.
 const DOMAIN: &str = "ec2.internal";
 const UDP_BYTES: usize = 8;
 const IPV4_BYTES: usize = 20;
 const HOPS: u8 = 64;
 
-/// Numbers of DHCP options.
+/// Number of the DHCP option for DNS resolvers.
 const RESOLVER: u8 = 6;
 const HOST_NAME: u8 = 12;
 const DOMAIN_NAME: u8 = 15;
 const INTERFACE_MTU: u8 = 26;
 
 impl Link {
-    /// Handles an IPv4 packet if it is for the DHCP server.
+    /// Handles an IPv4 packet if it is for the DHCP server. Returns `None` for any other packet.
     pub(super) fn dhcp(&self, bytes: &[u8]) -> Option<FrameOutcome> {
         // Two fields are sufficient to recognize most packets as other traffic.
         let header_bytes = usize::from(*bytes.first()? & 15) * 4;
@@ -49,14 +49,15 @@ impl Link {
         Some(self.lease(asked).map_or(FrameOutcome::Nothing, FrameOutcome::Answer))
     }
 
-    /// The subnet's router: its first address.
+    /// Returns the address of the subnet's router, which is the first host address of the subnet.
     fn router(&self) -> Option<Ipv4Addr> {
         let (own, length) = self.ipv4?;
         let mask = mask(length);
         Some(Ipv4Addr::from((u32::from(own) & mask).wrapping_add(1)))
     }
 
-    /// Returns the answer to a client.
+    /// Returns the answer to a DHCP message of the guest; `None` if the message is invalid, or gets
+    /// no answer.
     fn lease(&self, asked: &[u8]) -> Option<Framed> {
         use DhcpMessageType as Kind;
         let asked = DhcpPacket::new_checked(asked).ok()?;

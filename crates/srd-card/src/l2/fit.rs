@@ -1,5 +1,5 @@
-//! Work that a guest's device leaves to the card. A driver without super-packets gets the single
-//! packets; a driver without checksum offload gets complete checksums.
+//! Adaptation of packets to a guest's device. A driver without segmentation offload gets the
+//! packets of a super-packet one by one; a driver without checksum offload gets complete checksums.
 
 use alloc::vec::Vec;
 
@@ -10,23 +10,23 @@ use crate::meta::offload::{GSO_ECN, Gso, OFFLOAD_BYTES};
 use crate::rewrite::checksum;
 use crate::rewrite::segment::Segments;
 
-/// Abilities of a guest's device.
+/// Packets that a guest's device accepts, beside ordinary ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepts {
-    /// Packets whose checksums are not complete.
+    /// Whether the device accepts packets whose checksums are not complete.
     pub checksum: bool,
-    /// Super-packets of TCP over IPv4.
+    /// Whether the device accepts super-packets of TCP over IPv4.
     pub tso_v4: bool,
-    /// Super-packets of TCP over IPv6.
+    /// Whether the device accepts super-packets of TCP over IPv6.
     pub tso_v6: bool,
-    /// Super-packets of TCP of which only the first segment carries CWR.
+    /// Whether the device accepts super-packets of TCP of which only the first segment carries CWR.
     pub ecn: bool,
-    /// Super-packets of UDP.
+    /// Whether the device accepts super-packets of UDP.
     pub uso: bool,
 }
 
 impl Accepts {
-    /// A device with all abilities.
+    /// A device that accepts all kinds of packets.
     pub const ALL: Self = Self { checksum: true, tso_v4: true, tso_v6: true, ecn: true, uso: true };
 
     fn whole(&self, gso: Gso, is_v4: bool) -> bool {
@@ -39,8 +39,8 @@ impl Accepts {
     }
 }
 
-/// Passes a packet to `give`, in several packets if the device needs that. Returns whether the
-/// packet was valid.
+/// Passes a packet to `give`. If the device does not accept a super-packet, its packets are passed
+/// one by one. Returns whether the packet was valid.
 pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(Vec<u8>)) -> bool {
     let Some([flags, gso, ..]) = packet.first_chunk::<OFFLOAD_BYTES>().copied() else {
         return false;
@@ -68,7 +68,7 @@ pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(
     true
 }
 
-/// Completes the checksum for a device that does not do so.
+/// Completes the checksum of a packet if the device does not accept an incomplete one.
 fn finish(packet: &mut [u8], layout: &Layout, accepts: Accepts) {
     if !accepts.checksum {
         checksum::complete(&mut packet[OFFLOAD_BYTES..], layout);

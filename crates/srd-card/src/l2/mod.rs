@@ -1,5 +1,5 @@
 //! The Ethernet link of a guest that needs one: a virtual machine, or a DPDK program. The cloud
-//! has no link layer; this module emulates one for such a guest.
+//! itself has no link layer, so this module emulates an Ethernet link for these guests.
 //!
 //! ```text
 //!  frame of the guest --> from_guest --> a packet for the card
@@ -12,12 +12,12 @@
 //! All addresses of a subnet resolve to the gateway, so each packet comes to the card. The rules
 //! are those of `docs/spec/card.md`, section 8.
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
-//! | `arp` | addresses of IPv4 |
-//! | `neighbour` | addresses and routers of IPv6 |
-//! | `dhcp` | the guest's own address |
-//! | [`fit`] | work that a guest's device leaves to the card |
+//! | `arp` | hardware addresses of IPv4 hosts (ARP) |
+//! | `neighbour` | hardware addresses of IPv6 hosts, and the router (neighbour discovery) |
+//! | `dhcp` | the guest's own IPv4 address (DHCP) |
+//! | [`fit`] | segmentation and checksums for devices without these offloads |
 
 mod arp;
 mod dhcp;
@@ -35,9 +35,10 @@ use crate::meta::packet::{IPV6_BYTES, u16_at};
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
-/// Hardware address of the gateway, locally administered. Those of interfaces begin with 02.
+/// Hardware address of the gateway, locally administered. The hardware addresses of interfaces
+/// begin with 02, so none is equal to it.
 pub const GATEWAY: Mac = [0x0a, b'S', b'R', b'D', 0, 1];
-/// Bytes of the largest packet (EC2 User Guide, *Network MTU*).
+/// MTU of the link, in bytes (EC2 User Guide, *Network MTU*).
 pub const MTU: u16 = 9001;
 
 const IPV4: u16 = 0x0800;
@@ -54,11 +55,12 @@ pub type Ethernet = [u8; ETHERNET_BYTES];
 pub struct Link {
     /// The interface's hardware address.
     pub mac: Mac,
-    /// Primary address of the interface, and the length of its subnet's prefix.
+    /// Primary IPv4 address of the interface, and the prefix length of its subnet; `None` without
+    /// IPv4.
     pub ipv4: Option<(Ipv4Addr, u8)>,
-    /// Resolver of the interface's cloud.
+    /// Address of the DNS resolver of the interface's cloud.
     pub resolver: Ipv4Addr,
-    /// IPv6 network of the interface's subnet, and the length of the prefix.
+    /// IPv6 network of the interface's subnet, and its prefix length; `None` without IPv6.
     pub ipv6: Option<(Ipv6Addr, u8)>,
 }
 
@@ -66,20 +68,20 @@ pub struct Link {
 /// the offload header count from the Ethernet header on.
 pub type Framed = (Ethernet, Vec<u8>);
 
-/// Result for a frame of a guest.
+/// Result of [`Link::from_guest`] for a frame of a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FrameOutcome {
-    /// A packet behind its offload header, for the card.
+    /// The frame contains a packet for the card, which follows its offload header.
     Packet(Vec<u8>),
-    /// The answer to a request of the guest.
+    /// The frame is a request (ARP, neighbour discovery, DHCP); this is the answer to the guest.
     Answer(Framed),
-    /// A request that gets no answer, because no other host would answer either.
+    /// The frame is a request that gets no answer, or is invalid.
     Nothing,
-    /// The frame is dropped.
+    /// The frame is dropped for this cause.
     Drop(Cause),
 }
 
-/// Cause of a dropped frame of a guest.
+/// Cause for which a frame of a guest is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cause {
     /// The source is not the interface's hardware address.
@@ -89,7 +91,8 @@ pub enum Cause {
     Destination,
     /// The type is neither IPv4 nor IPv6 nor ARP.
     Type,
-    /// The frame is shorter than its length field, or its offload offsets lie before the packet.
+    /// The frame is shorter than the length field of its packet, or the offsets in its offload
+    /// header lie before the packet.
     Malformed,
 }
 
@@ -106,8 +109,8 @@ impl Cause {
 }
 
 impl Link {
-    /// Handles a frame of the guest. `packet` is the offload header, with offsets from the
-    /// Ethernet header on, and the bytes behind the Ethernet header.
+    /// Handles a frame of the guest. `packet` is the offload header, whose offsets count from the
+    /// Ethernet header on, followed by the bytes after the Ethernet header.
     pub fn from_guest(&self, ethernet: &Ethernet, mut packet: Vec<u8>) -> FrameOutcome {
         let (destination, source) = (&ethernet[..6], &ethernet[6..12]);
         if source != self.mac {
@@ -139,8 +142,8 @@ impl Link {
         FrameOutcome::Packet(packet)
     }
 
-    /// Converts a packet of the card into frames for a device with these abilities, and passes
-    /// them to `give`. Returns whether the packet was valid.
+    /// Converts a packet of the card into frames for a device with the abilities `accepts`, and
+    /// passes the frames to `give`. Returns whether the packet was valid.
     pub fn to_guest(
         &self,
         packet: Vec<u8>,
@@ -155,7 +158,7 @@ impl Link {
         })
     }
 
-    /// Ethernet header of a frame from the gateway.
+    /// Returns the Ethernet header of a frame from the gateway to the guest.
     fn ethernet(&self, kind: u16) -> Ethernet {
         let mut header = [0; ETHERNET_BYTES];
         header[..6].copy_from_slice(&self.mac);
@@ -164,7 +167,8 @@ impl Link {
         header
     }
 
-    /// Builds an answer of `bytes` bytes, which `write` fills in.
+    /// Builds a frame from the gateway to the guest with a packet of `bytes` bytes, which `write`
+    /// fills in.
     fn answer(&self, kind: u16, bytes: usize, write: impl FnOnce(&mut [u8])) -> Framed {
         let mut packet = alloc::vec![0; OFFLOAD_BYTES + bytes];
         write(&mut packet[OFFLOAD_BYTES..]);
@@ -179,8 +183,8 @@ impl Cause {
     }
 }
 
-/// Returns the bytes of the packet in a frame of this type; `None` if the frame contains no valid
-/// packet.
+/// Returns the length of the packet in a frame of this Ethernet type, without padding; `None` if
+/// the frame contains no valid packet.
 fn length(kind: u16, bytes: &[u8]) -> Option<usize> {
     let version = bytes.first()? >> 4;
     let length = match (kind, version) {
@@ -192,8 +196,8 @@ fn length(kind: u16, bytes: &[u8]) -> Option<usize> {
     (length >= 20 && length <= bytes.len()).then_some(length)
 }
 
-/// Moves the offsets of an offload header by the length of an Ethernet header. Returns whether the
-/// offsets are valid afterwards.
+/// Applies `by` to the offsets of an offload header: it adds or subtracts the length of an Ethernet
+/// header. Returns whether the offsets are valid afterwards.
 fn shift(packet: &mut [u8], by: impl Fn(usize) -> Option<usize>) -> bool {
     if let [flags, 0, ..] = packet
         && *flags & offload::NEEDS_CHECKSUM == 0

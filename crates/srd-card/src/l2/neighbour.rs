@@ -16,13 +16,14 @@ use crate::rules::prefix::Prefix;
 
 /// Hop limit of neighbour discovery: it proves that no router has forwarded the packet.
 const HOPS: u8 = 255;
-/// Time for which a guest may use the gateway as a router.
+/// Time for which a guest may use the gateway as a router after a router advertisement.
 const ROUTER_LIFETIME: Duration = Duration::from_secs(1800);
 const ROUTER_SOLICIT: u8 = 133;
 const REDIRECT: u8 = 137;
 
 impl Link {
-    /// Handles an IPv6 packet if it is a packet of neighbour discovery.
+    /// Handles an IPv6 packet if it belongs to neighbour discovery. Returns `None` for any other
+    /// packet.
     pub(super) fn neighbour(&self, bytes: &[u8]) -> Option<FrameOutcome> {
         let kind = *bytes.get(IPV6_BYTES)?;
         let is_neighbour = bytes[6] == protocol::ICMP_V6
@@ -43,8 +44,8 @@ impl Link {
         };
         let lladdr = Some(EthernetAddress(GATEWAY).into());
         match asked {
-            // A guest without an address probes whether its future address is in use. No host uses
-            // it, so the probe gets no answer. // E3
+            // A guest without an address probes whether its future address is in use by another
+            // host. There is no other host, so the probe gets no answer. // E3
             NdiscRepr::NeighborSolicit { target_addr, .. }
                 if !from.is_unspecified() && target_addr != from && self.is_here(target_addr) =>
             {
@@ -74,7 +75,7 @@ impl Link {
         }
     }
 
-    /// Whether an address belongs to this link.
+    /// Whether an address is in the interface's subnet, or is link-local.
     fn is_here(&self, address: Ipv6Addr) -> bool {
         let subnet = self.ipv6.and_then(|(network, n)| Prefix::new(network.into(), n));
         let of_subnet = subnet.is_some_and(|subnet| subnet.contains(address.into()));
@@ -99,7 +100,7 @@ impl Link {
     }
 }
 
-/// Address of the gateway on the link, derived from its hardware address (RFC 4291, appendix A).
+/// Link-local address of the gateway, derived from its hardware address (RFC 4291, appendix A).
 fn gateway() -> Ipv6Addr {
     let word = |high: u8, low: u8| u16::from_be_bytes([high, low]);
     let [a, b, c, d, e, f] = GATEWAY;

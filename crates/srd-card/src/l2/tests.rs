@@ -50,7 +50,8 @@ fn a_packet_for_the_gateway_comes_to_the_card_without_padding() {
 #[test]
 fn a_checksum_that_is_left_to_hardware_lies_where_the_packet_has_it() {
     let packet = udp(OWN, [10, 0, 1, 11].into(), (5, 6), b"x");
-    // Flags and the offset where the checksum starts, counted from the Ethernet header on.
+    // The flags, and the offset at which the bytes of the checksum begin, counted from the Ethernet
+    // header on.
     let begin = u16::try_from(ETHERNET_BYTES + 20).unwrap().to_le_bytes();
     let mut offload = [0; OFFLOAD_BYTES];
     offload[0] = NEEDS_CHECKSUM;
@@ -59,7 +60,7 @@ fn a_checksum_that_is_left_to_hardware_lies_where_the_packet_has_it() {
     let sent = link().from_guest(&header(GATEWAY, MAC, IPV4), frame.clone());
     let FrameOutcome::Packet(sent) = sent else { panic!("{sent:?}") };
     assert_eq!(sent[6..8], 20_u16.to_le_bytes());
-    // And back, for a device with checksum offload.
+    // In the other direction, a device with checksum offload gets the frame as it was.
     let mut frames = Vec::new();
     assert!(link().to_guest(sent, Accepts::ALL, |frame| frames.push(frame)));
     let [(ethernet, back)] = &frames[..] else { panic!("{frames:?}") };
@@ -218,7 +219,8 @@ fn a_guest_learns_its_own_address_and_no_other() {
             assert_eq!(options[&12], b"ip-10-0-1-10");
         }
     }
-    // From another hardware address, for another server, a release, and a truncated message.
+    // No answer: a message from another hardware address, one for another server, a release, and a
+    // truncated message.
     let discover = client(discover, MAC, None, None);
     assert_eq!(ask(&client(1, [2, 9, 9, 9, 9, 9], None, None)), None);
     assert_eq!(ask(&client(3, MAC, Some(OWN), Some(other))), None);

@@ -1,11 +1,11 @@
-//! Counters of packets that a limit held up, under the names of `ethtool -S`.
+//! Counters of packets that a limit queued or dropped, under the names of `ethtool -S`.
 //!
 //! Source: Amazon EC2 User Guide, *Monitor network performance for ENA settings on your EC2
 //! instance*, and the order of the ENA Linux driver.
 
 use crate::store::{stored_counters, stored_values};
 
-/// A limit.
+/// A limit of an instance, of one of its ENIs, or of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Limit {
     /// Bandwidth of the instance, to the guest.
@@ -14,20 +14,20 @@ pub enum Limit {
     BandwidthOut,
     /// Packets per second of the instance, both directions together.
     Packets,
-    /// Egress fragments of an ENI; counted with packets per second.
+    /// Egress fragments per second of an ENI; has the counter of packets per second.
     Fragments,
-    /// Tracked connections of the instance.
+    /// Number of tracked connections of the instance.
     Tracking,
-    /// Packets to link-local services, of an ENI.
+    /// Packets per second of an ENI to link-local services.
     LinkLocal,
-    /// Bandwidth of one flow.
+    /// Bandwidth of one direction of one flow.
     Flow,
-    /// Bandwidth through gateways.
+    /// Bandwidth of the instance through internet and local gateways, in one direction.
     Gateway,
 }
 
 impl Limit {
-    /// Name of the counter of packets that this limit held up or dropped.
+    /// Name of the counter of packets that this limit queued or dropped.
     pub fn counter(self) -> &'static str {
         match self {
             Self::BandwidthIn => "bw_in_allowance_exceeded",
@@ -41,9 +41,8 @@ impl Limit {
     }
 }
 
-/// Counters of one ENI. All except the gauge count packets that were queued or dropped. A packet
-/// counts once for each limit that held it up; a super-packet counts as the packets that it
-/// represents (L9).
+/// Counters of one ENI: packets that were queued or dropped. A packet counts once for each limit
+/// that queued or dropped it; a super-packet counts as the packets that it represents (L9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allowances {
     /// Packets queued or dropped because of the instance's bandwidth to the guest.
@@ -55,11 +54,11 @@ pub struct Allowances {
     pub pps_allowance_exceeded: u64,
     /// Packets dropped because the table of connections was full.
     pub conntrack_allowance_exceeded: u64,
-    /// Packets to link-local services dropped.
+    /// Packets to link-local services that were dropped, because the ENI sent too many per second.
     pub linklocal_allowance_exceeded: u64,
     /// Packets queued or dropped because of the ceiling of one flow. Ours: ENA has no such counter.
     pub flow_allowance_exceeded: u64,
-    /// Packets queued or dropped because of the cap of gateways. Ours: ENA has no such counter.
+    /// Packets queued or dropped because of the limit of gateways. Ours: ENA has no such counter.
     pub gateway_allowance_exceeded: u64,
 }
 
@@ -78,8 +77,8 @@ impl Allowances {
         *counter = counter.saturating_add(packets);
     }
 
-    /// Counters that `ethtool -S` shows, in the driver's order (L10). The gauge comes from the
-    /// tracking table: [`crate::track::Table::available`].
+    /// Counters that `ethtool -S` shows, in the driver's order (L10). `conntrack_available` is the
+    /// number of connections that may still be tracked: [`crate::track::Table::available`].
     pub fn ethtool(&self, conntrack_available: u64) -> [(&'static str, u64); 6] {
         [
             ("bw_in_allowance_exceeded", self.bw_in_allowance_exceeded),
@@ -91,7 +90,7 @@ impl Allowances {
         ]
     }
 
-    /// Counters that ENA does not have.
+    /// Counters of limits for which ENA has no counter.
     pub fn ours(&self) -> [(&'static str, u64); 2] {
         [
             ("flow_allowance_exceeded", self.flow_allowance_exceeded),

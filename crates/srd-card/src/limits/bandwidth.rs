@@ -10,7 +10,7 @@ use srd_proto::time::{Duration, Instant};
 use crate::limits::bucket::{Bucket, TooLong};
 use crate::store::{Reader, Stored, StoredError};
 
-/// The rates of one direction.
+/// Bandwidth settings of one direction of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rates {
     /// Rate that is available without limit in time, bits per second.
@@ -19,7 +19,7 @@ pub struct Rates {
     pub peak_bps: u64,
     /// T: time for which a full bucket of credits sustains the peak rate.
     pub burst: Duration,
-    /// Largest burst above the peak rate, in time at the peak rate.
+    /// Largest burst above the peak rate, as the time that it takes at the peak rate.
     pub tolerance: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Bandwidth {
             && self.credits.as_mut().is_none_or(|credits| credits.has(now, bits))
     }
 
-    /// Takes bits that both buckets have.
+    /// Takes bits from both buckets (peak rate and credits), which have them.
     #[inline]
     pub(super) fn pay(&mut self, bits: u64) {
         self.peak.pay(bits);
@@ -102,7 +102,7 @@ impl Bandwidth {
         self.credits.as_mut().map_or(0, |credits| credits.tokens(now))
     }
 
-    /// Stops the instance: nothing is earned (L3).
+    /// Stops the instance: neither bucket earns tokens until [`Bandwidth::start`] (L3).
     pub fn stop(&mut self, now: Instant) {
         self.peak.stop(now);
         self.credits.iter_mut().for_each(|credits| credits.stop(now));
@@ -116,14 +116,15 @@ impl Bandwidth {
 }
 
 impl Bandwidth {
-    /// Writes the levels of both buckets.
+    /// Writes the levels of the buckets for peak rate and credits.
     pub(super) fn export(&self, out: &mut Vec<u8>) {
         self.peak.export(out);
         self.credits.is_some().write(out);
         self.credits.iter().for_each(|credits| credits.export(out));
     }
 
-    /// Reads the levels of another direction, as far as this one has the buckets.
+    /// Reads the levels that another card has written for this direction. If this direction has no
+    /// bucket of credits, their level is ignored.
     pub(super) fn import(&mut self, from: &mut Reader<'_>) -> Result<(), StoredError> {
         self.peak.import(from)?;
         if bool::read(from)? {

@@ -16,25 +16,26 @@ const NANO: i128 = 1_000_000_000;
 
 /// A token bucket that is full when it is created.
 ///
-/// A caller that was late reads at once the packets that arrived while it did not poll. For this
-/// time the bucket keeps what it earns beyond its depth (`set_late`). So it admits as many packets
-/// as the rate and the depth allow from the time of arrival.
+/// A caller that has not polled for some time reads all packets that arrived meanwhile at once. For
+/// this time, the bucket keeps the tokens that it earns beyond its depth (`set_late`). So it admits
+/// as many packets as if each had been read on arrival.
 ///
 /// Bound: the debt never exceeds what the rate earns in the delay that [`take`](Self::take)
 /// allows, or the tokens of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
-    /// Billionths of a token; negative while packets wait.
+    /// Tokens in the bucket, in billionths of a token; negative while packets wait.
     level: i128,
-    /// Maximum of `level` for a caller that is in time.
+    /// Maximum of `level` for a caller that polls in time: the depth.
     full: i128,
-    /// Allowed level above `full`: what the rate earns in the time by which the caller is late.
+    /// Amount by which `level` may exceed `full`: the tokens that are earned in the time by which
+    /// the caller is late.
     late: i128,
     /// Tokens earned in a second, at least one.
     rate: u64,
-    /// Time up to which the rate has been earned.
+    /// Time up to which tokens have been earned.
     at: Instant,
-    /// Whether earning is stopped.
+    /// Whether the bucket earns no tokens at present.
     stopped: bool,
 }
 
@@ -43,7 +44,7 @@ pub struct Bucket {
 pub struct TooLong;
 
 impl Bucket {
-    /// A full bucket of `depth` tokens that earns `rate` tokens per second (at least one).
+    /// Creates a full bucket of `depth` tokens that earns `rate` tokens per second (at least one).
     pub fn new(rate: u64, depth: u64, now: Instant) -> Self {
         let full = i128::from(depth) * NANO;
         Self { level: full, full, late: 0, rate: rate.max(1), at: now, stopped: false }
@@ -57,8 +58,9 @@ impl Bucket {
         Self { level: level.min(bucket.full.saturating_add(bucket.late)), ..bucket }
     }
 
-    /// Sets the time by which a packet may have arrived before it is offered (L11). When this is
-    /// zero again, tokens above the depth are lost.
+    /// Sets the time by which the caller is late: a packet may have arrived this long before the
+    /// call that takes tokens for it (L11). When the time is zero again, tokens above the depth are
+    /// lost.
     #[inline]
     pub(super) fn set_late(&mut self, late: Duration) {
         self.late = i128::from(late.as_nanos()) * i128::from(self.rate);
@@ -110,7 +112,7 @@ impl Bucket {
         first || self.time_to_earn(missing) <= wait_max
     }
 
-    /// Returns the level in billionths of a token, and its time.
+    /// Returns the level in billionths of a token, and the time at which the bucket had this level.
     pub(super) fn level(&self) -> (i128, Instant) {
         (self.level, self.at)
     }
@@ -121,19 +123,19 @@ impl Bucket {
         u64::try_from(self.level.max(0) / NANO).unwrap_or(u64::MAX)
     }
 
-    /// Stops earning from now on (L3).
+    /// Stops earning tokens, until [`Bucket::start`] (L3).
     pub fn stop(&mut self, now: Instant) {
         self.earn(now);
         self.stopped = true;
     }
 
-    /// Starts earning again from now on.
+    /// Earns tokens again after [`Bucket::stop`].
     pub fn start(&mut self, now: Instant) {
         self.earn(now);
         self.stopped = false;
     }
 
-    /// Earns up to `now`. A time before the last one changes nothing.
+    /// Adds the tokens earned up to `now`. A time before that of an earlier call changes nothing.
     #[inline]
     fn earn(&mut self, now: Instant) {
         // Packets of one batch have the same time.
@@ -151,7 +153,7 @@ impl Bucket {
         }
     }
 
-    /// Time in which `missing` billionths are earned, in whole nanoseconds, rounded up.
+    /// Time in which `missing` billionths of a token are earned, in whole nanoseconds, rounded up.
     fn time_to_earn(&self, missing: i128) -> Duration {
         if missing <= 0 {
             return Duration::ZERO;
@@ -265,8 +267,8 @@ mod tests {
         assert_eq!(bucket.tokens(later + Duration::from_millis(4)), 4);
     }
 
-    /// L11: a late caller keeps what was earned meanwhile; a caller that is in time keeps the
-    /// depth.
+    /// L11: for a late caller, the bucket keeps the tokens that were earned meanwhile; for a caller
+    /// that polls in time, it keeps only its depth.
     #[test]
     fn a_late_caller_keeps_what_was_earned_meanwhile_and_no_more() {
         let ms = Duration::from_millis;
@@ -280,7 +282,8 @@ mod tests {
         assert_eq!(bucket.tokens(Instant::ZERO + ms(901)), 10);
     }
 
-    /// Without this rule, a packet that needs more tokens than the queue may owe would never pass.
+    /// A packet may always wait if no other packet waits. Without this rule, a packet that needs
+    /// more tokens than the queue may owe would never pass.
     #[test]
     fn a_packet_larger_than_the_queue_passes_when_nothing_waits() {
         let mut bucket = Bucket::new(1000, 0, Instant::ZERO);

@@ -10,7 +10,7 @@ use crate::store::stored;
 
 /// Bits per second in one gigabit per second.
 const GBPS: u64 = 1_000_000_000;
-/// Instances with fewer vCPUs have [`GATEWAY_SMALL_BPS`] through gateways.
+/// Number of vCPUs below which an instance may send only [`GATEWAY_SMALL_BPS`] through gateways.
 const GATEWAY_VCPUS: u32 = 32;
 /// Smallest cap of traffic through gateways, bits per second.
 const GATEWAY_SMALL_BPS: u64 = 5 * GBPS;
@@ -48,7 +48,7 @@ pub fn gateway_bps(vcpus: u32, peak_bps: u64, scale: u32) -> u64 {
     cap.min(peak_bps)
 }
 
-/// Rate and depth of a kind of flow; all flows of the kind use the same values.
+/// Rate and depth of the token bucket of a flow; all flows of one kind use the same values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ceiling {
     rate_bps: u64,
@@ -56,8 +56,8 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// Creates a ceiling from a rate (see [`FlowKind::ceiling_bps`]) and the largest burst, in
-    /// time at that rate.
+    /// Creates a ceiling from a rate (see [`FlowKind::ceiling_bps`]) and the largest burst above
+    /// it, as the time that the burst takes at that rate.
     pub fn new(rate_bps: u64, tolerance: Duration) -> Self {
         Self { rate_bps, depth_bits: bits_in(rate_bps, tolerance) }
     }
@@ -79,8 +79,9 @@ impl FlowMeter {
         Self { level: i64::MAX, at: now }
     }
 
-    /// Takes bits, or nothing if the packet would wait too long (L4). The packet may have arrived
-    /// up to `late` before `now`.
+    /// Takes the bits of a packet, and returns how long the packet waits for them (L4). If the
+    /// packet would wait longer than `wait_max`, nothing is taken. The packet may have arrived up
+    /// to `late` before `now`.
     pub(super) fn take(
         &mut self,
         ceiling: &Ceiling,
@@ -92,7 +93,8 @@ impl FlowMeter {
         let mut bucket = Bucket::resume(rate_bps, depth_bits, self.level.into(), self.at, late);
         let wait = bucket.take(now, bits, wait_max)?;
         let (level, at) = bucket.level();
-        // A level that does not fit owes 9 Gbit, and no queue is that long.
+        // If the level does not fit in 64 bits, the flow owes more than 9 Gbit, which is longer
+        // than any queue.
         self.level = i64::try_from(level).map_err(|_| TooLong)?;
         self.at = at;
         Ok(wait)

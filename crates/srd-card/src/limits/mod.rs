@@ -1,13 +1,13 @@
 //! Limits of what an instance may send and receive: token buckets, each with a queue before it.
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
 //! | [`bucket`] | one token bucket in exact integers |
 //! | [`bandwidth`] | peak rate and credits of one direction |
 //! | [`ceiling`] | the ceilings of one flow, and of traffic through a gateway |
 //! | [`allowances`] | the counters, under the names of `ethtool -S` |
 //! | `waiting` | packets that wait, by the time at which they may continue |
-//! | [`stages`] | the limits one after the other |
+//! | [`stages`] | all limits of an instance, applied one after the other |
 //!
 //! The rules are those of `docs/spec/card.md`, section 1. All times are arguments; nothing here
 //! reads a clock. Memory is bounded by [`Settings::queue_packets_max`] for each limit that queues.

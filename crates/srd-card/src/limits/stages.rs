@@ -1,4 +1,5 @@
-//! The limits of an instance one after the other, each with a queue before it.
+//! The limits of an instance, which each frame passes one after the other; most have a queue before
+//! them.
 //!
 //! ```text
 //! offer --> flow --> gateway --> bandwidth --> packets a second --> fragments, link-local --> pop
@@ -7,8 +8,8 @@
 //!                   | too long, or too many: dropped
 //! ```
 //!
-//! A packet that a limit holds up waits before that limit only. When its wait is over, it enters
-//! the next limit. So a flow beyond its own ceiling does not delay other flows.
+//! A packet that exceeds a limit waits before that limit only. When its wait is over, it enters the
+//! next limit. So a flow beyond its own ceiling does not delay other flows.
 //!
 //! Invariants: packets leave each limit in the order in which they entered it. Bound: each limit
 //! holds at most [`Settings::queue_packets_max`] frames. Offers are refused while the same number
@@ -27,33 +28,35 @@ use crate::limits::ceiling::{Ceiling, FlowMeter};
 use crate::limits::waiting::DelayQueue;
 use crate::meta::key::Direction;
 
-/// Packets per second of an ENI to link-local services, and of egress fragments.
+/// Packets per second that an ENI may send to link-local services, and also the number of fragments
+/// per second that it may send.
 /// Sources: Amazon VPC quotas; ENA Linux driver, README.
 pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
 /// Depth of the buckets of one ENI, in packets: an eighth of a second at that rate.
 const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
 /// Capacity of the list of late drops, which [`Limits::pop_late`] empties.
 const DROPPED_LATE_MAX: usize = 64;
-/// Longest delay of a caller that the limits take into account. A guest whose devices hold more
-/// than this has lost packets.
+/// Longest delay of a caller that the limits take into account. After a longer delay, the guest's
+/// devices have overflowed anyway, and lost packets.
 pub const LATE_MAX: Duration = Duration::from_millis(100);
-/// Number of limits with a queue, by index.
+/// Number of limits: length of the arrays that a [`Limit`] indexes.
 const LIMITS: usize = Limit::Gateway as usize + 1;
 
-/// The limits of an instance. [`crate::profile::Profile::limits`] makes them from a type.
+/// Settings of the limits of an instance. [`crate::profile::Profile::limits`] derives them from an
+/// instance type.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Bandwidth from the network to the guest.
     pub rates_in: Rates,
     /// Bandwidth from the guest to the network.
     pub rates_out: Rates,
-    /// Bandwidth through gateways, of each direction, bits per second.
+    /// Bandwidth through internet and local gateways in each direction, in bits per second.
     pub gateway_bps: u64,
     /// Packets per second, both directions together.
     pub packets_per_second: u64,
-    /// Largest burst above a rate, in time at that rate.
+    /// Largest burst above a rate, as the time that it takes at that rate.
     pub tolerance: Duration,
-    /// Longest wait before one limit.
+    /// Longest time that a frame waits before one limit.
     pub queue_delay_max: Duration,
     /// Largest number of frames that may wait for one limit.
     pub queue_packets_max: u32,
@@ -81,17 +84,18 @@ pub struct Offer {
     pub fragment: bool,
 }
 
-/// Result of an offer.
+/// Result of [`Limits::offer`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
     /// The frame has passed all limits.
     Passed(T),
-    /// The frame waits before this limit, or, without a limit, behind frames that have passed and
-    /// wait for [`Limits::pop`], which returns it later.
+    /// The frame waits before this limit, and [`Limits::pop`] returns it later. `None` means that
+    /// the frame has passed all limits, but earlier frames wait for [`Limits::pop`] before it.
     Taken(Option<Limit>),
-    /// The frame exceeds this limit, and is counted there.
+    /// The frame exceeds this limit, which has counted it, and may not wait.
     Dropped(Limit, T),
-    /// The caller has not popped earlier frames. Nothing is counted.
+    /// The frame is refused, without being counted, because too many earlier frames wait for
+    /// [`Limits::pop`].
     Undrained(T),
 }
 
@@ -102,13 +106,13 @@ pub enum LimitDecision {
     Through,
     /// The frame has passed all limits, but earlier frames wait for [`Limits::pop`].
     Behind,
-    /// The caller has not popped earlier frames.
+    /// The frame is refused, because too many earlier frames wait for [`Limits::pop`].
     Undrained,
-    /// A limit holds the frame up.
+    /// The frame exceeds a limit, before which it has to wait or is dropped.
     Held(HeldUp),
 }
 
-/// Limit that holds a frame up, and the time of the wait.
+/// The limit that a frame exceeds, and the time for which the frame has to wait before this limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldUp {
     before: Limit,
@@ -116,16 +120,16 @@ pub struct HeldUp {
     next: Stage,
 }
 
-/// Counters of packets that a limit held up.
+/// Counters of the packets that exceeded one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitCounts {
-    /// Packets that waited.
+    /// Packets that waited before the limit.
     pub queued: u64,
-    /// Packets that were dropped.
+    /// Packets that were dropped at the limit.
     pub dropped: u64,
 }
 
-/// Set of the limits that have held a frame up.
+/// Set of the limits before which a frame has waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holds(u8);
 
@@ -134,7 +138,7 @@ impl Holds {
         Self(self.0 | 1 << limit as u8)
     }
 
-    /// Returns the limits in the order in which a frame meets them (L5).
+    /// Returns the limits of the set in the order in which they apply to a frame (L5).
     pub fn limits(self) -> impl Iterator<Item = Limit> {
         let all =
             [Limit::Flow, Limit::Gateway, Limit::BandwidthIn, Limit::BandwidthOut, Limit::Packets];
@@ -142,7 +146,8 @@ impl Holds {
     }
 }
 
-/// The limits in their order (L5).
+/// Next limit of a frame that has passed the ceiling of its flow. The values are in the order in
+/// which the limits apply (L5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Gateway,
@@ -172,18 +177,18 @@ struct Eni {
     allowances: Allowances,
 }
 
-/// A frame that waits: the limit before which it waits, and the stage that follows.
+/// A frame that waits: the limit before which it waits, and the limit that follows.
 struct Parcel<T> {
     before: Limit,
     next: Stage,
     frame: Frame<T>,
 }
 
-/// A frame between two limits.
+/// A frame that has to pass further limits.
 struct Frame<T> {
     offer: Offer,
     item: T,
-    /// Limits that have held the frame up, the one before which it waits included.
+    /// Limits before which the frame has waited, including the limit before which it waits now.
     held: Holds,
 }
 
@@ -197,11 +202,11 @@ pub struct Limits<T> {
     counts: [u32; LIMITS],
     held: [LimitCounts; LIMITS],
     ready: VecDeque<(Offer, T, Holds)>,
-    /// Frames that a limit dropped after they had waited before another; at most
+    /// Frames that a limit dropped after they had waited before an earlier limit; at most
     /// [`DROPPED_LATE_MAX`].
     dropped_late: VecDeque<(Limit, T)>,
     now: Instant,
-    /// Time by which a packet may have arrived before it is offered.
+    /// Time by which the caller is late: a frame may have arrived this long before it is offered.
     late: Duration,
     queue_delay_max: Duration,
     queue_packets_max: u32,
@@ -239,9 +244,10 @@ impl<T> Limits<T> {
         }
     }
 
-    /// From now on, a frame may have arrived up to `late` before it is offered, because the caller
-    /// did not poll meanwhile; the maximum is [`LATE_MAX`]. The buckets keep what they earn in
-    /// this time beyond their depth. Zero means that the caller is in time (L11).
+    /// Sets the time by which the caller is late: a frame may have arrived this long before it is
+    /// offered, because the caller did not poll meanwhile. The maximum is [`LATE_MAX`]. The buckets
+    /// keep the tokens that they earn in this time beyond their depth. Zero means that the caller
+    /// polls in time (L11).
     #[inline]
     pub fn set_late(&mut self, late: Duration) {
         let late = late.min(LATE_MAX);
@@ -309,7 +315,8 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Keeps a frame that does not continue at once, or drops it.
+    /// Keeps a frame that may not continue at once, or drops it. `asked` is the result of
+    /// [`Limits::ask`] for the frame.
     #[cold]
     pub fn keep(&mut self, asked: LimitDecision, offer: Offer, item: T) -> Outcome<T> {
         match asked {
@@ -325,9 +332,9 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Charges the limits for a packet that may be lost. Returns whether it passes now. It never
-    /// waits, and does not pass while a frame waits for bandwidth of its direction or for packets
-    /// per second. // M4
+    /// Charges the limits for a packet that may be lost, such as a copy of a mirror session.
+    /// Returns whether the packet passes; it never waits. It does not pass while a frame waits for
+    /// bandwidth of its direction or for packets per second. // M4
     pub fn spare(&mut self, now: Instant, offer: &Offer) -> bool {
         self.advance(now);
         let limit = match offer.direction {
@@ -350,19 +357,20 @@ impl<T> Limits<T> {
         self.pop_held(now).map(|(offer, item, _)| (offer, item))
     }
 
-    /// Returns the next frame that has passed all limits, with the limits that held it up.
+    /// Returns the next frame that has passed all limits, with the limits before which it waited.
     pub fn pop_held(&mut self, now: Instant) -> Option<(Offer, T, Holds)> {
         self.advance(now);
         self.ready.pop_front()
     }
 
-    /// Returns the next frame that one limit dropped after it had waited before another. Callers
-    /// that report such drops use this. At most a few frames are kept.
+    /// Returns the next frame that a limit dropped after it had waited before an earlier limit, so
+    /// that the caller can report it. At most 64 frames are kept for this; further ones are only
+    /// counted.
     pub fn pop_late(&mut self) -> Option<(Limit, T)> {
         self.dropped_late.pop_front()
     }
 
-    /// Time of the next call of [`Limits::pop`].
+    /// Time of the next call of [`Limits::pop`]; `None` if no frame waits.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.ready.is_empty() { self.waiting.next() } else { Some(self.now) }
     }
@@ -373,7 +381,7 @@ impl<T> Limits<T> {
         self.bandwidth.iter_mut().for_each(|direction| direction.stop(now));
     }
 
-    /// Starts the instance again (L3).
+    /// Starts the instance again: the buckets earn tokens from now on (L3).
     pub fn start(&mut self, now: Instant) {
         self.advance(now);
         self.bandwidth.iter_mut().for_each(|direction| direction.start(now));
@@ -387,12 +395,13 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Counts packets of a new connection that the tracking table refused.
+    /// Counts packets of a new connection that the full tracking table refused.
     pub fn count_refused_connection(&mut self, eni: u16, packets: u32) {
         self.count(eni, Limit::Tracking, packets, false);
     }
 
-    /// Counts packets that waited for their instance's share of the host's time. // N4
+    /// Counts packets that waited because their instance had used up its share of the host's
+    /// processing time. // N4
     pub fn count_over_share(&mut self, eni: u16, packets: u32) {
         self.count(eni, Limit::Packets, packets, true);
     }
@@ -402,12 +411,12 @@ impl<T> Limits<T> {
         self.enis.get(usize::from(eni)).map(|eni| eni.allowances).unwrap_or_default()
     }
 
-    /// Returns the counters of packets that a limit held up, of all ENIs.
+    /// Returns the counters of a limit, for the packets of all ENIs.
     pub fn held(&self, limit: Limit) -> LimitCounts {
         self.held[limit as usize]
     }
 
-    /// Credits of a direction, in bits.
+    /// Returns the bandwidth credits that are left in a direction, in bits.
     pub fn credits_bits(&mut self, now: Instant, direction: Direction) -> u64 {
         self.bandwidth[index(direction)].credits_bits(now)
     }
@@ -428,7 +437,8 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Continues a frame that has waited, from `stage` on, until a limit holds it up again.
+    /// Continues a frame that has waited, from `stage` on, until it exceeds another limit or has
+    /// passed all limits.
     fn run(&mut self, at: Instant, stage: Stage, frame: Frame<T>) -> Outcome<T> {
         match self.pass(at, stage, &frame.offer) {
             Ok(()) => Outcome::Passed(frame.item),
@@ -436,8 +446,8 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Charges all limits behind that of the flow if the frame needs to wait at none of them.
-    /// Otherwise nothing is charged. Returns whether the frame has passed.
+    /// Charges all limits after that of the flow if the frame exceeds no limit; otherwise charges
+    /// nothing. Returns whether the frame has passed.
     #[inline]
     fn pays_at_once(&mut self, offer: &Offer) -> bool {
         if offer.gateway || offer.link_local || offer.fragment {
@@ -453,7 +463,7 @@ impl<T> Limits<T> {
         true
     }
 
-    /// Charges each limit from `stage` on, until one holds the frame up.
+    /// Charges each limit from `stage` on, until the frame exceeds one.
     fn pass(&mut self, at: Instant, mut stage: Stage, offer: &Offer) -> Result<(), HeldUp> {
         while stage != Stage::Done {
             let (before, wait) = self.enter(at, stage, offer);
@@ -465,8 +475,8 @@ impl<T> Limits<T> {
         Ok(())
     }
 
-    /// Charges one limit for a frame, and returns the limit and the time that the frame waits for
-    /// it.
+    /// Charges one limit for a frame. Returns the limit, and the time that the frame waits before
+    /// it (zero if the frame passes).
     fn enter(
         &mut self,
         at: Instant,
@@ -512,7 +522,8 @@ impl<T> Limits<T> {
         (Limit::LinkLocal, taken)
     }
 
-    /// Keeps a frame until its wait before a limit ends, or drops it (L5, L9).
+    /// Keeps a frame that exceeds a limit until its wait ends, or drops it if it may not wait;
+    /// counts it in both cases (L5, L9).
     #[cold]
     fn hold(
         &mut self,

@@ -11,7 +11,8 @@ use srd_proto::time::Instant;
 /// A packet and the time at which it may continue.
 struct Entry<T> {
     due: Instant,
-    /// Number of the entry: entries of the same time keep their order.
+    /// Number of the entry in the order of insertion, by which entries of equal times keep their
+    /// order.
     sequence: u64,
     item: T,
 }
@@ -42,7 +43,8 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// Queue of packets, the earliest first; packets of the same time keep their order.
+/// Queue of packets that wait, sorted by the time at which they may continue; packets of equal
+/// times keep their order.
 pub(super) struct DelayQueue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     sequence: u64,
@@ -65,12 +67,13 @@ impl<T> DelayQueue<T> {
         all.into_iter().map(|entry| (entry.due, &entry.item)).collect()
     }
 
-    /// Time at which the first packet may continue.
+    /// Time at which the first packet may continue; `None` if no packet waits.
     pub(super) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(entry)| entry.due)
     }
 
-    /// Returns the first packet that may continue by `now`, with its time.
+    /// Removes the first packet if it may continue by `now`, and returns it with the time at which
+    /// it may continue.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
         if self.next()? > now {
             return None;

@@ -1,5 +1,6 @@
-//! Inner flows: the fields that identify them, and the hash of these fields. The hash selects an
-//! entry of the flow table, and the path of a flow that goes without SRD.
+//! Flows of inner packets (the packets that the card encapsulates): the fields that identify a
+//! flow, and the hash of these fields. The hash selects an entry of the flow table, and the path of
+//! a flow that is sent without SRD.
 
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::net::IpAddr;
@@ -55,7 +56,8 @@ impl FlowKey {
         }
     }
 
-    /// Hash of a flow under a secret. The same flow in two number spaces has two hashes.
+    /// Hash of a flow under a secret. `space` is the network to which the addresses belong, because
+    /// flows of two clouds may have equal keys; zero is the guest's network.
     #[inline]
     pub(crate) fn hash_under(&self, secret: &Keyed, space: u64) -> u64 {
         let mut hasher = secret.build_hasher();
@@ -66,7 +68,8 @@ impl FlowKey {
         hasher.finish()
     }
 
-    /// Number that all packets of a flow have in common, for the choice of one of a few paths.
+    /// Pseudo-random number that is equal for all packets of a flow, and selects one of a few
+    /// paths.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // each cast keeps its half
     pub(crate) fn product_under(&self, secret: &Product) -> u64 {
@@ -80,7 +83,7 @@ impl FlowKey {
         secret.of(from ^ to.rotate_left(32), self.rest() | 1)
     }
 
-    /// Returns both addresses in a word, if they are IPv4.
+    /// Returns both addresses in one 64-bit word, if they are IPv4.
     #[inline]
     fn addresses_v4(&self) -> Option<u64> {
         let (IpAddr::V4(from), IpAddr::V4(to)) = (self.source, self.destination) else {
@@ -89,7 +92,7 @@ impl FlowKey {
         Some(u64::from(from.to_bits()) << 32 | u64::from(to.to_bits()))
     }
 
-    /// Returns protocol and ports in a word, whose lowest byte is free.
+    /// Returns protocol and ports in one 64-bit word, whose lowest byte is zero.
     #[inline]
     fn rest(&self) -> u64 {
         let (from, to) = self.ports;
@@ -97,7 +100,7 @@ impl FlowKey {
     }
 }
 
-/// The bits of an address.
+/// The bits of an address as a number.
 fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -106,7 +109,8 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 impl Hash for FlowKey {
-    /// Hashes as few words as contain the key, because each packet needs a lookup in the table.
+    /// Hashes the key in as few words as possible, because a lookup in the table hashes it for
+    /// almost every packet.
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         if let Some(addresses) = self.addresses_v4() {
@@ -149,7 +153,8 @@ mod tests {
         assert_eq!(paths.len(), 64);
     }
 
-    /// C5: flows that differ only by a port or by an address.
+    /// C5: flows that differ only by a port or by an address are spread evenly over the eight
+    /// paths.
     #[test]
     fn products_spread_flows_over_eight_paths_whatever_the_secret() {
         for number in 0..200 {

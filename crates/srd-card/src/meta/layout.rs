@@ -1,6 +1,6 @@
 //! Layout of a packet: offsets, kind, and the work that is left to hardware. Together with the
-//! flow's key, this is all that a stage needs. It is small, because it waits in queues with its
-//! packet.
+//! flow's key, this is all that the later steps of the card need. A layout is small, because it is
+//! stored beside its packet while the packet waits in queues.
 
 use crate::meta::offload::{Gso, Header, OFFLOAD_BYTES, Offload, PACKETS_MAX};
 use crate::meta::packet::{Packet, protocol};
@@ -14,8 +14,9 @@ const SYN: u8 = 32;
 
 /// Bytes of a TCP header without options.
 const TCP_BYTES: usize = 20;
-/// Offset of the flags in a TCP header, and the flag that begins a connection.
+/// Offset of the flags in a TCP header.
 const TCP_FLAGS_AT: usize = 13;
+/// Flag of a TCP segment that begins or accepts a connection.
 const TCP_SYN: u8 = 0x02;
 const UDP_BYTES: usize = 8;
 
@@ -27,7 +28,8 @@ pub(crate) struct Layout {
     flags: u8,
     packet_bytes: u16,
     transport_at: u16,
-    /// Offset of the payload. It may be larger than the length of a packet that was cut off.
+    /// Offset of the transport payload. If the packet was cut off, the offset may be larger than
+    /// the length of the packet.
     payload_at: u16,
     /// Work that is left to hardware.
     pub(crate) offload: Offload,
@@ -142,7 +144,7 @@ impl Layout {
         self.transport_at.into()
     }
 
-    /// Bytes of all headers.
+    /// Bytes of all headers, from the IP header to the transport payload.
     pub(crate) fn header_bytes(&self) -> usize {
         self.payload_at.into()
     }
@@ -163,7 +165,7 @@ impl Layout {
         if self.is_v4() { &bytes[12..20] } else { &bytes[8..40] }
     }
 
-    /// Returns the layout with other work left to hardware.
+    /// Returns the layout with `offload` as the work that is left to hardware.
     pub(crate) fn leaving(&self, offload: Offload) -> Self {
         Self { offload, ..*self }
     }

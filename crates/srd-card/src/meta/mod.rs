@@ -1,6 +1,6 @@
-//! Metadata of a packet. A frame is read once, when it enters, and every stage uses the resulting
-//! [`Meta`]: no other part of the card reads headers in order to classify a packet.
-//! [`crate::rewrite`] changes bytes at the offsets that are stored here.
+//! Metadata of a packet. A frame is read once, when it enters the card, and every later step uses
+//! the resulting [`Meta`]: no other part of the card reads headers in order to classify a packet.
+//! [`crate::rewrite`] changes bytes at the offsets that a `Meta` contains.
 
 pub(crate) mod key;
 pub(crate) mod layout;
@@ -15,7 +15,7 @@ use self::packet::Packet;
 /// Largest frame in bytes, offload header included.
 pub const FRAME_BYTES_MAX: usize = 65_535;
 
-/// A packet of the guest or of a peer.
+/// Metadata of a packet that the guest or a peer has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
     /// Flow key in the direction in which the guest sends: the same for packets of both
@@ -28,13 +28,15 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Reads a frame; returns `None` if it is no packet, or if its offload header contradicts it.
+    /// Reads a frame. Returns `None` if the frame contains no IP packet, is too long, or has an
+    /// offload header that contradicts the packet.
     pub(crate) fn parse(frame: &[u8], direction: Direction) -> Option<Self> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        // Each family has its own code, so that no field is copied where the two meet.
+        // IPv4 and IPv6 have separate code up to the end, so that no field is copied at a point
+        // where the code of both would meet.
         match bytes.first()? >> 4 {
             4 => Self::of(&Packet::read_v4(bytes)?, (header, bytes), direction),
             6 => Self::of_v6((header, bytes), direction),

@@ -17,7 +17,7 @@
 
 use crate::meta::packet::protocol;
 
-/// Bytes of the header.
+/// Bytes of the offload header.
 pub const OFFLOAD_BYTES: usize = 10;
 /// Largest number of packets that a super-packet may represent: 64 KB of the smallest segments
 /// that a kernel makes (Linux's `tcp_min_snd_mss`, 48 bytes).
@@ -42,15 +42,15 @@ pub enum Gso {
     Udp,
 }
 
-/// Offload header that was read and is consistent with its packet.
+/// Content of an offload header that is consistent with its packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
     /// Kind and payload bytes of the segments, if the packet is a super-packet.
     pub gso: Option<(Gso, u16)>,
-    /// Offset where the checksum starts, and offset of its field from there, if it has to be
-    /// computed.
+    /// Offset in the packet at which the bytes of the checksum begin, and offset of the checksum
+    /// field from there; `None` if no checksum is left to hardware.
     pub checksum: Option<(u16, u16)>,
-    /// Whether the checksum was verified already.
+    /// Whether the checksum was verified already, so that the receiver need not do so.
     pub checked: bool,
 }
 
@@ -60,8 +60,8 @@ pub struct Header {
     /// GSO type, if the packet is a super-packet.
     gso: Option<u8>,
     pub(crate) segment_bytes: u16,
-    /// Offset where the checksum starts, and offset of its field from there, if it has to be
-    /// computed.
+    /// Offset in the packet at which the bytes of the checksum begin, and offset of the checksum
+    /// field from there; `None` if no checksum is left to hardware.
     pub checksum: Option<(u16, u16)>,
     pub(crate) checked: bool,
 }
@@ -88,8 +88,8 @@ impl Header {
         self.gso.is_some()
     }
 
-    /// Returns the kind of segments for a packet of this protocol; `None` if the header's kind
-    /// does not fit.
+    /// Returns the kind of the segments; `None` if the packet is no super-packet, or if its
+    /// protocol and IP version contradict the GSO type of the header.
     pub(crate) fn segments_of(&self, protocol: u8, is_v4: bool) -> Option<Gso> {
         let gso = self.gso?;
         match (gso & !GSO_ECN, protocol, is_v4) {

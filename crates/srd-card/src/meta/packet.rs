@@ -26,7 +26,8 @@ pub mod protocol {
     pub const ICMP_V6: u8 = 58;
 }
 
-/// IPv6 extension headers that are read before the packet counts as unknown.
+/// Largest number of IPv6 extension headers that are read. If there are more, the transport
+/// protocol stays unknown.
 const EXTENSIONS_MAX: usize = 8;
 /// Bytes of an IPv6 header.
 pub(crate) const IPV6_BYTES: usize = 40;
@@ -42,7 +43,8 @@ pub struct Packet {
     pub protocol: u8,
     /// Offset of the transport header.
     pub transport_at: usize,
-    /// Source and destination port, if the protocol has ports and the packet contains them.
+    /// Source and destination port; `None` for a fragment, for a protocol other than TCP and UDP,
+    /// and for a packet that is cut off before its ports.
     pub ports: Option<(u16, u16)>,
     /// Whether the packet is a fragment.
     pub fragment: bool,
@@ -54,7 +56,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Reads the headers.
+    /// Reads the headers of an IP packet. Returns `None` if there is no whole IPv4 or IPv6 header.
     #[inline]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
@@ -64,7 +66,7 @@ impl Packet {
         }
     }
 
-    /// Reads the headers of IPv4.
+    /// Reads the headers of an IPv4 packet. Returns `None` if the IPv4 header is not whole.
     #[inline]
     pub(crate) fn read_v4(bytes: &[u8]) -> Option<Self> {
         // An array of fixed length, so that no field needs a check of its own.
@@ -90,7 +92,7 @@ impl Packet {
         })
     }
 
-    /// Reads the headers of IPv6.
+    /// Reads the headers of an IPv6 packet. Returns `None` if the IPv6 header is not whole.
     #[inline(never)]
     pub(crate) fn read_v6(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < IPV6_BYTES {
@@ -137,7 +139,7 @@ impl Packet {
         if self.fragment { None } else { self.ports_in_sight(bytes) }
     }
 
-    /// Returns source and destination port, also of a first fragment.
+    /// Returns source and destination port of a TCP or UDP packet, or of a first fragment of one.
     pub(crate) fn ports_in_sight(&self, bytes: &[u8]) -> Option<(u16, u16)> {
         if !(has_transport_ports(self.protocol) && self.first) {
             return None;
@@ -169,8 +171,9 @@ impl Packet {
         None
     }
 
-    /// Whether the headers that rules need are missing: the ports are not in the first bytes, or
-    /// are behind more IPv6 extension headers than are read. No host sends such packets.
+    /// Whether the ports, which rules need, cannot be read: the packet ends before them, or has
+    /// more IPv6 extension headers than are read. Ordinary hosts send no packets of this kind.
+    /// Always false for a fragment that is not the first.
     pub(crate) fn is_hidden(&self, bytes: &[u8]) -> bool {
         if self.ports.is_some() {
             return false;

@@ -5,10 +5,10 @@
 //!             (one for each interface and length of window)   (off the packet path)
 //! ```
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
 //! | [`window`] | packets and bytes by flow, for one window of time |
-//! | [`record`] | a flow of a window, or its absence, as a record with EC2's fields |
+//! | [`record`] | records of a window with EC2's fields: one for each flow, or one without data |
 //!
 //! The rules are those of `docs/spec/card.md`, section 6.
 

@@ -1,4 +1,5 @@
-//! A flow of a window, or its absence, as a record with EC2's fields.
+//! Records of a flow log with EC2's fields: one for each flow of a window, and one for a window
+//! without packets or with skipped packets.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -17,25 +18,26 @@ const VERSION_MIN: u8 = 2;
 /// Fields that each record of an interface's log repeats. An empty text is written as `-`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceAttributes {
-    /// Number of the account.
+    /// Number of the account that owns the interface.
     pub account: String,
     /// Identifier of the interface.
     pub interface: String,
-    /// Cloud of the interface.
+    /// Identifier of the interface's cloud (VPC).
     pub vpc: String,
-    /// Subnet of the interface.
+    /// Identifier of the interface's subnet.
     pub subnet: String,
-    /// Instance of the interface.
+    /// Identifier of the interface's instance.
     pub instance: String,
     /// Region of the interface.
     pub region: String,
     /// Availability zone of the interface.
     pub zone: String,
-    /// Primary address of the interface, for each family.
+    /// Primary addresses of the interface, at most one for IPv4 and one for IPv6.
     pub addresses: [Option<IpAddr>; 2],
     /// Unix time of [`Instant::ZERO`], in nanoseconds.
     pub unix_ns: u64,
-    /// Whether the instance is a Nitro instance; if so, gateways have numbers of their own.
+    /// Whether the instance is a Nitro instance. If so, EC2 has separate numbers of `traffic-path`
+    /// for internet gateways and for gateway endpoints.
     pub is_nitro: bool,
 }
 
@@ -67,10 +69,10 @@ enum RecordContent<'a> {
     SkipData,
 }
 
-/// A value of a field.
+/// Value of a field in a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// No value: `-`.
+    /// The field has no value, which a line of text shows as `-`.
     None,
     /// A number.
     Number(i64),
@@ -78,8 +80,9 @@ pub enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
-/// Returns the records of a window for a log of this traffic: accepted flows, refused flows, and
-/// one record if packets were skipped or if the window contains no packets. // F4, F5
+/// Returns the records of a window for a flow log of this traffic: accepted flows, refused flows,
+/// or both; and one more record if packets were skipped or if the window contains no packets. //
+/// F4, F5
 pub fn records<'a>(
     facts: &'a InterfaceAttributes,
     window: &'a Window,
@@ -108,7 +111,7 @@ pub fn records<'a>(
 }
 
 impl<'a> Record<'a> {
-    /// Creates the record of a window that was lost completely.
+    /// Creates the record of a window whose flows were all lost (SKIPDATA).
     pub fn lost(facts: &'a InterfaceAttributes, window: &Window) -> Self {
         Self { facts, start: window.began, end: window.ended, what: RecordContent::SkipData }
     }
@@ -143,7 +146,8 @@ impl<'a> Record<'a> {
         let address = |address: IpAddr| Value::Text(address.to_string().into());
         let number = |number: u64| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
         match field {
-            // For the end of the interface itself, the record contains its primary address. // F3
+            // At the interface's own end of the flow, the record contains the interface's primary
+            // address. // F3
             LogField::Srcaddr if key.egress => address(self.facts.primary(key.source)),
             LogField::Dstaddr if !key.egress => address(self.facts.primary(key.destination)),
             LogField::Srcaddr | LogField::PktSrcaddr => address(key.source),
@@ -188,7 +192,7 @@ pub fn version_of(fields: &[LogField]) -> u8 {
     fields.iter().map(|field| field.version()).max().unwrap_or(VERSION_MIN).max(VERSION_MIN)
 }
 
-/// Returns a record as a line of text, without a line break.
+/// Returns a record with these fields as a line of text, without a line break.
 pub fn line(record: &Record<'_>, fields: &[LogField]) -> String {
     let version = version_of(fields);
     let mut line = String::new();
@@ -206,7 +210,7 @@ pub fn line(record: &Record<'_>, fields: &[LogField]) -> String {
     line
 }
 
-/// Returns the first line of a file: the names of the fields.
+/// Returns the first line of a log file: the names of the fields.
 pub fn header(fields: &[LogField]) -> String {
     let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
     names.join(" ")

@@ -19,7 +19,7 @@ use crate::meta::packet::{Packet, protocol};
 /// Largest number of flows in a window; both directions of a connection are two flows.
 pub const FLOWS_MAX: usize = 32_768;
 
-/// Flags of TCP that records contain.
+/// TCP flags that records contain whenever a packet has them: FIN, SYN and RST.
 const FIN_SYN_RST: u8 = 0x07;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
@@ -39,7 +39,7 @@ pub struct FlowKey {
     pub ports: (u16, u16),
 }
 
-/// Path of packets that leave, by EC2's numbers for Nitro.
+/// Path by which packets leave the interface, as EC2's field `traffic-path` distinguishes them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Path {
     /// To a resource of the same cloud.
@@ -52,35 +52,35 @@ pub enum Path {
     Internet,
 }
 
-/// Action of groups and lists on a packet.
+/// Action of security groups and network ACLs on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Action {
     /// The packet passed.
     Accept,
-    /// Groups or lists refused the packet.
+    /// Security groups or network ACLs refused the packet.
     Reject,
 }
 
-/// One packet, or a super-packet.
+/// Data of one packet, or of a super-packet, for flow logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Observed {
     /// Flow of the packet.
     pub key: FlowKey,
-    /// Action of groups and lists on the packet.
+    /// Action of security groups and network ACLs on the packet.
     pub action: Action,
-    /// Path by which the packet left, if it did.
+    /// Path by which the packet left; `None` if it did not leave, or was received.
     pub path: Option<Path>,
     /// Flags of the TCP header; 0 for other protocols.
     pub tcp_flags: u8,
-    /// Packets that this one represents.
+    /// Number of packets: more than one for a super-packet.
     pub packets: u32,
-    /// Bytes of the packets that this one represents, from the IP headers on.
+    /// Bytes from the IP header on; for a super-packet, of all packets that it represents.
     pub bytes: u32,
 }
 
 impl Observed {
-    /// Describes a packet whose headers were read. Returns `None` if flow logs omit the packet.
-    /// // F6
+    /// Returns the data of a packet, as an accepted one without bytes and path, which the caller
+    /// fills in. Returns `None` if flow logs omit the packet. // F6
     pub fn of(packet: &Packet, bytes: &[u8], egress: bool) -> Option<Self> {
         let ports = packet.ports.unwrap_or_default();
         let is_dhcp = |port| matches!(port, 67 | 68 | 546 | 547);
@@ -102,18 +102,18 @@ impl Observed {
     }
 }
 
-/// Counters of a flow for one action.
+/// Counters of the accepted packets of a flow, or of its refused packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// Number of packets; the other fields are valid only if this is not 0.
+    /// Number of packets. If it is 0, the other fields have no meaning.
     pub packets: u64,
     /// Bytes of the packets.
     pub bytes: u64,
-    /// Arrival of the first packet.
+    /// Time of the first packet.
     pub first: Instant,
-    /// Arrival of the last packet.
+    /// Time of the last packet.
     pub last: Instant,
-    /// FIN, SYN and RST flags of all packets; ACK if one packet had both SYN and ACK.
+    /// FIN, SYN and RST flags that any packet had; also ACK, if a packet had both SYN and ACK.
     pub tcp_flags: u8,
 }
 
@@ -134,25 +134,26 @@ impl Count {
     }
 }
 
-/// Counters of a flow, and its path.
+/// Counters of a flow in one window, and its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// Packets that passed.
     pub accepted: Count,
-    /// Packets that groups or lists refused.
+    /// Packets that security groups or network ACLs refused.
     pub rejected: Count,
-    /// Path by which the last packet left.
+    /// Path by which the last packet left; `None` if no packet left.
     pub path: Option<Path>,
 }
 
-/// A window of time that is over.
+/// A window of time, and the packets that were counted in it.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// Beginning of the window.
+    /// Time at which the window begins.
     pub began: Instant,
-    /// End of the window.
+    /// Time at which the window ends.
     pub ended: Instant,
-    /// Packets of flows beyond [`FLOWS_MAX`].
+    /// Number of packets that belong to no flow of the window, because it has [`FLOWS_MAX`] flows
+    /// already.
     pub skipped_packets: u64,
     flows: HashMap<FlowKey, Flow, Keyed>,
 }
@@ -165,12 +166,12 @@ impl Window {
         flows
     }
 
-    /// Number of flows.
+    /// Number of flows in the window.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether there are no flows.
+    /// Whether the window has no flows.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
@@ -183,7 +184,8 @@ impl Window {
         })
     }
 
-    /// Removes the flows if there is no memory for them: their packets count as skipped.
+    /// Removes all flows, because the caller has no memory for them. Their packets count as
+    /// skipped.
     pub fn forget_flows(&mut self) {
         self.skipped_packets = self.packets();
         self.flows = HashMap::with_hasher(*self.flows.hasher());
@@ -197,7 +199,7 @@ impl Window {
 
 mod stored;
 
-/// Counts packets of an interface.
+/// Counts the packets of an interface in windows of one length.
 #[derive(Clone, Debug)]
 pub struct Aggregator {
     length: Duration,
@@ -206,7 +208,7 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// Begins the first window.
+    /// Creates an aggregator with windows of this length; the first one begins now.
     pub fn new(now: Instant, length: Duration, secret: Secret) -> Self {
         let keyed = Keyed::new(secret);
         Self { length, keyed, current: Self::window(now, length, keyed) }
@@ -227,7 +229,7 @@ impl Aggregator {
         self.current.ended
     }
 
-    /// Counts a packet. // F4
+    /// Counts a packet in the current window. // F4
     pub fn count(&mut self, now: Instant, seen: &Observed) {
         let flows = &mut self.current.flows;
         if flows.len() >= FLOWS_MAX && !flows.contains_key(&seen.key) {
@@ -244,7 +246,7 @@ impl Aggregator {
         flow.path = seen.path.or(flow.path);
     }
 
-    /// Returns the window if its time is over, and begins another one. // F2
+    /// Returns the current window if its time is over, and begins the next one. // F2
     pub fn roll(&mut self, now: Instant) -> Option<Window> {
         let ended = self.current.ended;
         if now < ended {
@@ -257,7 +259,7 @@ impl Aggregator {
         Some(core::mem::replace(&mut self.current, next))
     }
 
-    /// Ends the log, and returns the current window.
+    /// Ends the count, and returns the current window, which ends now.
     pub fn finish(mut self, now: Instant) -> Window {
         self.current.ended = now.min(self.current.ended);
         self.current

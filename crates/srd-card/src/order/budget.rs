@@ -1,5 +1,5 @@
-//! Memory of the receiving side: flows, and bytes of all that waits, shared by the peers. The
-//! record of each flow counts in bytes as well.
+//! Memory of the receiving side, which the peers share: a number of flows, and bytes of waiting
+//! frames and their records. The record of each flow counts in bytes as well.
 
 use srd_proto::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::flow::share::Shares;
 /// is copied when it grows), and its entries in two queues, with the same factor.
 pub(crate) const FLOW_BYTES: usize = 320;
 
-/// Limits of the receiving side.
+/// Limits of the receiving side: longest wait for a missing frame, number of flows, and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) wait: Duration,
@@ -17,7 +17,7 @@ pub(crate) struct Limits {
     pub(crate) bytes_max: usize,
 }
 
-/// Flows and bytes that each peer holds.
+/// Flows and bytes that are charged to each peer.
 #[derive(Debug)]
 pub(super) struct Budget {
     flows: Shares,
@@ -72,7 +72,7 @@ impl Budget {
         if full.is_beyond(peer) { Some(peer) } else { full.largest() }
     }
 
-    /// Returns the larger utilization of the two limits, in percent.
+    /// Returns how full the limit of flows or that of bytes is, whichever is fuller, in percent.
     pub(super) fn utilization(&self) -> u64 {
         self.flows.utilization().max(self.bytes.utilization())
     }

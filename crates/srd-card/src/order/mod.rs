@@ -6,17 +6,17 @@
 //! without it after `order_wait`, and the loss is counted.
 //!
 //! `order_wait` is [`crate::Config::order_wait`]: 100 ms by default, and longer in `srd up` on a
-//! slow link (O3 of `docs/spec/express.md`). `table` ends waits that have lasted as long.
+//! slow link (O3 of `docs/spec/express.md`). `table` ends a wait that has lasted this long.
 //!
 //! Flows are identified by the peer and the peer's number of the flow, because the key of a flow
-//! is not known before a frame is complete (see [`crate::flow`]). A frame goes up in sequence, or
-//! after the timeout of its wait, always under the peer that sent it. The [`Sink`] checks the
-//! frame against this peer before it waits, and again when it goes up.
+//! is not known before a frame is complete (see [`crate::flow`]). A frame is delivered in sequence,
+//! or when the wait for an earlier frame has timed out. The [`Sink`] checks whether the peer from
+//! which the frame arrived may send it: before the frame waits, and again when it is delivered.
 //!
-//! Bounds: `flows_max` flows; `receive_bytes_max` bytes of all that is kept (flows, buffers as
-//! large as they are allocated, and the records of frames and chunks); 4,096 frames for each flow;
-//! one timer entry for each flow; [`SPARE_MAX`] spare buffers. Peers share the first two limits.
-//! If a peer has used up its part, a new flow replaces one that has been silent for a second.
+//! Bounds: `flows_max` flows; `receive_bytes_max` bytes for flows, for buffers (with their
+//! allocated size), and for the records of frames and chunks; 4,096 frames for each flow; one timer
+//! entry for each flow; [`SPARE_MAX`] spare buffers. Peers share the first two limits. If a peer
+//! has used up its part, a new flow of this peer replaces one that has been silent for a second.
 //! Chunks beyond the bounds are dropped and counted; the flow's wait then ends by timeout.
 
 mod budget;

@@ -1,18 +1,18 @@
-//! Receiver of frames in order, and the counters of order.
+//! The trait through which received frames are passed on in order, and the counters of reordering.
 
 use crate::meta::Meta;
 
-/// Counters of order.
+/// Counters of the receiving side, which restores the order of each flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OrderCounts {
-    /// Frames that arrived before one that was sent earlier, and waited.
+    /// Frames that arrived complete before an earlier frame of their flow, and waited.
     pub waited: u64,
-    /// Waits that ended by timeout: frames were given up.
+    /// Waits for a missing frame that ended by timeout.
     pub wait_timeouts: u64,
-    /// Frames that were given up.
+    /// Missing or incomplete frames that a flow skipped, because the wait for them timed out.
     pub given_up: u64,
-    /// Chunks that contradict their frame, arrived twice, or arrived after their frame was given
-    /// up.
+    /// Chunks that were dropped because they contradict their frame, arrived twice, or arrived
+    /// after their frame was given up.
     pub bad_chunks: u64,
     /// Chunks dropped because a table or buffer was full.
     pub full: u64,
@@ -35,25 +35,29 @@ impl core::ops::Add for OrderCounts {
 /// Key of a peer's flow: the peer's slot, and the peer's number of the flow.
 pub(super) type Key = (u32, u32);
 
-/// Slot of a flow's last frame in the flow table, which is probably the slot of the next frame.
+/// Slot in the flow table that the last frame of a received flow had, which is probably the slot of
+/// the next frame; `None` if no slot is recorded.
 pub(crate) type Near = Option<u32>;
 
-/// A frame that its peer may send.
+/// Result of the check of a frame that is valid, and that its peer may send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     /// Metadata of the frame.
     pub(crate) meta: Meta,
-    /// Whether the frame goes up as soon as it is complete, because its flow needs no order. // O1
+    /// Whether the frame is delivered as soon as it is complete, because its flow needs no order.
+    /// // O1
     pub(crate) at_once: bool,
 }
 
-/// Receiver of frames.
+/// Receiver of complete frames.
 pub(crate) trait Sink {
-    /// Reads and checks a complete frame of a peer that would wait. The sink counts frames that it
-    /// refuses.
+    /// Reads and checks a complete frame that has arrived before an earlier frame of its flow.
+    /// Returns `None`, and counts the frame, if it is invalid or its peer may not send it.
     fn admit(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Option<Admission>;
-    /// Takes a frame of a peer in order, if it is valid and the peer may send it.
+    /// Takes a frame that has arrived in order. A frame that is invalid, or that its peer may not
+    /// send, is counted and dropped.
     fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]);
-    /// Takes a frame that was admitted, if its peer still may send it.
+    /// Takes a frame that [`Sink::admit`] accepted earlier. If the rules have changed and no longer
+    /// permit the peer to send it, the frame is counted and dropped.
     fn release(&mut self, peer: u32, near: &mut Near, meta: &Meta, frame: &[u8]);
 }

@@ -15,19 +15,20 @@ use crate::wire::frame::ChunkPosition;
 
 /// Number of large buffers that are kept for later frames.
 pub(crate) const SPARE_MAX: usize = 64;
-/// Size from which a frame is kept in a buffer of the largest size, which is used again.
+/// Size in bytes from which a frame is kept in a buffer of the largest size. Buffers of this size
+/// are reused.
 const LARGE_BYTES_MIN: usize = 32 * 1024;
 /// Initial number of entries for a flow's waiting frames; doubled when all are used.
 const ENTRIES_MIN: usize = 4;
 
-/// State of a frame of which something has arrived.
+/// State of a frame of which at least one chunk has arrived.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// Some chunks of the frame.
+    /// Some chunks of the frame have arrived, and others are missing.
     Partial(Box<Partial>),
-    /// The complete frame with its metadata; it waits for earlier ones.
+    /// The complete frame with its metadata; the frame waits for earlier frames of its flow.
     Whole(Vec<u8>, Meta),
-    /// The frame is not kept any more: it went up out of order, or was refused.
+    /// The frame is not kept any more, because it was delivered out of order, or was refused.
     Gone,
 }
 
@@ -40,7 +41,7 @@ pub(super) struct Partial {
     step: usize,
 }
 
-/// A frame of which something has arrived.
+/// Record of a frame of which at least one chunk has arrived, until its turn in the flow comes.
 #[derive(Debug)]
 pub(super) struct Entry {
     sequence: u16,
@@ -49,16 +50,16 @@ pub(super) struct Entry {
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// Sequence number of the next frame.
+    /// Sequence number of the frame that is to be delivered next.
     pub(super) next: u16,
-    /// Frames of which something has arrived, in the order of their sequence numbers.
+    /// Frames of which at least one chunk has arrived, in the order of their sequence numbers.
     pub(super) entries: VecDeque<Entry>,
-    /// Time since which the flow has waited for its next frame.
+    /// Time since which the flow has waited for its next frame; `None` if it does not wait.
     pub(super) waits_since: Option<Instant>,
-    /// Whether the flow has an entry in the queue of waits.
+    /// Whether the flow has an entry in [`Store::waiting`].
     pub(super) in_line: bool,
     pub(super) used_at: Instant,
-    /// Slot of the flow's last frame in the flow table.
+    /// Slot in the flow table that the last frame of the flow had.
     pub(super) near: Near,
 }
 
@@ -86,19 +87,20 @@ impl Partial {
     }
 }
 
-/// Bytes of the buffer of a frame.
+/// Size in bytes of the buffer for a frame of `frame_bytes` bytes.
 fn capacity(frame_bytes: usize) -> usize {
     if frame_bytes >= LARGE_BYTES_MIN { FRAME_BYTES_MAX } else { frame_bytes }
 }
 
 impl Flow {
-    /// Creates a flow that waits for the frame `next`.
+    /// Creates a flow whose first frame in order has the sequence number `next`.
     pub(super) fn new(next: u16, now: Instant) -> Self {
         let entries = VecDeque::new();
         Self { next, entries, waits_since: None, in_line: false, used_at: now, near: None }
     }
 
-    /// Whether something has arrived of the frame at the head.
+    /// Whether the first recorded frame is the one with this sequence number: at least one of its
+    /// chunks has arrived.
     pub(super) fn is_begun(&self, sequence: u16) -> bool {
         self.entries.front().is_some_and(|entry| entry.sequence == sequence)
     }
@@ -126,7 +128,8 @@ impl Store {
         }
     }
 
-    /// Stores a complete frame in one chunk that waits for earlier ones.
+    /// Stores a frame that has arrived in one chunk, before earlier frames of its flow. If the flow
+    /// needs no order, the frame is delivered at once.
     pub(super) fn put_whole(
         &mut self,
         peer: u32,
@@ -284,7 +287,8 @@ impl Store {
         self.budget.close(peer);
     }
 
-    /// Passes up the frames that are in sequence, and notes whether the flow waits.
+    /// Passes the frames that are next in sequence to the sink, and records whether the flow waits
+    /// for a missing frame.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -315,7 +319,7 @@ impl Store {
         }
     }
 
-    /// Skips the missing frames at the head of a flow. // O3
+    /// Skips the missing and incomplete frames for which a flow has waited too long. // O3
     pub(super) fn give_up(
         &mut self,
         now: Instant,

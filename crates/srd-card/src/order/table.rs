@@ -1,4 +1,4 @@
-//! The table of flows of peers, and their timeouts.
+//! Table of the flows that arrive from peers, and the timeouts of their waits for missing frames.
 
 #[cfg(test)]
 mod model;
@@ -25,18 +25,19 @@ const WINDOW: u16 = 4096;
 const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which another flow may replace a flow. // O4
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Flows that are examined to find a free entry for a new one.
+/// Largest number of flows that are examined to find one that a new flow may replace.
 const LOOKS_MAX: u32 = 64;
 /// Time between two searches for idle flows.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// All flows of all peers.
+/// Flows of all peers: takes their chunks, and passes complete frames on in order.
 #[derive(Debug)]
 pub(crate) struct Order {
     flows: HashMap<Key, Flow, Keyed>,
     store: Store,
-    /// For each peer, all its flows, those that were probably silent for longest first. The time
-    /// is the last use of the flow when the flow was last examined.
+    /// For each peer, by its slot, the numbers of all its flows; those that were probably silent
+    /// for longest come first. The time is the last use of the flow when the flow was last
+    /// examined.
     silent: Vec<VecDeque<(Instant, u32)>>,
     sweep_at: Instant,
 }
@@ -51,7 +52,7 @@ impl Order {
         }
     }
 
-    /// Sets the longest wait for a missing frame.
+    /// Sets the longest time for which a flow waits for a missing frame.
     pub(crate) fn set_wait(&mut self, wait: Duration) {
         self.store.wait = wait;
     }
@@ -61,7 +62,7 @@ impl Order {
         self.store.budget.set_peers(peers);
     }
 
-    /// Returns the counters.
+    /// Returns the counters of all flows.
     pub(crate) fn counts(&self) -> OrderCounts {
         self.store.counts
     }
@@ -71,7 +72,7 @@ impl Order {
         self.flows.len()
     }
 
-    /// Returns the larger utilization of the two limits, in percent.
+    /// Returns how full the limit of flows or that of bytes is, whichever is fuller, in percent.
     pub(crate) fn utilization(&self) -> u64 {
         self.store.budget.utilization()
     }
@@ -125,7 +126,8 @@ impl Order {
         self.store.release(now, key, flow, sink);
     }
 
-    /// Creates an entry. Returns whether the limits permit it.
+    /// Creates the entry of a flow whose first frame to arrive has this sequence number. Returns
+    /// whether the limits permit it.
     fn open(&mut self, now: Instant, key: Key, sequence: u16) -> bool {
         let (peer, number) = key;
         let budget = &mut self.store.budget;
@@ -133,8 +135,8 @@ impl Order {
         if !room {
             return false;
         }
-        // The entry of a flow that begins late was removed earlier: the earlier frames went up.
-        // // O4
+        // If the first frame to arrive has a high sequence number, the flow had an entry before
+        // that was removed, and its earlier frames were delivered. // O4
         let next = if sequence < WINDOW { 0 } else { sequence };
         self.flows.insert(key, Flow::new(next, now));
         let index = peer as usize;
@@ -145,9 +147,9 @@ impl Order {
         true
     }
 
-    /// Removes a flow that has been silent for a while and has no waiting frames, if one is found.
-    /// The flow belongs to the peer itself if the peer has used up its part, otherwise to the peer
-    /// that holds most.
+    /// Removes a flow that has been silent for a while and has no waiting frames. The flow belongs
+    /// to the peer itself if the peer has used up its part, otherwise to the peer that holds most.
+    /// Returns whether a flow was removed.
     fn make_room(&mut self, now: Instant, peer: u32) -> bool {
         let Some(from) = self.store.budget.gives_way(peer) else { return false };
         let Some(silent) = self.silent.get_mut(from as usize) else { return false };
@@ -165,7 +167,7 @@ impl Order {
         false
     }
 
-    /// Removes all flows of a peer that is removed, so that the next peer in its slot begins
+    /// Removes all flows of a peer that leaves the rules, so that the next peer in the slot begins
     /// without flows.
     pub(crate) fn forget_peer(&mut self, peer: u32) {
         let Self { flows, store, silent, .. } = self;
@@ -216,7 +218,7 @@ impl Order {
         }
     }
 
-    /// Removes flows that have been silent for very long.
+    /// Removes flows that have been silent for [`IDLE`] or longer.
     fn sweep(&mut self, now: Instant) {
         let Self { flows, store, silent, .. } = self;
         flows.retain(|key, flow| {

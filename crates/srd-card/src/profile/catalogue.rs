@@ -28,11 +28,11 @@ pub enum Hypervisor {
 /// Support of a type for the elastic network adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ena {
-    /// The type has no other adapter.
+    /// The type has only this adapter.
     Required,
-    /// The type may use another adapter.
+    /// The type may use this adapter or another one.
     Supported,
-    /// The type does not have the adapter.
+    /// The type cannot use this adapter.
     Unsupported,
 }
 
@@ -55,9 +55,9 @@ pub struct InstanceType {
     pub network_cards: u16,
     /// Largest number of ENIs.
     pub enis_max: u16,
-    /// Number of private IPv4 addresses of an ENI.
+    /// Largest number of private IPv4 addresses of an ENI.
     pub ipv4_per_eni: u16,
-    /// Number of IPv6 addresses of an ENI.
+    /// Largest number of IPv6 addresses of an ENI.
     pub ipv6_per_eni: u16,
     /// Default number of queue pairs of an ENI.
     pub queues_default: u16,
@@ -67,9 +67,9 @@ pub struct InstanceType {
     pub queues_max: Option<u16>,
     /// Support for the elastic network adapter.
     pub ena: Ena,
-    /// Support for ENA Express.
+    /// Whether the type supports ENA Express.
     pub ena_srd: bool,
-    /// Support for the elastic fabric adapter.
+    /// Whether the type supports the elastic fabric adapter.
     pub efa: bool,
     /// Whether the card encrypts traffic between instances.
     pub encryption_in_transit: bool,
@@ -100,7 +100,7 @@ impl InstanceType {
     /// Returns the type with this name (P1).
     ///
     /// # Errors
-    /// [`UnknownType`] with similar names.
+    /// [`UnknownType`], with similar names, if no type has this name.
     pub fn find(name: &str) -> Result<Self, UnknownType> {
         let row = rows().find(|row| name_of(row) == name);
         row.and_then(parse)
@@ -117,7 +117,8 @@ impl InstanceType {
         self.name.split('.').next().unwrap_or_default()
     }
 
-    /// Returns the version of the type's Nitro system, as far as its data show the version.
+    /// Returns the version of the type's Nitro system; `None` if the data of the type do not show
+    /// the version.
     pub fn generation(&self) -> Option<Generation> {
         let facts = (self.encryption_in_transit, self.ena_srd, self.timeouts);
         Generation::of(self.family(), self.hypervisor == Hypervisor::Xen, facts)
@@ -191,7 +192,8 @@ fn flag(cells: &mut Split<'_, char>) -> Option<bool> {
     }
 }
 
-/// Bits per second of a decimal number of Gb/s, exact; at least one.
+/// Converts a decimal number of Gb/s to bits per second, without rounding. Returns `None` if the
+/// text is no number of this kind, or if the result is zero.
 fn gbps(cell: &str) -> Option<u64> {
     let (whole, part) = cell.split_once('.').unwrap_or((cell, ""));
     if part.len() > 9 || !part.bytes().all(|digit| digit.is_ascii_digit()) {

@@ -9,29 +9,29 @@
 
 use crate::profile::catalogue::InstanceType;
 
-/// Type of the figures that have a source.
+/// Instance type whose figures have a public source.
 const SOURCED_TYPE: &str = "c7i.large";
 const SOURCED_PACKETS_PER_SECOND: u64 = 1_000_000;
 const SOURCED_CONNECTIONS: u64 = 136_812;
-/// Baseline bandwidth of this type in bits per second, and its vCPUs.
+/// Baseline bandwidth of [`SOURCED_TYPE`], in bits per second.
 const SOURCED_BASELINE_BPS: u64 = 781_000_000;
 const SOURCED_VCPUS: u64 = 2;
 
 /// Origin of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Origin {
-    /// A public source.
+    /// The figure is from a public source.
     Sourced,
-    /// Derived from a sourced figure of another type.
+    /// The figure is derived from a sourced figure of another type.
     Estimate,
-    /// The user.
+    /// The user has set the figure.
     User,
 }
 
 /// A figure with its origin (P2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figure {
-    /// The figure.
+    /// Value of the figure: packets per second, or a number of connections.
     pub value: u64,
     /// Origin of the figure.
     pub origin: Origin,

@@ -8,22 +8,22 @@ use crate::track::timeouts::Timeouts;
 /// A version of the Nitro system.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Generation {
-    /// Example: c4.
+    /// Version 1, for example of family c4.
     V1,
-    /// Example: c5.
+    /// Version 2, for example of family c5.
     V2,
-    /// Example: c5n.
+    /// Version 3, for example of family c5n.
     V3,
-    /// Example: c6in.
+    /// Version 4, for example of family c6in.
     V4,
-    /// Example: c7gn.
+    /// Version 5, for example of family c7gn.
     V5,
-    /// Example: c8i.
+    /// Version 6, for example of family c8i.
     V6,
 }
 
-/// Families that NET402 names. The talk sets n-tuple rules on a c8g.8xlarge; versions from 5 on
-/// have such rules.
+/// Versions of the families that NET402 names. For c8g, the version follows from the talk: it sets
+/// n-tuple rules on a c8g.8xlarge, and versions from 5 on have these rules.
 const NAMED: [(&str, Generation); 6] = [
     ("c4", Generation::V1),
     ("c5", Generation::V2),
@@ -36,7 +36,8 @@ const NAMED: [(&str, Generation); 6] = [
 impl Generation {
     /// Returns the version of a family: the version that the source names, or the earliest one
     /// with the abilities of the family's types. Returns `None` for types on Xen that the source
-    /// does not name (P4). `facts`: encryption, ENA Express, times.
+    /// does not name (P4). `facts` are whether the card encrypts traffic, whether the type has ENA
+    /// Express, and the default idle times of its connections.
     pub(super) fn of(family: &str, xen: bool, facts: (bool, bool, Timeouts)) -> Option<Self> {
         if let Some((_, version)) = NAMED.iter().find(|(name, _)| *name == family) {
             return Some(*version);
@@ -50,7 +51,7 @@ impl Generation {
         }
     }
 
-    /// Largest bandwidth of a card, in Gb/s; unpublished for version 6.
+    /// Largest bandwidth of a card, in Gb/s; `None` for version 6, whose bandwidth is unpublished.
     pub fn card_gbps(self) -> Option<u32> {
         match self {
             Self::V1 => Some(10),
@@ -61,7 +62,8 @@ impl Generation {
         }
     }
 
-    /// Packets per second of a card, as a multiple of version 1; unpublished for version 6.
+    /// Packets per second of a card, as a multiple of version 1; `None` for version 6, whose packet
+    /// rate is unpublished.
     pub fn packet_rate(self) -> Option<u32> {
         match self {
             Self::V1 => Some(1),

@@ -4,7 +4,7 @@
 //! are described in `data/README.md`); packets per second and tracked connections are in
 //! [`figures`].
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
 //! | [`catalogue`] | all instance types, by name |
 //! | [`generation`] | abilities of each version of the Nitro system |
@@ -29,8 +29,8 @@ pub use generation::Generation;
 use crate::limits::ceiling::{Ceiling, FlowKind, gateway_bps};
 use crate::limits::{Rates, stages};
 
-/// T, the time for which full credits sustain the peak rate. EC2 documents 5 to 60 minutes; NET402
-/// shows a c7i.large whose credits are used up after 304 s.
+/// Default of T, the time for which full bandwidth credits sustain the peak rate. EC2 documents 5
+/// to 60 minutes; NET402 shows a c7i.large whose credits are used up after 304 s.
 pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Largest factor by which the queues of a slower lab are longer in time: a super-packet of 64 KB
@@ -46,11 +46,12 @@ pub struct Profile {
     pub packets_per_second: Figure,
     /// Number of connections that may be tracked.
     pub tracking_allowance: Figure,
-    /// T of the credits.
+    /// T: the time for which full bandwidth credits sustain the peak rate.
     pub burst: Duration,
-    /// Largest burst above a rate, in time at that rate. Ours: EC2 publishes nothing.
+    /// Largest burst above a rate, as the time that it takes at that rate. Ours: EC2 publishes
+    /// nothing.
     pub tolerance: Duration,
-    /// Longest wait before one limit. Ours: EC2 publishes nothing.
+    /// Longest time that a frame waits before one limit. Ours: EC2 publishes nothing.
     pub queue_delay_max: Duration,
     /// Largest number of frames that wait before one limit. Ours: EC2 publishes nothing.
     pub queue_packets_max: u32,
@@ -87,7 +88,8 @@ impl Profile {
         self
     }
 
-    /// Replaces T of the credits by the user's value (P2).
+    /// Replaces T, the time for which full bandwidth credits sustain the peak rate, by the user's
+    /// value (P2).
     #[must_use]
     pub fn with_burst(mut self, burst: Duration) -> Self {
         self.burst = burst;
@@ -122,7 +124,7 @@ impl Profile {
         kind.ceiling_bps(self.peak_bps(), self.scale)
     }
 
-    /// Ceiling of flows of a kind.
+    /// Ceiling of flows of a kind, with its burst, for [`crate::limits::Limits::offer`].
     pub fn ceiling(&self, kind: FlowKind) -> Ceiling {
         Ceiling::new(self.flow_bps(kind), self.tolerance)
     }
@@ -147,7 +149,7 @@ impl Profile {
         }
     }
 
-    /// Settings of [`crate::limits::Limits`].
+    /// Settings with which [`crate::limits::Limits`] apply this profile.
     pub fn limits(&self) -> stages::Settings {
         let rates = Rates {
             baseline_bps: self.baseline_bps(),

@@ -12,7 +12,7 @@ use crate::profile::catalogue::InstanceType;
 pub struct QueuesError {
     /// Number of queue pairs that was requested.
     pub queues: u16,
-    /// Largest number for an ENI.
+    /// Largest number of queue pairs that an ENI of the type may have.
     pub most: u16,
 }
 

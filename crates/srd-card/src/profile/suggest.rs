@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 /// Largest number of suggestions.
 const SUGGESTIONS_MAX: usize = 3;
-/// Largest number of letters that differ.
+/// Largest edit distance of a name that is suggested.
 const DISTANCE_MAX: usize = 3;
 /// Longest name that is compared; no type has a longer one.
 const NAME_BYTES_MAX: usize = 32;
@@ -22,7 +22,8 @@ pub(super) fn like(name: &str, names: impl Iterator<Item = &'static str>) -> Vec
     found.into_iter().map(|(_, other)| other).take(SUGGESTIONS_MAX).collect()
 }
 
-/// Edit distance: letters to insert, remove, replace or swap with their neighbour.
+/// Returns the edit distance: the number of letters to insert, remove, replace, or swap with their
+/// neighbour, so that one name becomes the other.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

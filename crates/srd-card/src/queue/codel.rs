@@ -6,7 +6,8 @@ use srd_proto::time::{Duration, Instant};
 /// State of CoDel's law for one flow.
 #[derive(Debug, Default)]
 pub(super) struct Codel {
-    /// Time at which the queue will have been above the target for an interval.
+    /// Time at which the delay will have been above the target for an interval; `None` while it is
+    /// below the target.
     above_until: Option<Instant>,
     striking: bool,
     strike_next: Instant,
@@ -14,7 +15,8 @@ pub(super) struct Codel {
 }
 
 impl Codel {
-    /// Whether the frame at the head is marked or dropped.
+    /// Decides whether the frame at the head of the queue is marked or dropped. `late` states
+    /// whether the frame has waited longer than the target, with other frames behind it.
     pub(super) fn strikes(&mut self, late: bool, now: Instant, interval: Duration) -> bool {
         if !late {
             self.above_until = None;

@@ -1,15 +1,16 @@
-//! Search for the largest flow of a peer's queue without a scan of all flows. Flows are listed by
-//! size, four classes to each doubling, so the result holds at least four fifths of the largest
-//! flow's bytes. The cost of each step does not depend on the number of flows.
+//! Search for the largest flow of a peer's queue without a scan of all flows. Each flow is in the
+//! list for its class of sizes; there are four classes for each doubling of the size. A flow from
+//! the highest list has at least four fifths of the largest flow's bytes. The cost of each step
+//! does not depend on the number of flows. The largest tenant is found in the same way.
 //!
 //! Bound: one entry in one list for each flow, [`CLASSES`] lists.
 
-/// Number of lists: sizes of up to 2^32 bytes, four to each doubling.
+/// Number of lists: four for each doubling of the size, up to 2^32 bytes.
 const CLASSES: usize = 128;
-/// Marks the absence of a flow.
+/// Value in place of a slot where a list has no flow.
 const NONE: u32 = u32::MAX;
 
-/// Links of a flow in the list of its size.
+/// List that contains a flow, by the flow's size, and the neighbours of the flow in this list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     class: Option<u8>,
@@ -23,13 +24,13 @@ impl Default for Link {
     }
 }
 
-/// Container of links: the flows of a queue, by slot.
+/// A table that contains the links of flows, or of tenants, by slot.
 pub(crate) trait Linked {
     /// Returns the link of a flow.
     fn link(&mut self, slot: u32) -> &mut Link;
 }
 
-/// Lists of flows by size.
+/// Lists of flows, or of tenants, by size.
 #[derive(Debug)]
 pub(crate) struct Fattest {
     first: [u32; CLASSES],
@@ -43,7 +44,7 @@ impl Default for Fattest {
     }
 }
 
-/// List for flows of this size; `None` for an empty flow.
+/// Index of the list for flows of this size; `None` for an empty flow, which is in no list.
 fn class(bytes: usize) -> Option<u8> {
     let octave = bytes.checked_ilog2()?;
     let quarter = (bytes << 2 >> octave) & 3;
@@ -86,7 +87,8 @@ impl Fattest {
         *flows.link(slot) = link;
     }
 
-    /// Returns a flow of (nearly) the largest size.
+    /// Returns a flow with at least four fifths of the bytes of the largest one; `None` if all
+    /// flows are empty.
     pub(crate) fn find(&self) -> Option<u32> {
         let class = self.filled.checked_ilog2()?;
         Some(self.first[class as usize])

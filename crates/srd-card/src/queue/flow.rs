@@ -1,5 +1,5 @@
-//! Frames of one flow that wait for a peer, and the rule by which they are carried, marked and
-//! dropped.
+//! Queue of the frames of one flow that wait for a peer; the rule that selects SRD or plain
+//! encapsulation for a frame; and the parameters of marks and drops.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,25 +11,27 @@ use super::fattest::{Link, Linked};
 use crate::meta::layout::Layout;
 use crate::wire::cloud::{self, Trailer};
 
-/// Bytes that a flow may send in a round. // Q1
+/// Bytes that a flow may send in one round of the deficit round robin. // Q1
 pub(super) const QUANTUM_BYTES: i64 = 16 * 1024;
-/// Cost of a frame beside its bytes: its record, in a ring that may be half empty.
+/// Bytes that a waiting frame costs in addition to its content: its record, in a ring buffer that
+/// may be half empty.
 pub(super) const RECORD_BYTES: usize = 2 * size_of::<QueuedFrame>();
-/// Size of the ring that an empty flow keeps; a larger ring is freed.
+/// Number of entries of the ring buffer that an empty flow keeps; a larger ring buffer is freed.
 pub(super) const RING_KEPT: usize = 4;
 
-/// Parameters of marks and drops.
+/// Parameters of active queue management: when frames are marked or dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aqm {
-    /// Queueing delay above which a queue is too long.
+    /// Queueing delay above which a queue counts as too long.
     pub target: Duration,
-    /// Time above the target after which a frame of a flow is marked or dropped.
+    /// Time for which the delay of a flow must stay above the target until a frame is marked or
+    /// dropped.
     pub interval: Duration,
-    /// Largest number of bytes that wait for one peer.
+    /// Largest number of bytes that wait for one peer, records of frames included.
     pub bytes_max: usize,
 }
 
-/// Kind of a frame, on which the rule bases the lane.
+/// Kind of a frame, from which [`Rule`] derives the lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// TCP that SRD may carry.
@@ -42,7 +44,7 @@ pub(crate) enum Kind {
     Other,
     /// A frame of a cloud with its trailer, which SRD may carry.
     Cloud,
-    /// A frame of a cloud with its trailer, which goes without SRD.
+    /// A frame of a cloud with its trailer, which is sent without SRD.
     PlainCloud,
 }
 
@@ -53,12 +55,13 @@ impl Kind {
     }
 }
 
-/// Lane of a frame: the transport's queue, and with it the encapsulation.
+/// Lane of a frame: the queue of the transport into which the frame is put, and thereby its
+/// encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
-    /// Datagrams of SRD.
+    /// Reliable datagrams, by SRD.
     Srd,
-    /// One unreliable datagram for each packet.
+    /// Unreliable datagrams, one for each packet or bundle (plain encapsulation).
     Plain,
 }
 
@@ -66,7 +69,7 @@ impl Lane {
     pub(crate) const ALL: [Lane; 2] = [Lane::Srd, Lane::Plain];
 }
 
-/// Frames that SRD carries to a peer now. // X1, X2
+/// Rule that states which frames SRD carries to a peer at present. // X1, X2
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rule {
     /// Whether SRD carries TCP.
@@ -77,7 +80,7 @@ pub(crate) struct Rule {
     pub tunnels: bool,
     /// Whether SRD carries frames of clouds of kind [`Kind::Cloud`].
     pub cloud: bool,
-    /// Largest frame that SRD carries.
+    /// Largest frame that SRD carries, in bytes.
     pub frame_bytes_max: usize,
 }
 
@@ -98,24 +101,24 @@ impl Rule {
     }
 }
 
-/// A frame that waits.
+/// A frame that waits in the queue for a peer.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// Offload header and packet.
+    /// Offload header and packet; for a frame of a cloud, followed by its trailer.
     pub frame: Vec<u8>,
-    /// Offsets and properties of its packet.
+    /// Offsets and properties of the packet in the frame.
     pub layout: Layout,
-    /// Arrival of the frame.
+    /// Time at which the frame was queued.
     pub at: Instant,
     /// Kind of the frame.
     pub kind: Kind,
-    /// Path of a frame of a cloud that goes without SRD, by its number among the paths of its
-    /// interface.
+    /// Path that a frame of a cloud uses if it is sent without SRD: a number among the paths of the
+    /// sending interface. Zero for other frames.
     pub path: u8,
 }
 
 impl QueuedFrame {
-    /// Number of frames: several for a bundle.
+    /// Number of frames that this entry contains: more than one for a bundle.
     #[cold]
     pub(super) fn frames(&self) -> u64 {
         let trailer = Trailer::split(&self.frame).filter(|_| self.kind.is_of_cloud());
@@ -123,7 +126,8 @@ impl QueuedFrame {
     }
 }
 
-/// List of a tenant's lane that contains the flow.
+/// List of the tenant's lane that contains a flow: that of new flows (`Fresh`), that of flows which
+/// have used up a round (`Old`), or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum List {
     #[default]
@@ -132,19 +136,20 @@ pub(super) enum List {
     Old,
 }
 
-/// Flows whose small plain frames share the queue of a path. // C6
+/// The flows whose small frames outside of SRD share the queue of one path. // C6
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Members {
-    /// One bit for each flow that may have frames in the queue, by the flow's hash. A flow whose
-    /// bit is not set has no frame there.
+    /// Set of the flows that may have frames in the queue: the bit that a flow's hash selects is
+    /// set. If the bit of a flow is not set, the flow has no frame in the queue.
     pub(crate) bits: u64,
-    /// Whether one of these frames may be large.
+    /// Whether a frame in the queue may be large.
     pub(crate) has_large: bool,
-    /// The peer's `drained` counter when a flow of this path last waited in a queue of its own.
+    /// Value of the peer's `drained` counter when a flow of this path last waited in a queue of its
+    /// own.
     pub(crate) apart: u64,
 }
 
-/// Frames of one flow, or of flows that share a path.
+/// Queue of the frames of one flow, or of the flows that share a path.
 #[derive(Debug, Default)]
 pub(crate) struct FlowQueue {
     pub(super) frames: VecDeque<QueuedFrame>,
@@ -162,17 +167,19 @@ impl FlowQueue {
     /// Heap bytes that the queue keeps while it is empty.
     pub(crate) const KEPT_BYTES: usize = RING_KEPT * size_of::<QueuedFrame>();
 
-    /// Whether the flow is in no list, so that its slot may be given to another flow.
+    /// Whether the flow is in no list of a scheduler, so that its slot may be given to another
+    /// flow.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
     }
 
-    /// Whether a frame waits.
+    /// Whether a frame waits in the queue.
     pub(crate) fn has_frames(&self) -> bool {
         !self.frames.is_empty()
     }
 
-    /// Returns the flows that share the queue, for the queue of a path.
+    /// Returns the flows that share the queue, if it is that of a path. An empty queue has no
+    /// members.
     #[inline]
     pub(crate) fn members(&mut self) -> &mut Members {
         if self.frames.is_empty() {
@@ -200,7 +207,7 @@ impl FlowQueue {
         added.then(|| last.frame.len() - before)
     }
 
-    /// Cost of the frames.
+    /// Bytes that the waiting frames cost: their content and their records.
     pub(super) fn cost(&self) -> usize {
         self.bytes + self.frames.len() * RECORD_BYTES
     }
@@ -216,7 +223,7 @@ impl Linked for [FlowQueue] {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QueueCounts {
     pub marked: u64,
-    /// Frames dropped by CoDel.
+    /// Frames dropped by CoDel, because they had waited too long and are not ECN-capable.
     pub dropped_late: u64,
     /// Frames dropped because the peer's queue was full.
     pub dropped_full: u64,
@@ -229,7 +236,7 @@ pub(crate) struct Turn {
     pub(super) tenant: u16,
     /// Slot of the flow.
     pub slot: u32,
-    /// Whether the flow is new.
+    /// Whether the flow is in the list of new flows.
     pub fresh: bool,
     /// Bytes of the flow's next frame.
     pub frame_bytes: usize,

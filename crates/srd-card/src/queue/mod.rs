@@ -1,6 +1,6 @@
-//! Frames that wait for one peer: `flow` has the frames of a flow, `tenant` the flows of a tenant,
-//! `scheduler` the order of all frames, `codel` the law that marks frames, `fattest` the largest
-//! flow.
+//! Queue of the frames that wait for one peer. `flow` contains the frames of a flow, `tenant` the
+//! flows of a tenant, and `scheduler` all tenants; it selects the next frame. `codel` decides which
+//! frames are marked, and `fattest` finds the largest flow, from which a full queue drops frames.
 
 mod codel;
 mod fattest;

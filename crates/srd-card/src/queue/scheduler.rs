@@ -6,7 +6,7 @@
 //! new flows first. If frames of a flow have waited longer than the target for a whole interval,
 //! with other frames behind them, CoDel's law (RFC 8289) marks frames of the flow with increasing
 //! frequency. Packets that are not ECN-capable are dropped instead. Bursts pass unmarked, because
-//! a flow that fills a gap in its order releases many frames at once.
+//! they are normal: a flow in which a gap was filled sends many frames at once.
 //!
 //! A peer has two lanes, because the transport has two queues: one for frames that SRD carries,
 //! one for the others. A flow is in the lane of its next frame. So a full queue of the transport
@@ -28,28 +28,30 @@ use super::flow::{QUANTUM_BYTES, RECORD_BYTES};
 use super::tenant::{Backlog, Tenant};
 use crate::wire::cloud::Trailer;
 
-/// Largest debt of a tenant, in bytes: a frame of the largest size.
+/// Largest number of bytes that a tenant may be in debt, that is, by which its deficit counter may
+/// be below zero: a frame of the largest size.
 const DEBT_BYTES_MAX: i64 = 64 * 1024;
 /// Largest number of tenants with frames for one peer.
 pub(crate) const TENANTS_MAX: usize = 4096;
 
-/// Queue of one peer: the tenants with frames, and their order. An overlay is a single tenant
-/// without turns; the other tenants belong to clouds.
+/// Queue of one peer: the tenants with frames, and their order. Tenant number zero is the overlay
+/// (the guest's own packets); the other tenants are instances of clouds. While the overlay is the
+/// only tenant, there are no turns.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     /// Tenants by index; index zero belongs to tenant number zero.
     tenants: Vec<Tenant>,
     rule: Rule,
-    /// Indexes of the other tenant numbers.
+    /// Index of each tenant number except zero.
     places: BTreeMap<u32, u16>,
-    /// Free indexes, of tenants without flows.
+    /// Free indexes, whose tenants have left because they had no flows.
     free: Vec<u16>,
-    /// For each lane, the tenants that may have frames, the next one first; used with several
-    /// tenants.
+    /// For each lane, the tenants that may have frames, the next one first. Used only if there are
+    /// several tenants.
     turns: [VecDeque<u16>; 2],
-    /// Largest of several tenants.
+    /// Tenants by size, for the search of the largest. Used only if there are several tenants.
     fattest: Fattest,
-    /// Frames of several tenants.
+    /// Number and bytes of the frames of all tenants. Used only if there are several tenants.
     held: Backlog,
 }
 
@@ -75,12 +77,12 @@ impl Scheduler {
         }
     }
 
-    /// Number of bytes that wait.
+    /// Number of bytes that wait for the peer.
     pub(crate) fn bytes(&self) -> usize {
         self.held().bytes
     }
 
-    /// Whether no frame waits.
+    /// Whether no frame waits for the peer.
     pub(crate) fn is_empty(&self) -> bool {
         self.held().frames == 0
     }
@@ -94,13 +96,13 @@ impl Scheduler {
         }
     }
 
-    /// Returns the lane that a frame would take.
+    /// Returns the lane of a frame of this kind and size under the present rule.
     pub(crate) fn lane(&self, kind: Kind, frame_bytes: usize) -> Lane {
         self.rule.lane(kind, frame_bytes)
     }
 
-    /// Sets the rule for frames that SRD carries. Flows whose next frame takes the other lane
-    /// change to it.
+    /// Sets the rule that states which frames SRD carries. A flow moves to the other lane if the
+    /// new rule puts its next frame there.
     #[inline]
     pub(crate) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
         if rule != self.rule {
@@ -120,15 +122,15 @@ impl Scheduler {
         }
     }
 
-    /// Removes all frames.
+    /// Removes all waiting frames of the peer.
     pub(crate) fn clear(&mut self, flows: &mut [FlowQueue]) {
         for tenant in &mut core::mem::take(self).tenants {
             tenant.clear(flows);
         }
     }
 
-    /// Appends a frame to the queue of a tenant's flow. If frames of the flow wait under another
-    /// tenant, the frame follows them.
+    /// Appends a frame to the queue of a tenant's flow. If earlier frames of the flow wait under
+    /// another tenant, the new frame waits under that tenant as well, so that the order is kept.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
@@ -175,7 +177,7 @@ impl Scheduler {
         true
     }
 
-    /// Returns the flow of a lane that sends next.
+    /// Returns the flow of a lane that sends next; `None` if no frame waits in the lane.
     #[inline(always)]
     pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         match &mut self.tenants[..] {
@@ -184,8 +186,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes a frame of the flow that [`Scheduler::next`] returned. Returns `None` if CoDel
-    /// dropped all frames, or if the next frame takes the other lane.
+    /// Takes a frame of the flow that [`Scheduler::next`] returned. Returns `None` if CoDel dropped
+    /// all frames of the flow, or if the next frame is for the other lane.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -205,8 +207,8 @@ impl Scheduler {
 
 /// Scheduling between several tenants. // Q5
 impl Scheduler {
-    /// Returns the index of a tenant, which may be new; `None` if there are [`TENANTS_MAX`]
-    /// tenants.
+    /// Returns the index of a tenant, and adds the tenant if it is new. Returns `None` if the
+    /// tenant is new and there are already [`TENANTS_MAX`] tenants.
     fn place_of(&mut self, number: u32) -> Option<u16> {
         if number == 0 {
             return Some(0);
@@ -257,7 +259,7 @@ impl Scheduler {
         }
     }
 
-    /// Updates the size of a tenant in the lists.
+    /// Moves a tenant to the list for its present size.
     fn resized(&mut self, place: u16) {
         let cost = self.tenants[usize::from(place)].cost();
         self.fattest.place(&mut self.tenants[..], place.into(), cost);
@@ -355,7 +357,7 @@ impl Scheduler {
     }
 }
 
-/// Converts an index, which is smaller than [`TENANTS_MAX`].
+/// Converts an index of a tenant, which is smaller than [`TENANTS_MAX`], to 16 bits.
 fn place_number(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }

@@ -1,5 +1,5 @@
-//! Frames of one tenant for one peer: its flows with frames, by lane, and their order. The order
-//! is that of FQ-CoDel (RFC 8290): new flows first.
+//! Frames of one tenant that wait for one peer: the tenant's flows, by lane, and their order. The
+//! order is that of FQ-CoDel (RFC 8290): new flows first.
 
 use alloc::collections::VecDeque;
 
@@ -13,7 +13,8 @@ use super::flow::{
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::ecn;
 
-/// Flows of one lane that have frames, or had some a moment ago.
+/// Flows of one lane that have frames, or had frames until a moment ago. New flows and old ones are
+/// in separate lists.
 #[derive(Debug, Default)]
 struct Lists {
     fresh: VecDeque<u32>,
@@ -34,24 +35,25 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Returns the difference to a smaller amount.
+    /// Returns this amount less a smaller one.
     pub(super) fn less(self, other: Self) -> Self {
         Self { frames: self.frames - other.frames, bytes: self.bytes - other.bytes }
     }
 }
 
-/// Frames of a tenant.
+/// Frames of one tenant that wait for one peer.
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) number: u32,
-    /// Bytes that the tenant may send before the next tenant's turn.
+    /// Bytes that the tenant may still send before it is the next tenant's turn; negative after a
+    /// frame larger than that.
     pub(super) deficit: i64,
-    /// For each lane, whether the tenant is in the list of turns.
+    /// For each lane, whether the tenant is in the scheduler's list of turns.
     pub(super) listed: [bool; 2],
     lanes: [Lists; 2],
     fattest: Fattest,
     held: Backlog,
-    /// Link of the tenant in the list of its size.
+    /// Link of the tenant in the list for its size.
     pub(super) link: Link,
 }
 
@@ -66,18 +68,18 @@ impl Tenant {
         self.held
     }
 
-    /// Cost of the frames.
+    /// Bytes that the waiting frames cost: their content and their records.
     pub(super) fn cost(&self) -> usize {
         self.held.bytes + self.held.frames * RECORD_BYTES
     }
 
-    /// Whether a flow is in a lane.
+    /// Whether any flow of the tenant is in a lane.
     pub(super) fn has(&self, lane: Lane) -> bool {
         let lists = &self.lanes[lane as usize];
         !(lists.fresh.is_empty() && lists.old.is_empty())
     }
 
-    /// Applies a rule: flows whose next frame takes the other lane change to it.
+    /// Applies a new rule: a flow moves to the other lane if the rule puts its next frame there.
     pub(super) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
         let before = core::mem::take(&mut self.lanes);
         for (lane, lists) in Lane::ALL.into_iter().zip(before) {
@@ -90,7 +92,7 @@ impl Tenant {
         }
     }
 
-    /// Removes all frames.
+    /// Removes all waiting frames of the tenant.
     pub(super) fn clear(&mut self, flows: &mut [FlowQueue]) {
         for lists in core::mem::take(self).lanes {
             for slot in lists.fresh.into_iter().chain(lists.old) {
@@ -100,7 +102,7 @@ impl Tenant {
     }
 
     /// Appends a frame to the queue of its flow.
-    #[inline(always)] // where there is one tenant, and apart where there are several
+    #[inline(always)] // for the case of one tenant; the case of several has a separate copy
     pub(super) fn push(
         &mut self,
         flows: &mut [FlowQueue],
@@ -129,7 +131,7 @@ impl Tenant {
         self.resized(flows, slot);
     }
 
-    /// Updates the size of a flow in the lists.
+    /// Moves a flow to the list for its present size.
     #[inline]
     fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {
         let cost = flows[slot as usize].cost();
@@ -155,7 +157,7 @@ impl Tenant {
         Some((before.less(self.held), frames))
     }
 
-    /// Returns the flow of a lane that sends next.
+    /// Returns the flow of a lane that sends next; `None` if no flow has a frame for the lane.
     #[inline(always)]
     pub(super) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane, rule: Rule) -> Option<Turn> {
         loop {
@@ -195,8 +197,8 @@ impl Tenant {
         }
     }
 
-    /// Takes the first frame of a flow, if the rule puts it into this lane and CoDel does not drop
-    /// it.
+    /// Takes the first frame of a flow that CoDel does not drop. Returns `None` if no frame is
+    /// left, or if the rule puts the next frame into the other lane.
     #[inline(always)]
     pub(super) fn take(
         &mut self,

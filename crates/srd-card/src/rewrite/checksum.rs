@@ -3,7 +3,8 @@
 use crate::meta::layout::Layout;
 use crate::meta::packet::protocol;
 
-/// Sum of `bytes`, folded to 16 bits, not complemented.
+/// Returns the ones' complement sum of `start` and the 16-bit words of `bytes`, folded to 16 bits
+/// and not complemented.
 fn sum(bytes: &[u8], start: u32) -> u32 {
     let mut sum = u64::from(start);
     let mut words = bytes.chunks_exact(2);
@@ -23,39 +24,42 @@ fn fold(mut sum: u64) -> u32 {
     u32::try_from(sum).unwrap_or(0)
 }
 
-/// Checksum of `bytes`, whose checksum field contains zero. The result is zero for bytes with a
-/// correct checksum.
+/// Returns the checksum of `bytes`, whose checksum field must contain zero. If the field contains
+/// the correct checksum instead, the result is zero.
 pub fn of(bytes: &[u8]) -> u16 {
     !low(sum(bytes, 0))
 }
 
-/// Folded sum of a pseudo-header: the content of a transport checksum field that is left to
-/// hardware. `addresses` are both addresses in the order of the IP header.
+/// Returns the folded sum of a pseudo-header: the content of a transport checksum field that is
+/// left to hardware. `addresses` are both addresses in the order of the IP header; `bytes` is the
+/// length of transport header and payload.
 pub fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
     let length = u32::try_from(bytes).unwrap_or(u32::MAX);
     let start = u32::from(protocol) + (length >> 16) + (length & 0xffff);
     low(sum(addresses, start))
 }
 
-/// Transport checksum of `transport`, whose checksum field contains zero.
+/// Returns the checksum of a transport header and payload, whose checksum field must contain zero.
+/// `addresses` are both addresses in the order of the IP header.
 pub fn transport(addresses: &[u8], protocol: u8, transport: &[u8]) -> u16 {
     let start = pseudo_header(addresses, protocol, transport.len());
     !low(sum(transport, start.into()))
 }
 
-/// Updates `checksum` after the change of a 16-bit word that it covers.
+/// Returns `checksum` updated for a change of one 16-bit word that it covers, from `before` to
+/// `after`.
 pub(crate) fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
     let total = u64::from(!checksum) + u64::from(!before) + u64::from(after);
     !low(fold(total))
 }
 
-/// Completes the checksum of a packet that was left to hardware: its field contains the sum of the
-/// pseudo-header.
+/// Computes a transport checksum that was left to hardware. Before the call, the checksum field of
+/// the packet contains the sum of the pseudo-header.
 pub(crate) fn complete(bytes: &mut [u8], layout: &Layout) {
     let Some((start, offset)) = layout.offload.checksum else { return };
     let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
     let sum = match of(&bytes[start..]) {
-        // Zero means that the datagram has no checksum.
+        // In UDP, a checksum field of zero means that the datagram has no checksum.
         0 if layout.protocol == protocol::UDP => 0xffff,
         sum => sum,
     };
@@ -71,7 +75,7 @@ fn low(folded: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// RFC 1071, section 3.
+    /// The example is that of RFC 1071, section 3.
     #[test]
     fn the_example_of_the_rfc() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];

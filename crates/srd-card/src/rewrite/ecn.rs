@@ -3,13 +3,13 @@
 use super::checksum;
 use crate::meta::packet::u16_at;
 
-/// ECN field of an IP packet that [`crate::packet::Packet::read`] has accepted.
+/// Returns the two ECN bits of an IP packet that [`crate::packet::Packet::read`] has accepted.
 pub(crate) fn ecn(bytes: &[u8]) -> u8 {
     if bytes[0] >> 4 == 4 { bytes[1] & 3 } else { bytes[1] >> 4 & 3 }
 }
 
-/// Marks an ECN-capable packet as congestion experienced. Returns whether the packet has the mark
-/// now.
+/// Sets the mark CE (congestion experienced) in an ECN-capable packet. Returns whether the packet
+/// has the mark afterwards.
 pub(crate) fn mark(bytes: &mut [u8]) -> bool {
     match ecn(bytes) {
         0 => false,

@@ -19,8 +19,9 @@ const OPTION_NOTHING: u8 = 1;
 /// Flag of an option that is copied into every fragment.
 const OPTION_COPIED: u8 = 0x80;
 
-/// Returns the fragments of a packet, each of at most `mtu` bytes. Returns `None` if the packet
-/// may not be fragmented, or the fragments would contain no payload.
+/// Returns the fragments of a packet, each of at most `mtu` bytes. Returns `None` if the packet may
+/// not be fragmented, has no payload, or is so malformed that its fragments would end beyond 65,535
+/// bytes; and if `mtu` leaves less than eight bytes for payload.
 pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec<u8>>> {
     if !layout.is_v4() || layout.dont_fragment() {
         return None;
@@ -56,8 +57,8 @@ pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec
     Some(payload.chunks(step).enumerate().map(part).collect())
 }
 
-/// Replaces the options that only the first fragment has. An option that cannot be read stays as
-/// it is.
+/// Replaces the options that only the first fragment has by no-operations. From an option that
+/// cannot be read on, all bytes stay as they are.
 fn blank_options(options: &mut [u8]) {
     let mut at = 0;
     while at < options.len() {

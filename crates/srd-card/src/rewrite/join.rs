@@ -21,27 +21,27 @@ pub const OPEN_MAX: usize = 8;
 const IPV4_BYTES: usize = 20;
 /// Largest packet that a length field of IPv4 can express.
 const PACKET_BYTES_MAX: usize = 65_535;
-/// Flags of a segment that carries only data.
+/// TCP flags that a segment may have if it is joined with others.
 const TCP_ACK: u8 = 0x10;
 const TCP_PUSH: u8 = 0x08;
 const TCP_ECE: u8 = 0x40;
 /// Offset of the checksum in a TCP header.
 const CHECKSUM_AT: u16 = 16;
 
-/// Super-packets that may grow.
+/// Super-packets to which further segments may be added. Bound: [`OPEN_MAX`].
 #[derive(Debug, Default)]
 pub struct Joins {
     open: Vec<Open>,
 }
 
-/// A super-packet: the first segment, and the payload of the segments that followed.
+/// A super-packet that may grow: the first segment, and the payload of the segments that followed.
 #[derive(Debug)]
 struct Open {
     frame: Vec<u8>,
     layout: Layout,
-    /// Payload bytes of all segments except the last.
+    /// Payload bytes of each segment except the last, which may have fewer.
     step: usize,
-    /// Sequence number of the next segment.
+    /// TCP sequence number that the next segment must have.
     next: u32,
     segments: u64,
 }
@@ -52,8 +52,8 @@ impl Joins {
         self.open.is_empty()
     }
 
-    /// Takes a frame with its offload header, and passes frames that cannot grow to `give`. Frames
-    /// of a flow stay in order.
+    /// Takes a frame with its offload header, and passes each frame that cannot grow any more to
+    /// `give`. Frames of a flow stay in order.
     pub fn push(&mut self, frame: Vec<u8>, mut give: impl FnMut(Vec<u8>)) {
         let Some(layout) = tcp(&frame) else {
             if !is_of_another_protocol(&frame) {
@@ -95,7 +95,7 @@ impl Open {
         &self.frame[OFFLOAD_BYTES..]
     }
 
-    /// Whether a TCP packet belongs to the same connection and direction.
+    /// Whether a TCP packet belongs to the connection of the super-packet, in the same direction.
     fn is_flow_of(&self, layout: &Layout, bytes: &[u8]) -> bool {
         let (own, at) = (&self.layout, layout.transport_at());
         let ports = |bytes: &[u8], at: usize| [u16_at(bytes, at), u16_at(bytes, at + 2)];
@@ -104,7 +104,8 @@ impl Open {
             && ports(self.bytes(), own.transport_at()) == ports(bytes, at)
     }
 
-    /// Whether a segment of the flow is the next one, and adds only data.
+    /// Whether a segment of the connection follows the super-packet directly, and differs from it
+    /// only in its data, so that it can be added.
     fn takes(&self, layout: &Layout, bytes: &[u8]) -> bool {
         let at = layout.transport_at();
         let headers = layout.header_bytes();
@@ -146,7 +147,8 @@ impl Open {
         is_pushed || layout.payload_bytes() < self.step
     }
 
-    /// Returns the finished frame.
+    /// Returns the finished frame. If segments were joined, the lengths, the checksum fields and
+    /// the offload header are written before.
     fn close(self) -> Vec<u8> {
         let Self { mut frame, layout, step, segments, .. } = self;
         if segments == 1 {
@@ -168,7 +170,8 @@ impl Open {
     }
 }
 
-/// Returns the layout of a whole TCP packet without IP options or extension headers.
+/// Returns the layout of a frame that contains a whole TCP packet without IP options or extension
+/// headers; `None` for any other frame.
 fn tcp(frame: &[u8]) -> Option<Layout> {
     let header = frame.first_chunk::<OFFLOAD_BYTES>()?;
     let bytes = &frame[OFFLOAD_BYTES..];
@@ -191,8 +194,9 @@ fn is_of_another_protocol(frame: &[u8]) -> bool {
     packet.is_some_and(|packet| packet.protocol != protocol::TCP && !packet.fragment)
 }
 
-/// Whether a TCP packet carries data, has no flags or headers of its own, and has a checksum that
-/// needs no check.
+/// Whether a TCP packet may be joined with others: it carries data, forbids fragmentation (IPv4),
+/// has ACK and no flags other than PSH and ECE, and its TCP checksum was checked or is left to the
+/// receiver.
 fn is_plain(layout: &Layout, bytes: &[u8]) -> bool {
     let told = if layout.is_v4() {
         usize::from(u16_at(bytes, 2))
@@ -218,7 +222,7 @@ fn sequence(layout: &Layout, bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Sequence number behind a segment's data.
+/// TCP sequence number of the first byte after a segment's data.
 fn end_of(layout: &Layout, bytes: &[u8]) -> u32 {
     let data = u32::try_from(layout.payload_bytes()).unwrap_or(0);
     sequence(layout, bytes).wrapping_add(data)

@@ -1,5 +1,5 @@
-//! Changes to packets, at the offsets of [`crate::meta`]: marks, segments, fragments and answers.
-//! Each file contains one kind of change.
+//! Changes to packets, at the offsets that [`crate::meta`] has read: ECN marks, segmentation,
+//! fragmentation, joining, MSS, and ICMP answers. Each file contains one kind of change.
 
 pub mod checksum;
 pub(crate) mod ecn;

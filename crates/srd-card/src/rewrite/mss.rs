@@ -10,7 +10,7 @@ const OPTION_NOTHING: u8 = 1;
 const OPTION_MSS: u8 = 2;
 /// Bytes of a TCP header before its options.
 const TCP_BYTES: usize = 20;
-/// Bytes of IPv4 and TCP headers without options.
+/// Bytes of an IP and a TCP header without options, for IPv4 and for IPv6.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
 

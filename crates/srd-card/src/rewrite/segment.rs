@@ -1,5 +1,5 @@
-//! Segmentation of a super-packet in software, for peers that are reached by plain encapsulation,
-//! one packet a datagram.
+//! Segmentation of a super-packet in software, for packets with plain encapsulation: one packet in
+//! each datagram.
 //!
 //! Each segment gets its own IP length and identification, and its own TCP sequence number and
 //! flags, or UDP length. The transport checksum is left to the receiver, as in the super-packet.
@@ -15,10 +15,10 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PUSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Returns the layout that segments a packet into packets of at most `fits` bytes. TCP may be
-/// segmented to any size, because the path MTU may have become smaller since the connection began.
-/// Other packets stay as they are, and so does a packet that would become more than
-/// [`PACKETS_MAX`].
+/// Returns the layout with which a TCP packet is segmented into packets of at most `fits` bytes.
+/// TCP may be segmented to any size, because the path MTU may have become smaller since the
+/// connection began. Other packets keep their layout, and so does a packet that would become more
+/// than [`PACKETS_MAX`] packets.
 pub(crate) fn fitted(layout: &Layout, fits: usize) -> Layout {
     let room = fits.saturating_sub(layout.header_bytes());
     let room = u16::try_from(room).unwrap_or(u16::MAX);
@@ -40,7 +40,7 @@ pub(crate) fn fitted(layout: &Layout, fits: usize) -> Layout {
     if fitted.packets() > PACKETS_MAX { *layout } else { fitted }
 }
 
-/// Returns the bytes of the largest packet into which a frame of this layout is segmented.
+/// Returns the size in bytes of the largest packet into which a frame of this layout is segmented.
 pub(crate) fn largest(layout: &Layout) -> usize {
     let whole = layout.packet_bytes();
     let step = layout.offload.gso.map(|(_, step)| usize::from(step));
@@ -73,11 +73,11 @@ pub(crate) fn halves(frame: &[u8]) -> Option<[Vec<u8>; 2]> {
     }))
 }
 
-/// The packets that a frame represents: only itself, if it is no super-packet.
+/// The packets that a frame represents: the segments of a super-packet, or one packet.
 pub(crate) struct Segments<'a> {
     frame: &'a [u8],
     layout: &'a Layout,
-    /// Kind and payload bytes of the segments.
+    /// Kind and payload bytes of the segments; `None` if the frame is not segmented.
     gso: Option<(Gso, u16)>,
     count: usize,
     out: Vec<u8>,
@@ -154,7 +154,8 @@ fn size_udp(segment: &mut [u8], layout: &Layout) {
     segment[at + 4..at + 6].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Writes the sum of the pseudo-header, which includes the length, into the checksum field.
+/// Writes the sum of the pseudo-header, which includes the segment's length, into the checksum
+/// field, so that the receiver can complete the checksum.
 pub(super) fn leave_checksum(segment: &mut [u8], layout: &Layout, gso: Gso) {
     let at = layout.transport_at();
     let addresses = layout.addresses(segment);

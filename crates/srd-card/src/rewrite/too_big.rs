@@ -14,20 +14,21 @@ use crate::meta::layout::Layout;
 use crate::meta::packet::protocol;
 use crate::store::stored;
 
-/// Bytes of the packet that the answer quotes; RFC 4443 allows up to the minimum MTU.
+/// Largest number of bytes of the packet that an ICMPv6 answer quotes. RFC 4443 allows as many as
+/// fit the minimum MTU.
 const QUOTED_BYTES_MAX: usize = 1200;
 
-/// Largest number of answers a second, and in a burst. RFC 4443 requires a limit; these are the
-/// values of Linux.
+/// Largest number of answers per second. RFC 4443 requires a limit; this is the value of Linux.
 const ANSWERS_PER_SECOND: u64 = 1000;
+/// Largest number of answers in a burst, as in Linux.
 const ANSWERS_AT_ONCE: u64 = 50;
-/// Time in which one more answer is allowed.
+/// Time in nanoseconds after which one more answer is allowed.
 const ANSWER_NS: u64 = 1_000_000_000 / ANSWERS_PER_SECOND;
 
 /// Rate limit of answers: a token bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Limit {
-    /// Time at which the bucket will be full again.
+    /// Time at which the bucket will be full again if no further answer is sent.
     full_at: Instant,
 }
 
@@ -45,9 +46,10 @@ impl Limit {
 
 stored!(Limit { full_at });
 
-/// Returns the answer to `bytes`, with the MTU that would have fitted. Returns `None` for packets
-/// that must not be answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first,
-/// ICMP errors and redirects, and packets whose source or destination is not one host.
+/// Returns the ICMP message that answers the packet `bytes` and reports `mtu`, the largest size
+/// that fits. Returns `None` for packets that must not be answered (RFC 1122, 3.2.2; RFC 4443,
+/// 2.4): fragments other than the first, ICMP errors and redirects, and packets whose source or
+/// destination is not one host.
 pub(crate) fn answer(bytes: &[u8], meta: &Meta, mtu: u16) -> Option<Vec<u8>> {
     let Meta { key: FlowKey { source, destination, .. }, layout, .. } = meta;
     let icmp = matches!(layout.protocol, protocol::ICMP | protocol::ICMP_V6);

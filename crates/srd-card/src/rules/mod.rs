@@ -1,4 +1,4 @@
-//! Rules of the card: `snapshot` contains them, `prefix` the addresses in them.
+//! Rules of the card: `snapshot` contains the rules, `prefix` the address prefixes in them.
 
 pub mod prefix;
 pub(crate) mod snapshot;

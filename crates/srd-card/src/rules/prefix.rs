@@ -1,5 +1,6 @@
 //! Mapping of inner addresses to peers: longest-prefix match over the addresses that each peer may
-//! use. It decides to which peer a packet goes, and whether a peer may send from an address.
+//! use. The mapping decides to which peer a packet is sent, and whether a peer may send from an
+//! address.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,7 +8,8 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
-/// An address, and the number of its leading bits that count.
+/// A range of IP addresses: an address, and the number of leading bits that all addresses of the
+/// range share with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -28,7 +30,7 @@ impl Prefix {
         self.address
     }
 
-    /// Number of leading bits that count.
+    /// Number of leading bits that all addresses of the prefix have in common.
     pub fn length(&self) -> u8 {
         self.length
     }

@@ -1,8 +1,8 @@
 //! The rules of a card: its peers, the addresses behind each, and whether SRD is on.
 //!
-//! A snapshot of the rules is immutable and shared by reference counting: the card, and later each
-//! of its workers, has one and replaces it as a whole. Each change increments the epoch. An entry
-//! of the flow table contains the epoch under which its flow was judged, and each flow is judged
+//! A snapshot of the rules is immutable and shared by reference counting; the card replaces it as a
+//! whole. Each change of the rules increments their epoch. An entry of the flow table contains the
+//! epoch of the rules that evaluated its flow. If this epoch is outdated, the flow is evaluated
 //! again before its next packet. So the cost of a change does not depend on the number of flows.
 
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use srd_proto::PeerId;
 use super::prefix::{Prefix, Routes};
 use crate::meta::Meta;
 
-/// Slot of a peer of the card.
+/// Slot of a peer: its index in the card's tables. The slot of a removed peer is used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PeerSlot(pub u32);
 
@@ -22,11 +22,12 @@ pub struct PeerSlot(pub u32);
 pub struct PeerSettings {
     /// Identifier of the peer in the transport.
     pub id: PeerId,
-    /// Inner addresses behind the peer.
+    /// Inner addresses of the peer: packets to these addresses are sent to the peer, and the peer
+    /// may send from no other address.
     pub allowed: Vec<Prefix>,
     /// Whether SRD towards the peer is on.
     pub express: bool,
-    /// Whether SRD is on for UDP.
+    /// Whether SRD towards the peer is on for UDP.
     pub express_udp: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct Carried {
 /// Verdict of the rules about a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
-    /// Peer behind the flow's remote address, if there is one.
+    /// Slot of the peer to which the flow's remote address belongs, if there is one.
     pub(crate) peer: Option<u32>,
     /// Epoch of the rules that gave the verdict.
     pub(crate) epoch: u64,
@@ -65,24 +66,25 @@ impl Rules {
         Self { carried, ..Self::default() }
     }
 
-    /// Number that increases with each change.
+    /// Number that increases with each change of the rules.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Returns the kinds of packets that SRD carries in general.
+    /// Returns the kinds of packets for which SRD is switched on in general.
     pub fn enabled(&self) -> Carried {
         self.carried
     }
 
-    /// Returns the kinds of packets that SRD carries to a peer.
+    /// Returns the kinds of packets for which SRD is on both in general and for this peer. For
+    /// tunnels, there is only the general setting.
     pub fn enabled_for(&self, slot: PeerSlot) -> Carried {
         let peer = self.peer(slot).map_or((false, false), |p| (p.express, p.express_udp));
         let Carried { express, udp, tunnels } = self.carried;
         Carried { express: express && peer.0, udp: udp && peer.1, tunnels }
     }
 
-    /// Returns the peer of a slot.
+    /// Returns the rules of the peer in a slot; `None` if the slot is free.
     pub fn peer(&self, slot: PeerSlot) -> Option<&PeerSettings> {
         self.peers.get(slot.0 as usize)?.as_ref()
     }
@@ -92,13 +94,13 @@ impl Rules {
         (0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX)).map(PeerSlot)
     }
 
-    /// Returns the peer behind an address.
+    /// Returns the peer to which an inner address belongs.
     pub fn peer_of(&self, address: IpAddr) -> Option<PeerSlot> {
         self.routes.find(address).map(PeerSlot)
     }
 
-    /// Judges a packet without its flow. The peer behind the packet's remote address receives the
-    /// packets of the flow (X3), and only this peer may send them (G1).
+    /// Evaluates a packet without the flow table. The peer to which the packet's remote address
+    /// belongs receives the packets of the flow (X3), and only this peer may send them (G1).
     pub(crate) fn judge(&self, meta: &Meta) -> Verdict {
         Verdict { peer: self.routes.find(meta.key.destination), epoch: self.epoch }
     }
@@ -128,7 +130,7 @@ impl Rules {
         }
     }
 
-    /// Changes the addresses behind a peer.
+    /// Replaces the inner addresses of a peer.
     pub fn set_allowed(&mut self, slot: PeerSlot, allowed: Vec<Prefix>) {
         self.epoch += 1;
         let Some(peer) = self.peers.get_mut(slot.0 as usize).and_then(Option::as_mut) else {

@@ -1,8 +1,8 @@
-//! Scheduling of a worker's time between instances: they share it by weight.
+//! Scheduling of a worker thread's time: instances share it by weight.
 //!
 //! A tenant is an instance, or another source of work for the worker. The next turn goes to the
 //! tenant with work that has used the least time relative to its weight. Time is the measured cost
-//! of the tenant's batches, so a packet that the rules have to judge counts with its real cost.
+//! of the tenant's batches, so a packet that the rules have to evaluate counts with its real cost.
 //! Time that one tenant does not need goes to the others. A tenant that becomes active again comes
 //! before all tenants that have used their shares: it waits only for the current batch.
 //!
@@ -21,13 +21,14 @@
 //! }
 //! ```
 //!
-//! Work for a tenant outside of its turns, such as packets that arrive for it, is charged with
-//! [`Tenants::charge`]. Alternatively, all packets from other hosts are one tenant.
+//! A tenant may cause work outside of its turns, such as packets that arrive for it. The caller
+//! charges the tenant for this work by [`Tenants::charge`], or makes all packets from other hosts a
+//! tenant of their own.
 //!
 //! # Invariants
-//! The time used is compared on one scale, virtual time, which advances with the tenant that has
-//! the turn. Unused time is kept only up to [`Settings::credit`], so a tenant cannot delay the
-//! others for long after a long pause.
+//! The used time of all tenants is compared on one scale, virtual time, which advances with the
+//! tenant that has the turn. A tenant keeps unused time only up to [`Settings::credit`], so it
+//! cannot delay the others for long after a long pause.
 //!
 //! # Bounds
 //! At most [`TENANTS_MAX`] tenants. A turn has as many frames as probably take
@@ -44,9 +45,10 @@ use srd_proto::time::Duration;
 pub const TENANTS_MAX: usize = 4096;
 /// Largest weight of a tenant.
 pub const WEIGHT_MAX: u32 = 1 << 16;
-/// Assumed cost of a frame, in nanoseconds, of a tenant without measurements.
+/// Assumed cost of a frame, in nanoseconds, for a tenant that has had no turn yet.
 const FRAME_NS_FIRST: u64 = 1000;
-/// Divisor of the decrease of a frame's cost after a cheaper turn.
+/// Divisor by which the expected cost of a frame falls slowly: after a cheaper turn, it decreases
+/// by this fraction of the difference.
 const FALLS_BY: u64 = 8;
 
 /// Identifier of a tenant: for an instance of a card, the result of
@@ -61,24 +63,25 @@ pub struct Settings {
     pub slice: Duration,
     /// Largest number of frames in a turn.
     pub frames_max: u32,
-    /// Unused time that a tenant keeps, in time of a tenant of weight 1. A short burst counts as
-    /// within the tenant's share.
+    /// Unused time that a tenant may keep for a short burst within its share. The value is that of
+    /// a tenant of weight 1; other tenants keep more, in proportion to their weight.
     pub credit: Duration,
 }
 
 impl Default for Settings {
-    /// Twice as many frames as a card handles at once, and bursts of a few hundred packets.
+    /// Returns settings with turns of at most 32 frames (twice as many as a card handles at once),
+    /// and with credit for bursts of a few hundred packets.
     fn default() -> Self {
         let (slice, credit) = (Duration::from_micros(20), Duration::from_micros(200));
         Self { slice, frames_max: 32, credit }
     }
 }
 
-/// Permission for a tenant to send frames.
+/// A turn of a tenant: permission to send a number of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "it ends with Tenants::end"]
 pub struct Turn {
-    /// The tenant.
+    /// The tenant that has the turn.
     pub tenant: TenantId,
     /// Number of frames that the tenant may send in this turn.
     pub frames: u32,
@@ -90,13 +93,13 @@ pub struct Turn {
 /// Time, turns and frames that a tenant has used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Used {
-    /// Time used.
+    /// Time that the worker has spent for the tenant.
     pub spent: Duration,
-    /// Number of turns.
+    /// Number of turns that have ended.
     pub turns: u64,
-    /// Frames sent in turns.
+    /// Number of frames that the tenant sent in its turns.
     pub frames: u64,
-    /// Frames that waited because the tenant had used up its share.
+    /// Number of frames that had to wait, because the tenant had used up its share.
     pub waited: u64,
 }
 
@@ -124,17 +127,18 @@ struct Tenant {
     total: Used,
 }
 
-/// Tenants of a worker.
+/// The tenants of a worker, and the selection of the next turn.
 #[derive(Debug)]
 pub struct Tenants {
     settings: Settings,
     tenants: BTreeMap<TenantId, Tenant>,
-    /// Tenants that wait for their turn, in the order of their used time.
+    /// Tenants that wait for their turn, in the order of their used time relative to weight.
     waiting: BTreeSet<(u128, TenantId)>,
     running: Option<TenantId>,
-    /// Virtual time: the used time of the tenant with the last turn, when the turn began.
+    /// Virtual time: the largest used time (relative to weight) that a tenant had when its turn
+    /// began.
     line: u128,
-    /// Turns in which frames were read.
+    /// Number of turns in which frames were read.
     turns: u64,
 }
 
@@ -183,7 +187,8 @@ impl Tenants {
         self.running = self.running.filter(|running| *running != id);
     }
 
-    /// Marks a tenant as having work. A tenant that is already marked is unchanged.
+    /// Records that a tenant has work, so that it gets a turn. Changes nothing for a tenant that
+    /// has work already.
     pub fn wake(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(&id).filter(|t| t.place == TenantState::Idle)
         else {
@@ -196,9 +201,9 @@ impl Tenants {
         self.waiting.insert((tenant.used, id));
     }
 
-    /// Returns the next turn, for the tenant with work that has used the least of its share. If
-    /// the last turn was not ended, it ends without cost, and with work left. Returns `None` if no
-    /// tenant has work.
+    /// Returns the next turn, for the tenant with work that has used the least of its share. If the
+    /// caller has not ended the last turn, it ends without cost, and its tenant still has work.
+    /// Returns `None` if no tenant has work.
     #[allow(clippy::should_implement_trait)] // a turn has to be ended before the next one
     pub fn next(&mut self) -> Option<Turn> {
         if let Some(running) = self.running.take() {
@@ -216,8 +221,8 @@ impl Tenants {
         Some(Turn { tenant: id, frames, waited })
     }
 
-    /// Ends a turn in which `frames` frames were read in the time `spent`. If the turn allowed
-    /// more frames, the tenant has no more work until [`Tenants::wake`].
+    /// Ends a turn in which `frames` frames were read in the time `spent`. If these are fewer
+    /// frames than the turn allowed, the tenant counts as without work until [`Tenants::wake`].
     pub fn end(&mut self, turn: Turn, frames: u32, spent: Duration) {
         self.charge(turn.tenant, spent);
         let Some(tenant) = self.tenants.get_mut(&turn.tenant) else { return };
@@ -272,7 +277,8 @@ impl Tenants {
     }
 }
 
-/// Time relative to a weight, in units that are fine enough for any weight.
+/// Returns a time relative to a weight: in nanoseconds, multiplied by [`WEIGHT_MAX`] and divided by
+/// the weight.
 fn scaled(spent: Duration, weight: u32) -> u128 {
     u128::from(spent.as_nanos()) * u128::from(WEIGHT_MAX) / u128::from(weight.max(1))
 }

@@ -2,15 +2,16 @@ use super::*;
 use srd_proto::rng::Rng;
 use std::vec::Vec;
 
-/// A tenant of the simulation: packets that wait in its device, and the time of its next packet.
+/// A tenant of the simulation, with the packets that wait in its device and the time of its next
+/// packet.
 struct Load {
     id: TenantId,
     weight: u32,
-    /// Nanoseconds between packets; zero: packets are always waiting.
+    /// Nanoseconds between the arrivals of two packets; zero if packets are always waiting.
     gap_ns: u64,
-    /// Smallest and largest cost of a packet.
+    /// Smallest and largest cost of a packet, in nanoseconds.
     cost_ns: (u64, u64),
-    /// Times between which the tenant has work.
+    /// Times, in nanoseconds, at which the tenant's packets begin and cease to arrive.
     active_ns: (u64, u64),
     next_ns: u64,
     arrived: Vec<u64>,
@@ -226,7 +227,7 @@ fn a_long_pause_gives_credit_for_a_short_burst_only() {
 fn only_frames_that_waited_for_others_are_over_the_share() {
     let mut alone = World::new(1, std::vec![Load::flood(0, (300, 300))]);
     alone.run(5 * MS);
-    // A device without frames is a turn without frames.
+    // The tenant of a device without frames has a turn without frames.
     for _ in 0..10 {
         alone.tenants.add(TenantId(1), 1);
         alone.tenants.wake(TenantId(1));

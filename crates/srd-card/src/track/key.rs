@@ -1,5 +1,5 @@
-//! Key of a connection, seen from the instance: local and remote end, independent of a packet's
-//! direction. So both directions have one key, and one entry.
+//! Key of a connection, as the instance sees it: local and remote end, independent of a packet's
+//! direction. So packets of both directions have one key, and one entry.
 
 use core::net::IpAddr;
 
@@ -11,19 +11,19 @@ use crate::store::stored;
 /// Bytes of an ICMP header before the quoted packet.
 const ICMP_BYTES: usize = 8;
 
-/// End of a connection that sent a packet.
+/// Direction of a packet in its connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ConnectionDirection {
-    /// The end that sent the first packet.
+    /// From the end that sent the connection's first packet.
     Forward,
-    /// The other end.
+    /// To the end that sent the connection's first packet.
     Back,
 }
 
 /// Key of a connection of an ENI (T1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
-    /// Addresses in two words each: a wider type would align the entry to 16 bytes.
+    /// Local address in two words, because a wider type would align the entry to 16 bytes.
     local: [u64; 2],
     remote: [u64; 2],
     ports: (u16, u16),
@@ -33,7 +33,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The smallest key.
+    /// The smallest key, with which a range of keys begins.
     pub(crate) const FIRST: Self =
         Self { local: [0; 2], remote: [0; 2], ports: (0, 0), eni: 0, protocol: 0, v6: false };
 
@@ -101,18 +101,18 @@ impl Key {
         Some(Self::of(&inner, quoted, other, eni))
     }
 
-    /// Address of the other end.
+    /// Address of the remote end, in the form of [`Key::words`].
     #[inline]
     pub(crate) fn remote_words(&self) -> [u64; 2] {
         self.remote
     }
 
-    /// Returns an address in the form of keys.
+    /// Returns an address as the two 64-bit words that keys contain.
     pub(crate) fn words(address: IpAddr) -> [u64; 2] {
         bits(address)
     }
 
-    /// Index of the ENI.
+    /// Index of the connection's ENI among those of the instance.
     pub fn eni(&self) -> u16 {
         self.eni
     }
@@ -163,7 +163,7 @@ impl Key {
 
 #[cfg(test)]
 impl Key {
-    /// Returns a key with another remote end, of IPv4.
+    /// Returns the key with another IPv4 address and port as its remote end.
     pub(super) fn with_remote(self, address: u32, port: u16) -> Self {
         Self { remote: [0, address.into()], ports: (self.ports.0, port), ..self }
     }
@@ -180,7 +180,7 @@ fn bits(address: IpAddr) -> [u64; 2] {
     }
 }
 
-/// Identifier of an echo request or reply.
+/// Identifier of an ICMP echo request or reply; `None` for any other packet.
 fn echo_id(packet: &Packet, bytes: &[u8]) -> Option<u16> {
     if !packet.first {
         return None;

@@ -1,6 +1,6 @@
 //! Connection tracking: the connections of an instance, and their idle times.
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
 //! | [`key`] | key of a connection, seen from the instance |
 //! | [`state`] | changes of a connection's state by its packets |

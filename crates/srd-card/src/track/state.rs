@@ -29,11 +29,11 @@ mod flag {
 pub enum State {
     /// TCP before the handshake is complete.
     Opening,
-    /// TCP with data.
+    /// TCP after the handshake.
     Established,
-    /// TCP that one end finished.
+    /// TCP of which one end has sent FIN.
     Closing,
-    /// TCP that both ends finished, or one end reset.
+    /// TCP of which both ends have sent FIN, or one end has sent RST.
     Closed,
     /// UDP in one direction, or with a single exchange; ICMP; any other protocol.
     Single,
@@ -88,10 +88,11 @@ impl PacketKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Progress {
     pub(super) state: State,
-    /// For TCP, the ends that were seen since the last reset, bit 0 for the first. For UDP, the
-    /// number of packets in alternating directions, up to four.
+    /// For TCP, the ends that have sent a packet since the last reset: bit 0 is set for the end
+    /// that opened the connection, bit 1 for the other end. For UDP, the number of packets in
+    /// alternating directions, up to four.
     seen: u8,
-    /// For TCP, the ends that finished.
+    /// For TCP, the ends that have sent FIN; the bits are those of `seen`.
     finished: u8,
 }
 
@@ -104,7 +105,7 @@ impl Progress {
         progress
     }
 
-    /// Updates the state for another packet (T2).
+    /// Updates the state for a further packet of the connection (T2).
     pub(super) fn packet(&mut self, seen: PacketKind, way: ConnectionDirection) {
         match seen {
             PacketKind::Tcp(flags) => self.tcp(flags, way),
@@ -119,7 +120,8 @@ impl Progress {
             (self.state, self.seen, self.finished) = (State::Closed, 0, 0);
             return;
         }
-        // The handshake is complete when the first end answers the second.
+        // The handshake is complete when one more segment without SYN arrives after both ends have
+        // sent a segment.
         let again = self.seen == 3 && flags & flag::SYN == 0;
         if again && self.finished == 0 {
             self.state = State::Established;
@@ -131,8 +133,8 @@ impl Progress {
         }
     }
 
-    /// Each packet in the opposite direction of the previous one is an answer, or the next
-    /// request.
+    /// Updates the state for a UDP datagram. A datagram in the direction opposite to the previous
+    /// one counts as an answer, or as the next request.
     fn udp(&mut self, way: ConnectionDirection) {
         let expected = if self.seen.is_multiple_of(2) {
             ConnectionDirection::Forward

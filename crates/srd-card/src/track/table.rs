@@ -1,5 +1,5 @@
-//! Connections of an instance, up to its allowance, and flows that are not tracked but remembered,
-//! so that rules need not judge each packet.
+//! Connections of an instance, up to its allowance. The table also remembers flows that are not
+//! tracked, so that the rules need not evaluate each of their packets.
 //!
 //! One entry is one flow in both directions, with a value of the caller. Invariants: a full table
 //! refuses new connections and never gives up an active one. An expired entry is never found, and
@@ -20,14 +20,14 @@ use crate::track::state::{PacketKind, Progress, State};
 use crate::track::timeouts::Timeouts;
 use crate::track::wheel::{Link, Links, Wheel};
 
-/// Grain of expiry.
+/// Length of a tick of the table, and thereby the precision of expiry.
 pub const GRAIN: Duration = Duration::from_secs(1);
 /// Largest number of heap bytes of a connection without a value, both directions together (T8):
 /// the entry and its part of the index at the lowest load.
 pub const ENTRY_BYTES_MAX: usize = size_of::<EntrySlot<()>>() + 21;
-/// Entries that are allocated at once; no entry moves when the table grows.
+/// Number of entries that are allocated at once; no entry moves when the table grows.
 const CHUNK: usize = 1024;
-/// Steps of expiry for an insertion into a full table.
+/// Number of steps in which an insertion into a full table searches for expired entries.
 const WORK_WHEN_FULL: u32 = 16;
 /// Latest tick, so that sums of ticks do not overflow.
 const TICK_MAX: u32 = u32::MAX - (1 << 20);
@@ -71,15 +71,16 @@ impl TrackId {
 /// Result of the search for a packet's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// The packet begins a connection, which the rules have to judge before [`Table::insert`].
+    /// The packet belongs to no known connection. The rules have to evaluate it before
+    /// [`Table::insert`].
     New,
     /// The packet belongs to this connection.
     Known {
-        /// The entry.
+        /// Identifier of the connection's entry.
         id: TrackId,
         /// State of the connection after this packet.
         state: State,
-        /// End that sent the packet.
+        /// Direction of the packet in the connection.
         way: ConnectionDirection,
     },
 }
@@ -158,13 +159,14 @@ struct Slot {
 }
 
 impl Slot {
-    /// The index takes a bucket from the low bits, and a tag from the high bits.
+    /// Returns a hash of 64 bits from the stored 32 bits. The index takes a bucket from the low
+    /// bits and a tag from the high bits, so both halves contain the stored bits.
     fn hash(self) -> u64 {
         u64::from(self.hash) << 32 | u64::from(self.hash)
     }
 }
 
-/// Table of connections.
+/// Table of the connections and remembered flows of one instance.
 pub struct Table<T = ()> {
     entries: Entries<T>,
     index: HashTable<Slot>,
@@ -182,8 +184,8 @@ pub struct Table<T = ()> {
 }
 
 impl<T> Table<T> {
-    /// Creates the table of an instance from its allowance of connections, the times of each of
-    /// its ENIs, and a secret.
+    /// Creates the table of an instance from its allowance of connections, the idle times of each
+    /// of its ENIs, and a secret for the hash.
     pub fn new(allowance: u32, timeouts: &[Timeouts], secret: Secret, now: Instant) -> Self {
         Self {
             entries: Entries { chunks: Vec::new(), places: 0, free: NO_PLACE },
@@ -200,7 +202,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Sets the largest number of flows that are not tracked.
+    /// Sets the largest number of flows that the table remembers without tracking them.
     #[must_use]
     pub fn with_untracked(mut self, flows: u32) -> Self {
         self.untracked_max = flows;
@@ -218,12 +220,12 @@ impl<T> Table<T> {
         self.index.len() as u32 - self.untracked
     }
 
-    /// Number of flows that are not tracked.
+    /// Number of flows that the table remembers without tracking them.
     pub fn untracked(&self) -> u32 {
         self.untracked
     }
 
-    /// Changes the times of an ENI; they apply to its connections from their next packet on.
+    /// Changes the idle times of an ENI. They apply to its connections from their next packet on.
     pub fn set_timeouts(&mut self, eni: u16, timeouts: Timeouts) {
         if let Some(there) = self.timeouts.get_mut(usize::from(eni)) {
             *there = timeouts;
@@ -251,8 +253,8 @@ impl<T> Table<T> {
         (!is_new).then_some(TrackId(number))
     }
 
-    /// Updates state and time of a connection that [`Table::known`] has found for this packet. The
-    /// time is the one that was given there.
+    /// Updates state and expiry time of a connection that [`Table::known`] has found for this
+    /// packet. The present time is that of the call of `known`.
     #[inline]
     pub fn moved(
         &mut self,
@@ -300,8 +302,8 @@ impl<T> Table<T> {
         (self.entries.get(number)?.expires > now).then_some(TrackId(number))
     }
 
-    /// Inserts a connection that was [`Lookup::New`] and that the rules admit. It replaces an
-    /// expired one with the same key.
+    /// Inserts a connection that was [`Lookup::New`] and that the rules admit. If there is an
+    /// expired or closed connection with the same key, it is replaced.
     ///
     /// # Errors
     /// [`Full`] if the allowance is used up. No other connection is replaced (T5).
@@ -387,7 +389,7 @@ impl<T> Table<T> {
         Some(id)
     }
 
-    /// Stores an entry in a slot and in the index. The caller has to file it.
+    /// Stores an entry in a slot and in the index. The caller has to put it into the timing wheel.
     fn place(&mut self, entry: Entry<T>) -> Option<TrackId> {
         let (key, tracked) = (entry.key, entry.tracked);
         let number = self.entries.put(entry)?;
@@ -516,7 +518,7 @@ impl<T> Table<T> {
         self.entries.clear(number);
     }
 
-    /// Sets the time of an entry by its state, rounded up to the grain (T3, T6).
+    /// Sets the expiry time of an entry by its state, rounded up to [`GRAIN`] (T3, T6).
     fn file(&mut self, number: u32, now: u32) {
         let entry = self.entries.of(number);
         let timeouts = self.timeouts.get(usize::from(entry.key.eni()));
@@ -528,13 +530,15 @@ impl<T> Table<T> {
         // One more tick, because the present tick has begun.
         let expires = now + 1 + ticks.min(1 << 19);
         let before = core::mem::replace(&mut entry.expires, expires);
-        // The entry is filed under this time, or an earlier one.
+        // Otherwise the entry is in the slot of an earlier time, and moves when the wheel arrives
+        // there.
         if before > expires || before == 0 {
             self.wheel.file(&mut self.entries, number, expires);
         }
     }
 
-    /// Returns the tick of a time. A time before the last one counts as the last one.
+    /// Returns the tick of a time. A time before that of an earlier call counts as the earlier
+    /// call's time.
     fn tick(&mut self, now: Instant) -> u32 {
         let tick = now.since(self.epoch).as_nanos() / GRAIN.as_nanos();
         self.now = self.now.max(u32::try_from(tick).unwrap_or(TICK_MAX).min(TICK_MAX));

@@ -11,23 +11,23 @@ use srd_proto::time::Duration;
 use crate::meta::packet::protocol;
 use crate::track::state::State;
 
-/// Bounds of the three times that EC2 lets users set, in seconds.
+/// Bounds of the three idle times that EC2 lets users set, in seconds.
 const TCP_ESTABLISHED_S: RangeInclusive<u32> = 60..=432_000;
 const UDP_STREAM_S: RangeInclusive<u32> = 60..=180;
 const UDP_S: RangeInclusive<u32> = 30..=60;
 
-/// TCP of which only one side was seen, or whose handshake is not complete.
+/// Idle time of TCP whose handshake is not complete, in seconds.
 const TCP_OPENING_S: u32 = 120;
-/// TCP of which one side ended its stream.
+/// Idle time of TCP of which one end has sent FIN, in seconds.
 const TCP_CLOSING_S: u32 = 120;
-/// TCP that both sides ended, or one side reset.
+/// Idle time of TCP that both ends have ended, or one end has reset, in seconds.
 const TCP_CLOSED_S: u32 = 10;
-/// Echoes of ICMP.
+/// Idle time of ICMP, in seconds.
 const ICMP_S: u32 = 30;
-/// All other protocols.
+/// Idle time of all protocols other than TCP, UDP and ICMP, in seconds.
 const OTHER_S: u32 = 600;
 
-/// Idle times of an ENI (T3).
+/// Idle times after which the connections of an ENI expire (T3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     tcp_established_s: u32,
@@ -38,7 +38,7 @@ pub struct Timeouts {
 /// Error: a time is outside of EC2's bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeoutsError {
-    /// Name of the member of `ConnectionTrackingSpecification`.
+    /// Name of the time in EC2's `ConnectionTrackingSpecification`.
     pub name: &'static str,
     /// Requested value, in seconds.
     pub value_s: u32,
@@ -83,17 +83,19 @@ impl Timeouts {
         Ok(Self { tcp_established_s, udp_stream_s, udp_s })
     }
 
-    /// Returns the times that users set: TCP established, UDP streams, other UDP.
+    /// Returns the times that users may set, in seconds: for established TCP, for UDP streams, and
+    /// for other UDP.
     pub fn seconds(&self) -> (u32, u32, u32) {
         (self.tcp_established_s, self.udp_stream_s, self.udp_s)
     }
 
-    /// Longest idle time of a connection in this state (T3).
+    /// Longest idle time of a connection of protocol `number` in this state (T3).
     pub fn idle(&self, state: State, number: u8) -> Duration {
         Duration::from_secs(self.idle_ticks(state, number).into())
     }
 
-    /// Longest idle time in seconds, each of which is a tick of the table.
+    /// Longest idle time of a connection of protocol `number` in this state, in ticks of the table,
+    /// which are seconds.
     pub(super) fn idle_ticks(&self, state: State, number: u8) -> u32 {
         match (state, number) {
             (State::Opening, _) => TCP_OPENING_S,

@@ -4,7 +4,7 @@
 
 use crate::meta::packet::protocol;
 
-/// Properties of the security groups for one packet's connection.
+/// Properties of the rules of security groups that decide whether a connection is tracked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Permission {
     /// Whether the rule that admits the connection is for all addresses of its family (0.0.0.0/0
@@ -19,7 +19,8 @@ pub struct Permission {
     pub automatic: bool,
 }
 
-/// Whether a connection of this protocol is tracked (T4). An untracked connection takes no entry.
+/// Whether a connection of protocol `number` is tracked (T4). An untracked connection takes no
+/// entry of the allowance.
 pub fn is_tracked(number: u8, permission: Permission) -> bool {
     let ports = matches!(number, protocol::TCP | protocol::UDP);
     !ports || permission.automatic || !(permission.everyone && permission.answers_everyone)
@@ -29,8 +30,8 @@ pub fn is_tracked(number: u8, permission: Permission) -> bool {
 mod tests {
     use super::*;
 
-    /// TCP 22 from one address is tracked, TCP 80 from all addresses is not, ICMP is always
-    /// tracked.
+    /// The example of the EC2 User Guide: TCP to port 22 from one address is tracked, TCP to port
+    /// 80 from all addresses is not tracked, and ICMP is always tracked.
     #[test]
     fn the_users_guides_example() {
         let open = Permission { everyone: true, answers_everyone: true, automatic: false };

@@ -1,8 +1,9 @@
 //! Expiry of entries: a timing wheel of lists through a table of links.
 //!
-//! Each slot is one tick. An entry whose time lies beyond one turn waits in the last slot before
-//! the cursor, and is filed again when the cursor arrives there. If a time is postponed, the entry
-//! moves only when the cursor arrives. If a time becomes earlier, the entry moves at once.
+//! Each slot is one tick. An entry whose time lies beyond one turn of the wheel waits in the last
+//! slot of the turn, and is put into a slot again when the cursor arrives there. If the time of an
+//! entry becomes later, the entry moves only when the cursor arrives at its slot. If the time
+//! becomes earlier, the entry moves at once.
 //!
 //! Bound: one list head for each slot, one link for each entry. One step of work visits one entry
 //! or leaves one slot. A turn of the cursor leaves each slot once, however far time has jumped.
@@ -10,30 +11,30 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Number of slots, and so of ticks in one turn.
+/// Number of slots, which is also the number of ticks in one turn.
 const SLOTS: u32 = 1024;
-/// Marks the absence of an entry.
+/// Number that stands for no entry, and for no tick.
 const NONE: u32 = u32::MAX;
 
-/// Links of an entry in its slot's list.
+/// Slot of an entry in the wheel, and its neighbours in the list of that slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     before: u32,
     after: u32,
-    /// Tick under which the entry is filed; [`NONE`] if it is not filed.
+    /// Tick of the slot that contains the entry; [`NONE`] if the entry is in no slot.
     tick: u32,
 }
 
 impl Link {
     pub(super) const NONE: Self = Self { before: NONE, after: NONE, tick: NONE };
 
-    /// Tick under which the entry is filed.
+    /// Tick of the slot that contains the entry.
     pub(super) fn tick(&self) -> u32 {
         self.tick
     }
 }
 
-/// Container of links.
+/// A table that contains the links of entries.
 pub(super) trait Links {
     /// Returns the link of an entry.
     fn link(&mut self, entry: u32) -> &mut Link;
@@ -42,7 +43,7 @@ pub(super) trait Links {
 /// The timing wheel.
 pub(super) struct Wheel {
     heads: Vec<u32>,
-    /// Tick before which all entries were visited.
+    /// Tick up to which the wheel has turned: all earlier slots were visited and are empty.
     cursor: u32,
 }
 
@@ -51,12 +52,13 @@ impl Wheel {
         Self { heads: vec![NONE; SLOTS as usize], cursor: tick }
     }
 
-    /// Tick before which all entries were visited.
+    /// Tick up to which the wheel has turned: all earlier slots were visited and are empty.
     pub(super) fn cursor(&self) -> u32 {
         self.cursor
     }
 
-    /// Puts an entry into the wheel, or moves it if its time has become earlier.
+    /// Puts an entry into the slot of `tick`. An entry that is in the wheel already moves only if
+    /// its time has become earlier.
     pub(super) fn file(&mut self, links: &mut impl Links, entry: u32, tick: u32) {
         let filed = links.link(entry).tick;
         if filed != NONE {
@@ -75,7 +77,7 @@ impl Wheel {
         }
     }
 
-    /// Removes an entry.
+    /// Removes an entry from its slot, if it is in one.
     pub(super) fn remove(&mut self, links: &mut impl Links, entry: u32) {
         let Link { before, after, tick } = core::mem::replace(links.link(entry), Link::NONE);
         if tick == NONE {
@@ -91,15 +93,17 @@ impl Wheel {
         }
     }
 
-    /// Does one step: removes an entry whose slot `now` has reached, or leaves an empty slot.
-    /// Returns `None` when all slots up to `now` are empty.
+    /// Does one step up to the tick `now`: removes and returns an entry of the cursor's slot, or,
+    /// if the slot is empty, moves the cursor and returns `Some(None)`. Returns `None` when all
+    /// slots up to `now` are empty.
     pub(super) fn step(&mut self, links: &mut impl Links, now: u32) -> Option<Option<u32>> {
         if self.cursor > now {
             return None;
         }
         let entry = self.heads[(self.cursor % SLOTS) as usize];
         if entry == NONE {
-            // After a turn all slots are empty, so the other ticks of a jump are skipped.
+            // After one turn all slots are empty. So after a large jump of time, most ticks are
+            // skipped.
             let behind = now - self.cursor;
             self.cursor += if behind > 2 * SLOTS { behind - 2 * SLOTS } else { 1 };
             return Some(None);

@@ -1,10 +1,11 @@
 //! Packets that wait for an answer about the location of an interface.
 //!
-//! Tables with a [`Directory`](srd_vpc::compile::Directory) do not contain all locations in
-//! advance. The card keeps the packet, and the caller takes the question
-//! ([`Card::poll_question`](super::card::Card::poll_question)) and passes the answer to
-//! [`Card::learn`](super::card::Card::learn). Then the packet is judged as if it had just arrived.
-//! While packets wait for a question, it is sent once only.
+//! Rules with a [`Directory`](srd_vpc::compile::Directory) do not contain all locations in advance.
+//! If a packet needs an unknown location, the card keeps the packet. The caller takes the question
+//! ([`Card::poll_question`](super::card::Card::poll_question)), sends it to a control plane, and
+//! passes the answer to [`Card::learn`](super::card::Card::learn). Then the rules evaluate the
+//! packet as if it had just arrived. While packets wait for an answer, the question is sent only
+//! once.
 //!
 //! Bounds: [`QUESTIONS_MAX`] questions for each interface, and for each other host;
 //! [`PACKETS_MAX`] packets for each question; [`WAIT`], after which the packets are dropped, and
@@ -25,7 +26,7 @@ use super::tables::flow::Sender;
 pub const QUESTIONS_MAX: u32 = 64;
 /// Largest number of packets that wait for one answer.
 pub const PACKETS_MAX: usize = 16;
-/// Longest wait of packets for an answer.
+/// Longest time that packets wait for an answer.
 pub const WAIT: Duration = Duration::from_millis(500);
 /// Number of answers that are kept even if they are idle.
 pub(super) const KEPT: usize = 4096;
@@ -37,7 +38,8 @@ pub(super) struct PendingPacket {
     pub(super) frame: Vec<u8>,
     pub(super) port: PortId,
     pub(super) eni: EniId,
-    /// Sender of the packet; `None` for the guest of the port.
+    /// Sender of a packet that arrives for the interface; `None` for a packet that the interface's
+    /// guest sends.
     pub(super) sender: Option<Sender>,
     pub(super) followed: Followed,
     /// Whether the packet was received over SRD.
@@ -59,13 +61,14 @@ pub(super) struct Asking {
     of: BTreeMap<Asker, u32>,
     /// Questions that the caller has not taken yet.
     pub(super) new: VecDeque<Question>,
-    /// Answers that were found idle.
+    /// Questions whose answers were removed, until the caller takes them.
     pub(super) idle: Vec<Question>,
     pub(super) sweep: Option<Instant>,
 }
 
 impl Asking {
-    /// Opens a question unless it is open already. Returns whether the question is open. // V15
+    /// Opens a question unless it is open already. Returns whether the question is open; it is not
+    /// if the asker has [`QUESTIONS_MAX`] open questions. // V15
     pub(super) fn ask(&mut self, now: Instant, asker: Asker, question: Question) -> bool {
         if self.open.contains_key(&question) {
             return true;
@@ -96,8 +99,8 @@ impl Asking {
         Some(open)
     }
 
-    /// Returns a question whose time ends by now. The question may have been answered, and opened
-    /// again, meanwhile.
+    /// Removes and returns a question whose waiting time has ended by `now`. The question may have
+    /// been answered, and opened again, meanwhile.
     pub(super) fn ended(&mut self, now: Instant) -> Option<Question> {
         self.ends.front().filter(|(at, _)| *at <= now)?;
         self.ends.pop_front().map(|(_, question)| question)

@@ -40,7 +40,7 @@ pub(super) struct Port {
     pub(super) since: Since,
     /// Index of the interface within its instance.
     pub(super) index: u16,
-    /// Whether the interface was removed and its slot is free.
+    /// Whether the interface was removed, so that its slot is free.
     pub(super) is_gone: bool,
     pub(super) counts: PortCounts,
     pub(super) drops: Drops,
@@ -53,7 +53,7 @@ pub(super) struct Port {
     /// Rate limit of errors to the guest for packets that were too big.
     pub(super) answers: too_big::Limit,
     pub(super) firsts: Firsts,
-    /// Hosts of the NAT gateways from which the interface's connections come.
+    /// Other hosts whose NAT gateways have connections to the interface.
     pub(super) returns: Returns,
 }
 
@@ -79,17 +79,17 @@ impl Instance {
 /// The caller passes the present time to each call, and an [`Environment`] that takes the output:
 ///
 /// - **Packets**: [`from_guest`](Self::from_guest) for a frame that a guest sends,
-///   [`from_host`](Self::from_host) for one from another host or from the edge of a gateway,
-///   [`from_service`](Self::from_service) for one from a service of the network. Each of them may
-///   call the [`Environment`] with this packet, keep it, or drop and count it.
+///   [`from_host`](Self::from_host) for a frame from another host or from the edge of a gateway,
+///   [`from_service`](Self::from_service) for a frame from a service of the network. Each of these
+///   calls passes the packet to the [`Environment`], keeps it, or drops and counts it.
 /// - **Time**: [`poll`](Self::poll) when the time of [`poll_timeout`](Self::poll_timeout) has come:
-///   packets whose limit has become free leave then. [`expire`](Self::expire) forgets flows, a
-///   bounded number for each call.
-/// - **Rules**: [`set_rules`](Self::set_rules) replaces them. From then on no packet passes by the
-///   old ones (V4 of `docs/spec/card.md`).
+///   packets that have waited long enough for a limit leave then. [`expire`](Self::expire) removes
+///   expired flows, a bounded number for each call.
+/// - **Rules**: [`set_rules`](Self::set_rules) replaces the rules. After this call, the old rules
+///   let no packet pass (V4 of `docs/spec/card.md`).
 /// - **Instances**: [`add_instance`](Self::add_instance) and
 ///   [`remove_instance`](Self::remove_instance).
-/// - **Queries**: if the rules are tables of this host alone,
+/// - **Queries**: if the rules contain the locations of this host's interfaces only,
 ///   [`poll_question`](Self::poll_question) returns the next query for the directory, and
 ///   [`learn`](Self::learn) takes the answer (V15).
 ///
@@ -98,8 +98,8 @@ impl Instance {
 ///
 /// # Limits
 ///
-/// Each instance has at most as many tracked connections as its type allows, the same number of
-/// other flows, and the queues of its limits.
+/// Each instance has at most as many tracked connections as its type allows, at most the same
+/// number of flows that are not tracked, and the queues of its limits.
 ///
 /// # Example
 ///
@@ -115,22 +115,23 @@ pub struct Card {
     pub(super) instances: Vec<Instance>,
     pub(super) ends: Endpoints,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
-    /// Largest packet that one datagram carries to another host, in bytes.
+    /// Largest packet that one datagram outside of SRD carries to another host, in bytes.
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
-    /// Times at which packets of instances may continue.
+    /// For each instance with waiting packets, the time at which the next one may continue.
     timers: BTreeSet<(Instant, u32)>,
     /// Slots of interfaces and instances that were removed.
     free_ports: Vec<PortId>,
     free_instances: Vec<u32>,
-    /// Time by which packets may have arrived before they are handed in.
+    /// Time by which the worker is late: packets may have arrived this long before they are passed
+    /// to the card.
     pub(super) late: Duration,
-    /// Whether frames that are handed in were received over SRD.
+    /// Whether the frames that are passed to the card at present were received over SRD.
     pub(super) by_srd: bool,
     /// Index of the instance where [`Card::expire`] continues.
     expiring: usize,
-    /// Instances whose limits have been offered packets.
+    /// Instances whose limits may release packets now.
     pub(super) busy: VecDeque<u32>,
     secret: Secret,
     /// Hash key for the source ports of mirrored packets: copies of one flow have the same port.
@@ -142,10 +143,11 @@ pub struct Card {
     pub(super) nat: Nat,
 }
 
-/// Numbers of the secrets that are derived from the card's; the numbers of instances are smaller.
+/// Numbers with which secrets for flow logs and for mirrors are derived from the card's secret. The
+/// secrets of instances are derived with smaller numbers.
 const OF_LOGS: u64 = 1 << 62;
 const OF_MIRRORS: u64 = 1 << 63;
-/// Steps of expiry for each packet that opens a flow.
+/// Number of steps that remove expired flows, for each packet that opens a flow.
 const EXPIRE_WORK: u32 = 2;
 
 impl Card {
@@ -256,7 +258,8 @@ impl Card {
         self.forget_verdicts();
     }
 
-    /// Derives a new secret for the next window of a flow log; each window has its own.
+    /// Derives a new secret for the hash table of a flow log's aggregator; each aggregator has its
+    /// own.
     pub(super) fn secret_of_log(&mut self) -> Secret {
         self.logs.number += 1;
         part(&self.secret, OF_LOGS | self.logs.number)
@@ -267,22 +270,23 @@ impl Card {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
     }
 
-    /// Sets the largest packet, in bytes, that goes to another host outside of SRD. TCP
-    /// connections are clamped to this size. Other packets are fragmented as by a router, or the
-    /// guest gets an ICMP error (V7). The code around the card segments super-packets. Without a
-    /// call, packets may have any size.
+    /// Sets the largest packet, in bytes, that is sent to another host outside of SRD. The MSS of
+    /// TCP connections is lowered to fit it. Larger packets are fragmented as by a router, or the
+    /// guest gets an ICMP error (V7). A super-packet is passed to [`Environment::to_host`] whole,
+    /// which has to segment it. Before the first call, packets may have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
     }
 
-    /// Sets whether the frames that are handed in after this call were received over SRD. Those
-    /// that their receivers accept count as `ena_srd_rx_pkts`. // V22
+    /// Sets whether the frames that are passed to the card after this call were received over SRD.
+    /// If so, the frames that the rules admit count as `ena_srd_rx_pkts`. // V22
     pub fn set_by_srd(&mut self, by_srd: bool) {
         self.by_srd = by_srd;
     }
 
-    /// From now on, packets may have arrived up to `late` before they are handed in, because the
-    /// worker did not poll meanwhile. Limits keep what they have earned in this time (L11).
+    /// Sets the time by which the worker is late: after this call, packets may have arrived up to
+    /// `late` before they are passed to the card, because the worker did not poll meanwhile. The
+    /// limits keep the tokens that they have earned in this time (L11).
     pub fn set_late(&mut self, late: Duration) {
         self.late = late;
     }
@@ -296,9 +300,9 @@ impl Card {
         }
     }
 
-    /// Replaces the rules of the card. After the call, the old rules judge no packet, neither a
-    /// new one nor one that waits for a limit (V4). Verdicts that do not depend on the change are
-    /// kept; finding them costs one pass over both sets of rules.
+    /// Replaces the rules of the card. After the call, no packet passes by the old rules, neither a
+    /// new packet nor one that waits for a limit (V4). Verdicts that do not depend on the change
+    /// stay valid; to find these, the card compares both sets of rules once.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
         let concern = self.rules.concern(&rules);
         self.set_rules_that_concern(rules, &concern);
@@ -319,15 +323,15 @@ impl Card {
         }
     }
 
-    /// Makes all verdicts invalid. Verdicts carry the number of a change, so the cost does not
-    /// depend on the number of flows.
+    /// Makes all verdicts invalid. Each verdict contains the number of the last change before it,
+    /// so the cost does not depend on the number of flows.
     fn forget_verdicts(&mut self) {
         let anew = self.epochs.begin();
         self.forget_all(anew);
     }
 
-    /// Makes all verdicts invalid. If `anew` is set, the numbers begin anew, and each flow is
-    /// reset.
+    /// Makes all verdicts invalid. `anew` states that the kept numbers of changes begin anew; then
+    /// the verdicts of each flow are removed.
     fn forget_all(&mut self, anew: bool) {
         if anew {
             self.instances.iter_mut().for_each(|instance| instance.flows.each(Flow::forget));
@@ -337,7 +341,7 @@ impl Card {
         self.ends.clear();
     }
 
-    /// Makes the verdicts invalid that depend on what has changed.
+    /// Makes the verdicts invalid that depend on the changed interfaces, groups and addresses.
     fn forget_concerned(&mut self, Concerned { ways, groups, addresses }: &Concerned) {
         if ways.is_empty() && groups.is_empty() && addresses.is_empty() {
             return;
@@ -356,7 +360,7 @@ impl Card {
         addresses.iter().for_each(|address| self.epochs.concern(*address));
     }
 
-    /// Returns the numbers of the last changes that concern a flow of an interface.
+    /// Returns the numbers of the last changes of rules that concern a flow of an interface.
     #[inline]
     pub(super) fn since(&self, port: &Port, key: &Key) -> Since {
         port.since.and(self.epochs.of_remote(key))
@@ -375,7 +379,7 @@ impl Card {
         }
     }
 
-    /// Time of the next call of [`Card::poll`].
+    /// Time of the next call of [`Card::poll`]; `None` if nothing waits.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.timers.first().map(|(at, _)| *at);
         next.into_iter().chain(self.logs.next()).chain(self.asking.next()).min()
@@ -395,7 +399,7 @@ impl Card {
         true
     }
 
-    /// Updates the timer of an instance to the time of its next packet.
+    /// Sets the timer of an instance to the time at which its limits release the next packet.
     pub(super) fn arm(&mut self, number: u32) {
         let instance = &mut self.instances[number as usize];
         let next = instance.limits.poll_timeout();
@@ -409,7 +413,7 @@ impl Card {
         self.timers.extend(next.map(|at| (at, number)));
     }
 
-    /// Removes some expired flows of an instance to make room for a new flow.
+    /// Removes some expired flows of an instance, if there are any, to free entries for new flows.
     pub(super) fn make_room(&mut self, now: Instant, instance: u32) {
         self.instances[instance as usize].flows.expire(now, EXPIRE_WORK, |_, _| ());
     }
@@ -468,7 +472,7 @@ impl Card {
         (instance.limits.allowances(port.index), instance.flows.available())
     }
 
-    /// Returns the credits of an interface's instance in a direction, in bits.
+    /// Returns the bandwidth credits that an interface's instance has left in a direction, in bits.
     pub fn credits_bits(&mut self, now: Instant, port: PortId, direction: Direction) -> u64 {
         let Some(number) = self.port(port).map(|port| port.instance) else { return 0 };
         self.instances[number as usize].limits.credits_bits(now, direction)
@@ -482,9 +486,9 @@ impl Card {
         (flows.tracked(), flows.untracked())
     }
 
-    /// Adds the flows of an interface that are in `places` slots of its instance's table,
-    /// beginning with slot `from`. Returns the slot where the next call continues; `None` after
-    /// the last slot.
+    /// Adds flows of an interface to `flows`: those in `places` slots of its instance's table,
+    /// beginning with slot `from`. Returns the slot where the next call continues; `None` after the
+    /// last slot.
     pub fn list_flows(
         &self,
         id: PortId,

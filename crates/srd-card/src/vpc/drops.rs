@@ -12,35 +12,37 @@ use crate::store::{Reader, Stored, StoredError, stored_values};
 /// [`crate::limits::Allowances`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cause {
-    /// The frame is no packet, or its offload header contradicts it.
+    /// The frame contains no IP packet, or an offload header that contradicts the packet.
     Malformed,
     /// The rules refuse the packet.
     Rule(Reason),
     /// The packet is for an interface that is not on this host.
     NotHere,
-    /// The host that sent the packet is not the host of the sending interface, or is no edge.
+    /// The host that sent the packet is not the host of the sending interface; or the packet is
+    /// from a gateway, and the host is the edge of no gateway.
     NotItsHost,
-    /// The packet begins a connection, and the instance has used up its allowance.
+    /// The packet begins a connection, and the instance has used up its allowance of tracked
+    /// connections.
     Tracking,
     /// The interface that the packet is for is on no host.
     NotPlaced,
-    /// No host is the edge of the gateway by which the packet leaves.
+    /// No host is the edge of the gateway through which the packet has to leave.
     NoEdge,
     /// The packet came from the internet, and the rules changed while it waited for a limit.
     Changed,
-    /// The location of the receiver, or of the sender, was requested, and no answer came in time;
-    /// or too many packets waited for answers.
+    /// The location of the packet's receiver, or of its sender, was requested from the control
+    /// plane, and no answer came in time; or too many packets or queries waited for answers.
     Unanswered,
-    /// The host has reached its limit of known interfaces of other hosts.
+    /// The card has no space for the answer with the location of an interface on another host.
     AnswersFull,
-    /// The packet is larger than the gateway carries, and may not be fragmented.
+    /// The packet is larger than its path carries, and may not be fragmented.
     TooBig,
-    /// A later fragment arrived before its first fragment, or after that was forgotten. Rules
-    /// admit it only with its ports, or its type of ICMP.
+    /// The packet is a later fragment. Its first fragment is unknown, and the rules need the ports
+    /// or the ICMP type, which only the first fragment contains; or its first fragment was refused.
     FirstFragment,
     /// A NAT gateway on the path to another interface does not translate the packet.
     Nat(NatError),
-    /// The packet is for a NAT gateway, and belongs to no connection of the gateway.
+    /// The packet is for the address of a NAT gateway, and belongs to no connection of the gateway.
     NoNatConnection,
 }
 
@@ -89,7 +91,7 @@ impl Drops {
         self.0.get(&cause).copied().unwrap_or_default()
     }
 
-    /// Returns all causes that occurred, with their numbers.
+    /// Returns all causes that have occurred, each with its number of dropped packets.
     pub fn all(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
         self.0.iter().map(|(cause, packets)| (*cause, *packets))
     }

@@ -15,50 +15,52 @@ use crate::wire::cloud::{TRAILER_BYTES, Trailer};
 pub enum Envelope {
     /// From one interface to another.
     Between {
-        /// The sender.
+        /// Interface that sends the packet.
         from: EniId,
-        /// The receiver.
+        /// Interface that receives the packet.
         to: EniId,
     },
-    /// To the edge of a gateway; an IPv4 source is the public address.
+    /// From an interface out of the cloud, to the edge of a gateway. An IPv4 source address is
+    /// already the public one.
     Leaving {
-        /// The sender.
+        /// Interface that sends the packet.
         from: EniId,
-        /// The gateway.
+        /// Gateway through which the packet leaves.
         exit: Exit,
     },
-    /// To the edge, through a NAT gateway: the source is the private address.
+    /// From an interface out of the cloud, to the edge that translates for a NAT gateway. The
+    /// source address is still the private one.
     ByNat {
-        /// The sender.
+        /// Interface that sends the packet.
         from: EniId,
-        /// The gateway.
+        /// NAT gateway through which the packet leaves.
         nat: NatGatewayId,
     },
     /// From the internet, to a public address.
     Arriving,
-    /// The answer to a packet that left through a NAT gateway; the destination is the private
-    /// address.
+    /// From the edge to an interface: the answer to a packet that left through a NAT gateway. The
+    /// destination address is already the private one.
     FromNat {
-        /// The gateway.
+        /// NAT gateway to which the answer came.
         nat: NatGatewayId,
-        /// The receiver.
+        /// Interface that receives the packet.
         to: EniId,
         /// Port of the gateway to which the packet came; 0 for a protocol without ports.
         port: u16,
     },
-    /// From an interface behind a NAT gateway to another interface: the source is the private
-    /// address of the gateway.
+    /// From an interface behind a NAT gateway to another interface. The source address is the
+    /// private address of the gateway.
     Translated {
-        /// The sender.
+        /// Interface that sends the packet.
         from: EniId,
-        /// The receiver.
+        /// Interface that receives the packet.
         to: EniId,
     },
-    /// To a NAT gateway: the answer to a packet that it translated.
+    /// From an interface to a NAT gateway: the answer to a packet that the gateway translated.
     ToNat {
-        /// The sender.
+        /// Interface that sends the packet.
         from: EniId,
-        /// The gateway.
+        /// NAT gateway to which the answer is sent.
         nat: NatGatewayId,
     },
 }
@@ -90,12 +92,13 @@ impl Envelope {
         }
     }
 
-    /// Identifier of the interface that sends, or of the gateway.
+    /// Identifier of the interface or the NAT gateway that sends the packet; 0 for a packet from
+    /// the internet.
     pub fn sender(&self) -> u64 {
         self.fields().2
     }
 
-    /// Returns the trailer that is sent behind the frame.
+    /// Returns the trailer that is sent after the frame.
     pub fn trailer(&self) -> Trailer {
         let (kind, port, from, to) = self.fields();
         let mut out = [0; TRAILER_BYTES];

@@ -15,15 +15,16 @@
 //!                  rules: sender, lists, groups
 //! ```
 //!
-//! The compiled rules ([`srd_vpc::compile`]) judge the first packet of a flow. The verdict is kept
-//! with the flow, for each direction, with the number of the last change of rules. After a change,
-//! each flow that it may concern is judged again before its next packet passes; this includes
-//! packets that wait for a limit (V4). Packets of ICMP and fragments are judged each time (V3); a
-//! later fragment is judged as its first one.
+//! The compiled rules ([`srd_vpc::compile`]) evaluate the first packet of a flow. The verdict is
+//! stored with the flow, for each direction, with the number of the last change of rules. After a
+//! change, each flow that it may concern is evaluated again before its next packet passes; this
+//! includes packets that wait for a limit (V4). ICMP packets and fragments are evaluated each time
+//! (V3); a later fragment is evaluated like the first fragment of its datagram.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`card`], [`port`] | interfaces, instances and rules; the environment of the card |
+//! | [`card`] | interfaces, instances and rules |
+//! | [`port`] | an interface, and the environment of the card |
 //! | `frames` | the path of a frame through the card |
 //! | `tables` | state of flows, fragments and NAT gateways |
 //! | `records` | records of packets: flow logs, mirror sessions, traces |

@@ -17,7 +17,9 @@ use crate::track::{State, Timeouts};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PortId(pub u32);
 
-/// Environment of the card. A frame consists of an offload header and its packet.
+/// Receiver of the frames that the card passes on. A frame consists of an offload header and its
+/// packet. The *edge* of a gateway is the host that connects the gateway to the network outside of
+/// the cloud.
 pub trait Environment {
     /// Passes a frame to a guest.
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
@@ -31,14 +33,14 @@ pub trait Environment {
         self.to_host(way, frame);
         Ok(())
     }
-    /// Passes a frame to a service of the network itself.
+    /// Passes a frame to a service of the network itself, such as the DNS resolver.
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
 }
 
 /// Route of a frame to another host, or to the edge of a gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRoute<'a> {
-    /// Name of the host, or of the edge.
+    /// Name of the host that receives the frame; for a gateway, its edge.
     pub host: &'a Arc<str>,
     /// Instance that sends the frame, by its number in this card.
     pub instance: u32,
@@ -48,10 +50,10 @@ pub struct FrameRoute<'a> {
     pub express: bool,
 }
 
-/// An interface of a guest, when it is added.
+/// An interface with which an instance is added to a card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guest {
-    /// The interface.
+    /// Identifier of the interface.
     pub eni: EniId,
     /// Idle times of the interface's connections.
     pub timeouts: Timeouts,
@@ -64,11 +66,11 @@ pub struct PortCounts {
     pub tx_packets: u64,
     /// Bytes of the packets in `tx_packets`, from the IP header on.
     pub tx_bytes: u64,
-    /// Packets that were handed to the guest.
+    /// Packets that were passed to the guest.
     pub rx_packets: u64,
     /// Bytes of the packets in `rx_packets`, from the IP header on.
     pub rx_bytes: u64,
-    /// Packets that the rules judged, because no verdict was kept for them.
+    /// Packets that the rules evaluated, because there was no valid verdict for their flow.
     pub judged: u64,
     /// Packets to other hosts that SRD carries (`ena_srd_tx_pkts`).
     pub express_tx_packets: u64,
@@ -87,8 +89,8 @@ pub struct PortCounts {
 }
 
 impl PortCounts {
-    /// Counts packets that leave for another host: whether they may be carried by SRD, and whether
-    /// they are.
+    /// Counts packets that leave for another host. `eligible` states whether SRD may carry them,
+    /// and `rides` whether it does.
     #[inline]
     pub(super) fn count_express(&mut self, eligible: bool, rides: bool, packets: u64) {
         self.express_eligible_packets += u64::from(eligible) * packets;
@@ -116,13 +118,13 @@ pub type Ride = Result<(), Plainly>;
 /// State of a flow of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowState {
-    /// Address and port of the interface.
+    /// Address and port of the interface's end of the flow.
     pub local: (IpAddr, u16),
-    /// Address and port of the other end.
+    /// Address and port of the other end of the flow.
     pub remote: (IpAddr, u16),
     /// Transport protocol.
     pub protocol: u8,
-    /// State of the connection, if it is tracked.
+    /// State of the connection; `None` for a flow that is not tracked.
     pub connection: Option<State>,
     /// Whether the interface sent the first packet.
     pub local_first: bool,
@@ -130,15 +132,15 @@ pub struct FlowState {
     pub sent: Direct,
     /// Verdict of packets that the interface receives.
     pub received: Direct,
-    /// Whether SRD carries packets that the interface sends; `None` if no verdict is kept for
-    /// them, or if they go to a service of the network itself.
+    /// Whether SRD carries packets that the interface sends; `None` if there is no valid verdict
+    /// for them, or if they are for a service of the network itself.
     pub ride: Option<Ride>,
 }
 
 /// Verdict of one direction of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direct {
-    /// No verdict: the rules judge the next packet.
+    /// There is no valid verdict, so the rules will evaluate the next packet.
     Pending,
     /// The rules admit the packets.
     Complete,

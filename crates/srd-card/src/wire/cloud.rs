@@ -1,4 +1,4 @@
-//! Trailer of a frame of a cloud: sender and receiver, behind the frame.
+//! Trailer of a frame of a cloud: it follows the frame, and contains its sender and receiver.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -14,11 +14,12 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! The trailer is behind the frame, so that a frame that was read from a device is neither copied
-//! nor moved. The stage carries the trailer; [`crate::vpc::Envelope`] is its meaning.
+//! The trailer follows the frame, so that a frame that was read from a device is neither copied nor
+//! moved. The Express stage carries the trailer; [`crate::vpc::Envelope`] defines its meaning.
 //!
-//! Small frames of one flow, or of one path, travel in a bundle: the first frame; then `more`
-//! other frames, each followed by its length in two bytes; then one trailer for all.
+//! Small frames of one flow, or of one path, may share a datagram as a bundle: the first frame;
+//! then `more` further frames, each followed by its length in two bytes; then one trailer for all
+//! frames.
 //!
 //! ```text
 //! | frame | frame | length | frame | length | ... | trailer |
@@ -37,7 +38,7 @@ pub const TRAILER_BYTES: usize = 20;
 const MORE_AT: usize = 1;
 /// Largest number of frames in a bundle.
 pub(crate) const BUNDLE_FRAMES_MAX: usize = 32;
-/// Bytes of the length field of a further frame.
+/// Bytes of the length field that follows each frame of a bundle except the first.
 const LENGTH_BYTES: usize = 2;
 
 /// Trailer of a frame or of a bundle.
@@ -45,31 +46,33 @@ const LENGTH_BYTES: usize = 2;
 pub struct Trailer(pub [u8; TRAILER_BYTES]);
 
 impl Trailer {
-    /// Splits bytes into a frame and the trailer behind it.
+    /// Splits bytes into a frame and the trailer that follows it. Returns `None` if there are fewer
+    /// bytes than a trailer has.
     pub(crate) fn split(bytes: &[u8]) -> Option<(&[u8], Self)> {
         let (frame, trailer) = bytes.split_last_chunk()?;
         Some((frame, Self(*trailer)))
     }
 
-    /// Number of frames of the trailer's bundle; one without a bundle.
+    /// Number of frames to which the trailer belongs: more than one for a bundle.
     pub(crate) fn frames(&self) -> usize {
         1 + usize::from(self.0[MORE_AT])
     }
 
-    /// Returns the first of the paths of the sender's plain packets.
+    /// Returns the number from which the sending interface's paths outside of SRD begin. The caller
+    /// reduces it modulo the number of paths.
     pub(crate) fn first_path(&self) -> u64 {
         let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
         // Identifiers of interfaces are random, or consecutive from one on.
         u64::from_be_bytes([a, b, c, d, e, f, g, h]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
     }
 
-    /// Returns the trailer for a single frame.
+    /// Returns the trailer as for a single frame: without further frames.
     pub(crate) fn of_one(mut self) -> Self {
         self.0[MORE_AT] = 0;
         self
     }
 
-    /// Returns a copy of a frame with the trailer behind it.
+    /// Returns a copy of a frame, followed by the trailer.
     pub(crate) fn behind(&self, frame: &[u8]) -> Bytes {
         let mut bytes = Vec::with_capacity(frame.len() + TRAILER_BYTES);
         bytes.extend_from_slice(frame);

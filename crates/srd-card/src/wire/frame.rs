@@ -29,7 +29,7 @@ pub struct ChunkPosition {
     pub flow: u32,
     /// Sequence number of the frame in the flow.
     pub sequence: u16,
-    /// Number of the chunk in the frame.
+    /// Number of the chunk in the frame, from zero.
     pub chunk: u8,
     /// Whether the chunk is the last of its frame.
     pub last: bool,
@@ -38,7 +38,7 @@ pub struct ChunkPosition {
 }
 
 impl ChunkPosition {
-    /// Encodes the position for a datagram.
+    /// Encodes the position as the opaque bytes of a datagram.
     pub fn encode(&self) -> u64 {
         u64::from(self.flow & (FLOW_NUMBERS - 1)) << 40
             | u64::from(self.sequence) << 24
@@ -47,7 +47,7 @@ impl ChunkPosition {
             | u64::from(self.frame_bytes)
     }
 
-    /// Decodes the position from a datagram.
+    /// Decodes the position from the opaque bytes of a datagram.
     #[allow(clippy::cast_possible_truncation)] // each field is masked by its cast
     pub fn decode(imm: u64) -> Self {
         Self {
@@ -59,8 +59,8 @@ impl ChunkPosition {
         }
     }
 
-    /// Returns the offset in its frame of a chunk of `bytes` bytes; `None` for an impossible
-    /// combination.
+    /// Returns the offset at which a chunk of `bytes` bytes begins in its frame; `None` if a chunk
+    /// of this size is impossible at this position.
     pub fn offset(&self, bytes: usize) -> Option<usize> {
         let frame_bytes = usize::from(self.frame_bytes);
         let at = if self.last {

@@ -1,4 +1,5 @@
-//! Wire formats between cards: frames in chunks, offers, and their queue pairs.
+//! Wire formats between cards: frames in chunks, trailers of frames of clouds, offers, and the
+//! queue pairs to which they are sent.
 
 pub(crate) mod cloud;
 pub mod frame;

@@ -1,5 +1,5 @@
-//! Offer of a card to another one: whether SRD is on, and for which packets. It is sent reliably
-//! to queue pair [`crate::OFFER_QPN`] when the card meets a peer, and after each change.
+//! Offer of a card to another card: whether SRD is on, and for which packets. A card sends its
+//! offer reliably to queue pair [`crate::OFFER_QPN`] of a new peer, and again after each change.
 //!
 //! ```text
 //! +---------------+---------------+
@@ -19,15 +19,15 @@ const CLOUD: u8 = 16;
 /// Packets that a card is willing to carry by SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    /// Whether SRD is on.
+    /// Whether SRD is on at the sender.
     pub express: bool,
     /// Whether SRD is on for UDP.
     pub udp: bool,
-    /// Whether SRD is on for tunnels without ports.
+    /// Whether SRD is on for tunnels without ports: GRE, ESP, IP in IP.
     pub tunnels: bool,
-    /// Whether frames of clouds are accepted: a card of instances is behind this one.
+    /// Whether the sender accepts frames of clouds, because its host runs a card of instances.
     pub cloud: bool,
-    /// Whether the sender requests the other card's offer, because it does not have it.
+    /// Whether the sender requests the receiver's offer, because it does not have this offer.
     pub asks: bool,
 }
 

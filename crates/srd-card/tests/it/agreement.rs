@@ -1,4 +1,5 @@
-//! In random small clouds, cards treat flows as in the output of `explain`, for the same reason.
+//! Comparison of cards with `explain`, in random small clouds: a card must treat each flow as the
+//! output of `explain` predicts, for the same reason.
 #![allow(clippy::unwrap_used)]
 
 use crate::agree::{Reached, agree};

@@ -18,7 +18,8 @@ use srd_vpc::id::*;
 use srd_vpc::judge::Service;
 use srd_vpc::object::{GroupRule, World};
 
-/// Frames that left the card: those for guests, and the hosts of the others.
+/// Frames that left the card: the number of frames for guests, and the destinations of frames for
+/// other hosts.
 #[derive(Default)]
 struct Out {
     guests: usize,
@@ -35,7 +36,8 @@ impl Environment for Out {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A host with one interface, and interfaces on other hosts, whose last bytes are 100 and above.
+/// A host with one interface, and many interfaces on another host. The addresses of these have last
+/// bytes of 100 and above.
 struct Lab {
     directory: Directory,
     card: Card,
@@ -50,7 +52,7 @@ fn world() -> World {
     world_with(open())
 }
 
-/// Creates a world with these rules for the interface of this host.
+/// Creates a world with these security group rules for the interface of this host.
 fn world_with(rules: Vec<GroupRule>) -> World {
     let mut world = lane::world(&[], [rules, open(), open()]);
     let (one, instance) = (world.enis[&EniId(0)].clone(), world.instances[&InstanceId(0)].clone());
@@ -170,7 +172,7 @@ fn regression_a_refused_host_moves_no_connection() {
     segment(&mut lab, "elsewhere", RST);
     assert_eq!(lab.drops(Cause::NotItsHost), 1);
     assert_eq!(flows(&lab), before);
-    // The host of the interface may end it.
+    // The host on which the interface is may end the connection.
     segment(&mut lab, "there", RST);
     assert_ne!(flows(&lab), before);
 }
@@ -184,7 +186,7 @@ fn an_address_that_nobody_has_is_asked_for_once() {
     lab.send(99);
     assert_eq!(lab.questions(), []);
     assert_eq!(lab.drops(Cause::Rule(srd_vpc::judge::Reason::NoInterface)), 2);
-    // Then an interface gets the address.
+    // An interface gets the address later.
     let mut eni = lab.directory.world().enis[&EniId(ELSEWHERE.into())].clone();
     eni.ipv4.push(v4(99));
     let edit = Edit::Interface(EniId(ELSEWHERE.into()), Some(eni));
@@ -231,7 +233,8 @@ fn a_guest_that_asks_for_everything_and_a_host_that_does_hinder_nobody_else() {
     assert_eq!(lab.questions().len(), 1, "another host has questions of its own");
 }
 
-/// Earlier, packets were kept until the end of their wait, although their answer was refused.
+/// If a question is refused, its packets are dropped at once. In an earlier version, they were kept
+/// until the end of their wait.
 #[test]
 fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
     let mut lab = Lab::new();
@@ -248,8 +251,9 @@ fn regression_packets_do_not_wait_for_an_answer_that_was_refused() {
     assert_eq!(lab.out.hosts.len(), 1);
 }
 
-/// Earlier, a trace recorded a waiting packet as dropped, or without an end, and followed it as
-/// another packet when it continued.
+/// A trace follows a packet that waits for a location until its end, as one packet. In an earlier
+/// version, it recorded the packet as dropped, or without an end, and followed it as another packet
+/// when it continued.
 #[test]
 fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
     let mut lab = Lab::new();
@@ -294,7 +298,7 @@ fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
         panic!("{lost:?}")
     };
     assert_eq!(*at, lab.now);
-    // A packet that is dropped without a wait.
+    // The next packet is dropped without a wait.
     lab.now += WAIT;
     (0..=PACKETS_MAX).for_each(|_| lab.send(ELSEWHERE + 3));
     let all = ends(&mut lab);
@@ -303,8 +307,8 @@ fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
     assert_eq!(asks, PACKETS_MAX);
 }
 
-/// Earlier, a few interfaces with many questions used up all answers, so that other interfaces
-/// could not reach new addresses. // V16
+/// An interface with few answers gets space for a new one, even if others have used up all space.
+/// In an earlier version, it could not reach new addresses. // V16
 #[test]
 fn regression_a_full_table_makes_room_for_one_that_has_less() {
     let mut lab = Lab::new();

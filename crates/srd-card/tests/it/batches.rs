@@ -1,4 +1,4 @@
-//! Batches of frames: the card treats each frame as if it came alone.
+//! Batches of frames: the card must treat each frame of a batch as if it were passed alone.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const HOST: &str = "here";
 const INTERFACES: u64 = 24;
 
-/// Frames that left the card, in order.
+/// Frames that left the card, in order, each with its destination as text.
 #[derive(Default, PartialEq, Debug)]
 struct SentFrames(Vec<(String, Vec<u8>)>);
 
@@ -36,7 +36,8 @@ impl Environment for SentFrames {
     }
 }
 
-/// Creates a world with all interfaces on this host, so that packets pass both halves of the card.
+/// Creates a world with all interfaces on this host, so that packets pass the card's code for sent
+/// packets and its code for received packets.
 fn world(dice: &mut Dice) -> World {
     let mut world = generate::world(dice);
     for instance in world.instances.values_mut() {
@@ -88,7 +89,7 @@ fn frame(dice: &mut Dice, packet: &Packet) -> Vec<u8> {
     bytes
 }
 
-/// Frames of one interface: new ones, some of which are repeated.
+/// Returns frames that one interface sends: random ones, and repetitions of these.
 fn frames(dice: &mut Dice, world: &World) -> (EniId, Vec<Vec<u8>>) {
     let sender = EniId(dice.below(INTERFACES));
     let mut frames: Vec<Vec<u8>> = Vec::new();
@@ -109,8 +110,9 @@ fn frames(dice: &mut Dice, world: &World) -> (EniId, Vec<Vec<u8>>) {
     (sender, frames)
 }
 
-/// Compares both cards. In half of the rounds, the packets are answers to delivered packets, so
-/// that their flows have entries.
+/// Compares a card that gets frames one by one with a card that gets them in batches. In half of
+/// the rounds, answers to delivered packets are sent as well, whose flows have entries. Returns the
+/// number of frames that passed.
 fn compare(seed: u64, packets_per_second: u64) -> usize {
     let dice = &mut Dice(seed);
     let mut world = world(dice);
@@ -193,14 +195,16 @@ fn a_card_says_of_frames_at_once_what_it_says_of_each() {
     assert!(passed > 5_000, "{passed}");
 }
 
-/// Packets wait for the limit of packets per second, and are dropped by it.
+/// With a low limit of packets per second, packets of a batch wait for the limit, and some are
+/// dropped.
 #[test]
 fn frames_at_once_wait_and_are_dropped_as_each_of_them_would_be() {
     let passed: usize = (150..300).map(|seed| compare(seed, 2_000)).sum();
     assert!(passed > 2_000, "{passed}");
 }
 
-/// Envelopes of another host: packets of its own interfaces, packets of others, and other kinds.
+/// Returns frames with envelopes that another host sends: packets of its own interfaces, packets of
+/// interfaces of other hosts, and other kinds of envelopes.
 fn from_there(dice: &mut Dice, world: &World) -> Vec<(Envelope, Vec<u8>)> {
     let mut frames: Vec<(Envelope, Vec<u8>)> = Vec::new();
     for _ in 0..dice.below(40) {

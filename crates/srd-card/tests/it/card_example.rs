@@ -1,4 +1,5 @@
-//! The example of `Card`: instances of one host, and a rule that admits UDP to port 53 alone.
+//! The example in the documentation of `Card`: instances of one host, and a rule that admits only
+//! UDP to port 53.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl Environment for Delivered {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A frame from 10.0.0.10 to 10.0.0.11: an offload header, and UDP to this port.
+/// A frame from 10.0.0.10 to 10.0.0.11: an offload header, and a UDP packet to this port.
 fn frame(port: u8) -> Vec<u8> {
     let mut frame = vec![0; OFFLOAD_BYTES];
     frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 10, 10, 0, 0, 11]);

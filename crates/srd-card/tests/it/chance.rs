@@ -1,11 +1,11 @@
-//! Runs the card's fuzz target with random scripts: for machines without a fuzzer.
+//! Runs the code of the card's fuzz target with random input, on machines without a fuzzer.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::bodies;
 use srd_proto::rng::Rng;
 
-/// Runs random scripts, each of `bytes` bytes.
+/// Runs the fuzz target once for each seed, with `bytes` random bytes as input.
 fn by_chance(seeds: std::ops::Range<u64>, bytes: usize) {
     for seed in seeds {
         println!("seed {seed}");

@@ -1,4 +1,4 @@
-//! After a change of rules, only the flows that it may concern are judged again.
+//! After a change of rules, the card evaluates again only the flows that the change may concern.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use crate::lane;
@@ -9,8 +9,8 @@ use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
 use srd_vpc::object::*;
 
-/// The web port is open for all addresses, so its connections are not tracked. The other port is
-/// open for members of the third instance's group.
+/// Rules of a security group. Port 80 is open for all addresses, so its connections are not
+/// tracked. Port 22 is open for members of the third instance's group.
 fn server() -> Vec<GroupRule> {
     let mut of_members = rule(1, false, Traffic::Tcp(22, 22), "0.0.0.0/0");
     of_members.peer = RulePeer::Group(GroupId(2));
@@ -46,8 +46,8 @@ impl Run {
         self.lab.card.set_rules(Arc::new(Rules::compile(&self.world, HOST)));
     }
 
-    /// Sends a packet between two instances. Returns how many packets the rules judged at the
-    /// first and at the second instance.
+    /// Sends a packet from instance `ends.0` to port `to` of instance `ends.1`. Returns how often
+    /// the rules evaluated it at the first and at the second instance.
     fn judged(&mut self, ends: (u8, u8), to: u16) -> (u64, u64) {
         let counts = |lab: &Lab| -> Vec<u64> {
             lab.ports.iter().map(|port| lab.card.counts(*port).judged).collect()
@@ -59,7 +59,8 @@ impl Run {
         (of(ends.0), if ends.1 < 3 { of(ends.1) } else { 0 })
     }
 
-    /// Packets of two established flows: one is not tracked, the other is tracked at its receiver.
+    /// Sends packets of two flows: one is not tracked, the other is tracked at its receiver.
+    /// Returns for each how often the rules evaluated it at the sender and at the receiver.
     fn known(&mut self) -> [(u64, u64); 2] {
         [self.judged((0, 1), 80), self.judged((2, 1), 22)]
     }
@@ -82,8 +83,8 @@ fn a_change_that_concerns_another_interface_has_no_flow_judged_again() {
         world.groups.insert(GroupId(9), spare);
     });
     assert_eq!(run.known(), NOTHING);
-    // A change of the first instance's rules. The flow is not tracked there, so only its groups
-    // judge again.
+    // A change of the first instance's group. The flow is not tracked there, so only the rules of
+    // this instance evaluate it again.
     run.change(|world| group(world, 0).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
     assert_eq!(run.known(), [(1, 0), (0, 0)]);
     // A change of the third instance's rules; its flow is not tracked there either.
@@ -139,7 +140,8 @@ fn a_list_or_a_place_that_changes_concerns_tracked_flows_too() {
     assert_eq!(run.lab.card.counts(run.lab.ports[0]).tx_packets, before + 1, "to the other host");
 }
 
-/// Only packets that waited for their share of the host's time count, and only in this counter.
+/// Packets that waited because their instance had used up its share of the host's time count in
+/// `pps_allowance_exceeded`, and in no other counter.
 #[test]
 fn packets_that_waited_for_their_share_count_in_packets_a_second_alone() {
     let mut run = Run::new();

@@ -1,4 +1,5 @@
-//! Replays the fuzzer's corpus of the card on a stable toolchain, through the same function.
+//! Replays the corpus of the card's fuzz target on a stable toolchain, through the function that
+//! the fuzzer calls.
 
 use crate::{bodies, seeds};
 

@@ -1,5 +1,5 @@
-//! Flow logs, tested through the public interface: they count all packets that pass, and those
-//! that groups and lists refuse, and no others (F1 to F6).
+//! Flow logs, tested through the public interface: they count all packets that pass, and all
+//! packets that security groups or network ACLs refuse, and no others (F1 to F6).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,12 +72,12 @@ fn both_ends_log_what_passes_and_the_end_that_refuses_logs_that() {
         ]
     );
     assert_eq!(all.len(), 2);
-    // The next minute is silent.
+    // The next minute has no packets.
     let all = windows(&mut lab, Instant::ZERO + MINUTE + MINUTE);
     assert_eq!(lines(&all[0], "packets start log-status"), ["- 60 NODATA"]);
 }
 
-/// The counters of logs equal those of the interfaces, for each direction.
+/// The packets and bytes in flow logs equal the counters of the interfaces, for each direction.
 #[test]
 fn packets_and_bytes_of_logs_are_those_of_the_interface() {
     let mut lab = Lab::new(&world(&[], [open(), open(), open()]));
@@ -110,7 +110,8 @@ fn packets_and_bytes_of_logs_are_those_of_the_interface() {
 fn services_dhcp_and_drops_for_other_reasons_are_left_out() {
     let mut lab = Lab::new(&world(&[], [open(), open(), open()]));
     logged(&mut lab, &[0]);
-    // DHCP; an address that no interface has; a source of another interface; the resolver.
+    // No log counts these packets: DHCP, one to an unknown address, one with the source of another
+    // interface, and one to the resolver.
     lab.send(0, &packet((0, 1), UDP, 0, &[0, 68, 0, 67, 0, 8, 0, 0]));
     lab.send(0, &packet((0, 90), TCP, 0, &ports(5, 80)));
     lab.send(0, &packet((1, 2), TCP, 0, &ports(5, 80)));
@@ -142,7 +143,8 @@ fn a_log_that_ends_gives_its_window_and_one_that_stays_goes_on() {
     );
 }
 
-/// A packet waits for a limit, and the rules refuse it when its wait is over.
+/// A packet that waits for a limit, and that changed rules refuse when its wait is over, is logged
+/// as rejected.
 #[test]
 fn a_packet_that_is_refused_after_its_wait_is_logged_as_refused() {
     let open_world = world(&[], [open(), open(), open()]);

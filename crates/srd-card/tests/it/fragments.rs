@@ -1,4 +1,4 @@
-//! Fragments and rules: a later fragment is treated as its first one (T1).
+//! Fragments and rules: a later fragment is treated as the first fragment of its datagram (T1).
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use srd_vpc::packet::Inner;
 const MORE: u16 = 0x2000;
 const ICMPV6: u8 = 58;
 
-/// Rules that admit all packets out, and this traffic in, for all addresses.
+/// Rules of a security group that admit all outgoing packets, and this incoming traffic from all
+/// addresses.
 fn admits(traffic: Traffic) -> Vec<GroupRule> {
     vec![
         rule(0, true, Traffic::All, "0.0.0.0/0"),
@@ -95,7 +96,8 @@ fn regression_a_later_fragment_passes_where_its_first_one_does() {
         assert_eq!(lab.send(0, &fragment), None);
     }
     assert_eq!(refused(&lab, Cause::Rule(Reason::GroupsIn)), 3, "all for the same reason");
-    // A fragment without a first fragment does not pass either, and has a counter of its own.
+    // A later fragment whose first fragment is unknown does not pass either, and is counted under
+    // another cause.
     let [_, later, last] = datagram(UDP, 3, &ports(9, 5201));
     assert_eq!((lab.send(0, &later), lab.send(0, &last)), (None, None));
     assert_eq!(refused(&lab, Cause::FirstFragment), 2);
@@ -104,8 +106,8 @@ fn regression_a_later_fragment_passes_where_its_first_one_does() {
     assert_eq!(lab.send(0, &last), Some(1));
 }
 
-/// Earlier, if a connection between the same ports began after the first fragment was refused,
-/// later fragments passed and changed its state.
+/// Later fragments of a refused first fragment never pass. In an earlier version, they passed if a
+/// connection between the same ports began meanwhile, and changed the state of this connection.
 #[test]
 fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
     let mut lab = lab(Traffic::Udp(5201, 5201));
@@ -119,7 +121,7 @@ fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
     assert_eq!(lab.send(0, &last), None, "its first one was refused");
     assert_eq!(flow(&lab), before);
     assert_eq!(lab.send(0, &packet((0, 1), UDP, 0, &ports(9, 5202))), Some(1), "an answer");
-    // A datagram that begins now is an answer as well.
+    // All fragments of a datagram that begins after the connection pass as answers.
     for fragment in datagram(UDP, 2, &ports(9, 5202)) {
         assert_eq!(lab.send(0, &fragment), Some(1));
     }
@@ -133,7 +135,7 @@ fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
     assert_eq!(refused(&lab, Cause::FirstFragment), counted + 1);
 }
 
-/// Fragments in one batch: a later one uses the data of the first one.
+/// If the fragments of a datagram are in one batch, later ones are treated as the first one.
 #[test]
 fn fragments_of_one_batch_are_one_datagram() {
     let mut lab = lab(Traffic::Udp(5201, 5201));
@@ -179,7 +181,7 @@ fn a_trace_shows_a_later_fragment_with_the_ports_of_its_datagram() {
     assert_eq!(arrived, [both, both].concat());
 }
 
-/// Two senders on another host, and a receiver on this one.
+/// A card with one interface, which receives packets from two interfaces of another host.
 struct Far {
     card: Card,
     delivered: usize,
@@ -221,7 +223,8 @@ fn regression_fragments_of_one_sender_leave_what_another_one_has_shown() {
         let mut far = Far::new(Traffic::Udp(5201, 5201));
         let [first, later, last] = datagram(UDP, 1, &ports(9, 5201));
         assert!(far.send(0, 0, &first));
-        // First fragments that pass, and first fragments that are refused.
+        // Another sender sends many first fragments: first such that pass, then, in the next round,
+        // such that are refused.
         let mut other = datagram(UDP, 1, &ports(9, far_port))[0].clone();
         other[12..16].copy_from_slice(&v4(12).octets());
         for id in 0..5000 {
@@ -243,7 +246,7 @@ fn the_last_first_fragment_of_an_identification_counts() {
     let [refused, ..] = datagram(UDP, 1, &ports(9, 5202));
     assert!(!far.send(0, 0, &refused) && !far.send(1, 0, &later));
     assert!(far.send(2, 0, &first) && far.send(3, 0, &last));
-    // The identification is used again for another datagram.
+    // The sender uses the identification again, for a datagram that is refused.
     assert!(!far.send(4, 0, &refused) && !far.send(5, 0, &last));
     let port = far.card.port_of(EniId(1)).unwrap();
     assert_eq!(far.card.drops(port).of(Cause::Rule(Reason::GroupsIn)), 4);

@@ -21,7 +21,7 @@ use srd_vpc::object::{RulePeer, Traffic, World};
 
 const HOST: &str = "h0";
 
-/// Receivers of frames.
+/// Interfaces of this host that have received a frame, and envelopes of frames for other hosts.
 #[derive(Default)]
 struct Out {
     guests: Vec<PortId>,
@@ -88,7 +88,8 @@ fn bytes(dice: &mut Dice, world: &World, eni: EniId) -> Vec<u8> {
     }
     let mut frame = reference::frame(&packet.1);
     if dice.one_in(3) {
-        // Content of an ICMP error, of a tunnel, or of options.
+        // A second packet may look like the content of an ICMP error or of a tunnel, or like
+        // options.
         let (_, quoted) = generate::packet(dice, world);
         frame.extend_from_slice(&reference::frame(&quoted)[OFFLOAD_BYTES..]);
     }

@@ -8,7 +8,8 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
 
-/// A flow that sends packets of one size, with pauses between half and one and a half of the mean.
+/// A flow that sends packets of one size. The pauses between packets are random, from half of the
+/// mean to one and a half of the mean.
 #[derive(Clone, Copy)]
 struct Load {
     bytes: u32,
@@ -19,7 +20,7 @@ struct Load {
 /// Bits that arrived in one interval, for each flow.
 type Interval = Vec<u64>;
 
-/// Packets of all flows through the limits of an instance.
+/// A simulation of several flows that pass the limits of one instance.
 struct Run {
     limits: Limits<usize>,
     flows: Vec<(FlowMeter, Ceiling)>,
@@ -45,7 +46,8 @@ impl Run {
         }
     }
 
-    /// Sends for the given time. Returns the bits of each flow that passed.
+    /// Sends packets of all flows for the given time. Returns the number of bits that passed, for
+    /// each flow.
     fn send(&mut self, time: Duration) -> Interval {
         let end = self.now_ns + time.as_nanos();
         let mut bits = vec![0; self.loads.len()];
@@ -100,7 +102,8 @@ fn load(bytes: u32, mbps: u64, kind: FlowKind) -> Load {
     Load { bytes, bps: mbps * 1_000_000, kind }
 }
 
-/// Checks that the bits are within a tenth of a percent and the tolerance at the beginning.
+/// Checks that the bits differ from those of a rate by at most 1.2 percent; the burst that may pass
+/// at the beginning is within this bound.
 fn assert_near(bits: u64, rate_bps: u64, time: Duration) {
     let expected = rate_bps * (time.as_nanos() / 1_000_000) / 1000;
     let off = bits.abs_diff(expected) * 1000 / expected;
@@ -110,8 +113,8 @@ fn assert_near(bits: u64, rate_bps: u64, time: Duration) {
 const SECOND: Duration = Duration::from_secs(1);
 const TENTH: Duration = Duration::from_millis(100);
 
-/// One flow is limited to 5, 10 or 25 Gb/s, and only the counter of flows changes. NET402 measures
-/// 9.54 Gb/s of payload below the ceiling of 10.
+/// One flow is limited to 5, 10 or 25 Gb/s, and only the counter of the flow ceiling changes. For
+/// comparison, the talk NET402 measures 9.54 Gb/s of payload with the ceiling of 10 Gb/s.
 #[test]
 fn one_flow_is_held_at_the_ceiling_of_its_kind() {
     for (kind, gbps) in
@@ -124,7 +127,7 @@ fn one_flow_is_held_at_the_ceiling_of_its_kind() {
     }
 }
 
-/// The ceiling is never above the instance, which has 12.5 Gb/s here.
+/// The ceiling of a flow is never above the peak of its instance, which is 12.5 Gb/s in this test.
 #[test]
 fn an_express_flow_of_a_small_instance_has_the_instances_rate() {
     let flow = load(8900, 40_000, FlowKind::Express);
@@ -148,8 +151,8 @@ fn two_flows_have_the_instances_peak() {
     }
 }
 
-/// Packets of 128 bytes: a million a second, with one flow and with two; only the counter of
-/// packets changes.
+/// With packets of 128 bytes, a million packets a second pass, whether one flow or two send them.
+/// Only the counter of packets per second changes.
 #[test]
 fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
     for flows in [1, 2] {
@@ -163,8 +166,9 @@ fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
     }
 }
 
-/// A lab of a hundredth: the whole curve of credits. 12.5 Gb/s for T, then 0.781 Gb/s; idle time
-/// earns credits again, and a stop does not. The other direction keeps its own credits.
+/// The whole curve of credits, in a lab with a hundredth of all rates: the peak (12.5 Gb/s) for the
+/// time T, then the baseline (0.781 Gb/s). Idle time earns credits again, and the time of a stopped
+/// instance does not. The other direction keeps its own credits.
 #[test]
 fn credits_carry_the_peak_for_t_and_then_the_baseline() {
     let mut profile = profile("c7i.large").scaled(100);
@@ -180,7 +184,7 @@ fn credits_carry_the_peak_for_t_and_then_the_baseline() {
             _ => (),
         }
     }
-    // All that passed: the credits, and the baseline.
+    // The bits that have passed are the credits, and the baseline rate for the whole time.
     let sum: u64 = curve.iter().sum();
     let expected = (125_000_000 - 7_810_000) * 60 + 7_810_000 * 80;
     assert!(sum.abs_diff(expected) < expected / 500, "{sum} instead of {expected}");
@@ -190,7 +194,7 @@ fn credits_carry_the_peak_for_t_and_then_the_baseline() {
     let full = profile.limits().rates_in.credits_bits_max();
     assert_eq!(run.limits.credits_bits(at, Direction::Ingress), full);
 
-    // Stopped for an hour, then idle for ten minutes.
+    // The instance is stopped for an hour, and then idle for ten minutes.
     let hour = Duration::from_secs(3600);
     while run.limits.poll_timeout().is_some_and(|due| run.limits.pop(due).is_some()) {}
     run.limits.stop(at);
@@ -200,7 +204,8 @@ fn credits_carry_the_peak_for_t_and_then_the_baseline() {
     assert!(earned.abs_diff(7_810_000 * 600) < 7_810_000, "{earned}");
 }
 
-/// Throughput for a packet size is the smallest of the limits of packets, ceiling and instance.
+/// The throughput for a packet size is the smallest of three limits: packets per second, ceiling of
+/// the flow, bandwidth of the instance.
 #[test]
 fn throughput_over_packet_size_is_the_least_of_all_limits() {
     for (kind, ceiling) in

@@ -1,4 +1,5 @@
-//! Copies for mirror sessions: selection of packets, format, and cost (M1 to M5).
+//! Copies for mirror sessions: selection of packets, format of the copies, and their cost (M1 to
+//! M5).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +21,9 @@ const OTHER: usize = 1;
 const TARGET: usize = 2;
 const VNI: u32 = 0x0012_3456;
 
-/// A world in which the first instance is the source of a session whose target is the third. The
-/// filter accepts all packets that the source sends, and TCP to port 80 that it receives.
+/// A world in which the first instance is the source of a mirror session, and the third instance is
+/// its target. The filter accepts all packets that the source sends, and TCP to port 80 that it
+/// receives. Copies are cut to `length` bytes.
 fn mirrored(groups: [Vec<GroupRule>; 3], length: Option<u16>) -> World {
     let mut world = world(&[], groups);
     let name = String::new;
@@ -52,8 +54,8 @@ fn mirrored(groups: [Vec<GroupRule>; 3], length: Option<u16>) -> World {
         vni,
         packet_length: length,
     };
-    // A later session gets the packets that the first does not accept: none here, because it has
-    // the same filter.
+    // A later session gets the packets that the first one does not accept. As this one has the same
+    // filter, it gets no packet.
     world.mirror_sessions.insert(MirrorSessionId(1), session(7, 99, 1));
     world.mirror_sessions.insert(MirrorSessionId(2), session(1, VNI, 1));
     world
@@ -69,8 +71,8 @@ impl Mirrors {
         Self(lab)
     }
 
-    /// Sends a frame. Returns the packets that guests receive, with the guest, without the offload
-    /// header.
+    /// Sends a frame. Returns the packets that guests receive, without offload headers, each with
+    /// the number of its guest.
     fn frame(&mut self, from: usize, frame: Vec<u8>) -> Vec<(usize, Vec<u8>)> {
         let mut around = Delivered::default();
         self.0.card.from_guest(Instant::ZERO, self.0.ports[from], frame, &mut around);
@@ -83,7 +85,7 @@ impl Mirrors {
         self.frame(from, [&[0; OFFLOAD_BYTES][..], packet].concat())
     }
 
-    /// Returns the copies among the received packets.
+    /// Sends a packet. Returns the copies of it that the target of the session receives.
     fn copies(&mut self, from: usize, packet: &[u8]) -> Vec<Vec<u8>> {
         let all = self.send(from, packet).into_iter();
         all.filter(|(guest, _)| *guest == TARGET).map(|(_, bytes)| bytes).collect()
@@ -147,7 +149,7 @@ fn copied_is_what_the_filter_accepts_and_what_was_not_refused() {
     // DHCP is not copied.
     let dhcp = packet((0, 1), UDP, 0, &[0, 68, 0, 67, 0, 8, 0, 0]);
     assert_eq!(lab.copies(SOURCE, &dhcp).len(), 0);
-    // IPv6 is copied in IPv4.
+    // The copy of an IPv6 packet has outer headers of IPv4.
     let mut groups = [open(), open(), open()];
     groups.iter_mut().for_each(|rules| rules.truncate(4));
     let mut lab = Mirrors::new(groups, None);
@@ -183,7 +185,7 @@ fn copies_are_cut_to_the_session_and_to_the_mtu() {
     assert_eq!(u16::from_be_bytes([copy[24], copy[25]]), 8 + 8 + 64, "the length of UDP");
 }
 
-/// Frames that leave for other hosts, and frames for guests.
+/// Environment that keeps frames for other hosts, and frames for guests.
 #[derive(Default)]
 struct Between {
     hosts: Vec<Vec<u8>>,
@@ -200,8 +202,8 @@ impl Environment for Between {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// Earlier, copies that did not fit were lost without being counted, and the source's guest got an
-/// error about a packet that it had not sent.
+/// A copy that does not fit its path is cut. In an earlier version, it was lost without being
+/// counted, and the source's guest got an error about a packet that it had not sent.
 #[test]
 fn regression_copies_for_another_host_are_cut_to_the_way_there() {
     let mut world = mirrored([open(), open(), open()], None);
@@ -223,7 +225,7 @@ fn regression_copies_for_another_host_are_cut_to_the_way_there() {
     assert_eq!((counts.mirrored_packets, counts.mirrored_bytes), (1, 1428));
 }
 
-/// A copy of the answer to a copy would be answered as well, without end.
+/// Answers to copies are not copied: the copy of an answer would be answered as well, without end.
 #[test]
 fn regression_what_answers_a_copy_is_not_copied() {
     let mut world = mirrored([open(), open(), open()], None);
@@ -252,8 +254,8 @@ fn regression_what_answers_a_copy_is_not_copied() {
     }
 }
 
-/// Copies use the source's bandwidth, and no packet waits for them: while packets wait, copies are
-/// lost, and no packet is.
+/// Copies use the source's bandwidth, but no packet waits for a copy: while packets wait, copies
+/// are lost, and packets are not.
 #[test]
 fn copies_are_dropped_first_when_bandwidth_is_short() {
     let mut lab = Mirrors::new([open(), open(), open()], None);
@@ -303,7 +305,8 @@ fn flow_logs_leave_copies_out_and_sessions_that_end_copy_no_more() {
     assert_eq!(lab.copies(SOURCE, &tcp((0, 1), 443)).len(), 0);
 }
 
-/// A target without a host: the copy is counted as dropped, and the packet arrives.
+/// If the target of a session is on no host, the copy is counted as dropped, and the packet
+/// arrives.
 #[test]
 fn a_target_that_cannot_be_reached_costs_the_copy_only() {
     let mut world = mirrored([open(), open(), open()], None);

@@ -1,5 +1,6 @@
-//! A private NAT gateway in front of a peered cloud, on one host and on two: connections work, and
-//! the other side cannot open any. The lists of a gateway's subnet judge answers.
+//! A private NAT gateway in front of a peered cloud, with both ends on one host, and on two hosts.
+//! Interfaces behind the gateway can open connections, and the other end cannot. The network ACLs
+//! of the gateway's subnet apply to answers.
 #![allow(clippy::unwrap_used)]
 
 use crate::lane::{open, rule};
@@ -103,8 +104,8 @@ fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, host: &str) 
     world.enis.insert(EniId(id), eni);
 }
 
-/// Two clouds that are peered. The far one has a route back to the gateway's subnet only, and
-/// admits the gateway's address.
+/// Two clouds that are peered. The far cloud has a route back to the gateway's subnet only, and its
+/// rules admit only the gateway's address. `hosts` are the hosts of the two interfaces.
 fn world(hosts: [&str; 2]) -> World {
     let mut world = World::default();
     let (nat, peering) = (NatGatewayId(1), PeeringId(1));
@@ -165,7 +166,8 @@ impl Lab {
         all.find_map(|(n, (_, card))| Some((n, card.port_of(EniId(eni))?))).unwrap()
     }
 
-    /// Sends a packet. Returns the interface that receives it, and the packet there.
+    /// Sends a packet from an interface. Returns the interface that receives it, and the packet as
+    /// it arrives; `None` if it does not arrive.
     fn send(&mut self, seconds: u64, eni: u64, packet: Vec<u8>) -> Option<(u64, Vec<u8>)> {
         let now = Instant::ZERO + Duration::from_secs(seconds);
         let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
@@ -234,8 +236,8 @@ fn regression_connections_by_a_private_gateway_work() {
     }
 }
 
-/// If a list of the gateway's subnet denies the gateway's port, the answer is dropped, as in the
-/// output of `explain`.
+/// If the network ACL of the gateway's subnet denies the gateway's port, the answer is dropped, as
+/// the output of `explain` predicts.
 #[test]
 fn regression_lists_of_the_gateways_subnet_judge_answers() {
     let mut world = world(["one"; 2]);

@@ -1,5 +1,5 @@
-//! ENA Express: selection of an interface's packets that SRD carries to another host, and their
-//! counters.
+//! ENA Express: selection of the packets of an interface that SRD carries to another host, and the
+//! counters of these packets.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ const ON: ExpressSpec = ExpressSpec { enabled: true, udp: false };
 const ON_FOR_UDP: ExpressSpec = ExpressSpec { enabled: true, udp: true };
 /// Largest packet to the other host outside of SRD, in bytes.
 const BYTES_MAX: usize = 1400;
-/// Word of flags and offset: do not fragment.
+/// Field of flags and fragment offset of a packet that may not be fragmented.
 const WHOLE: u16 = 0x4000;
 
-/// Frames for the other host, and whether SRD carries each.
+/// Frames for the other host: for each, whether SRD carries it, and the bytes of its packet.
 #[derive(Default)]
 struct SentFrames(Vec<(bool, usize)>);
 
@@ -34,8 +34,9 @@ impl Environment for SentFrames {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A world with three instances, the second of which is on another host. The first two have these
-/// settings. Packets for 192.168.0.0/16 go to the second one, which forwards them.
+/// A world with three instances; the second one is on another host, in this zone. `settings` are
+/// the ENA Express settings of the first two. Packets for 192.168.0.0/16 are routed to the second
+/// instance, which forwards them.
 fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
     let mut world = lane::world(&[], [open(), open(), open()]);
     world.instances.get_mut(&InstanceId(1)).unwrap().host = Some("there".into());
@@ -59,7 +60,8 @@ fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
     world
 }
 
-/// Earlier, packets that the card of the receiver refused were counted as received.
+/// Packets over SRD that the card of the receiver refuses do not count as received. In an earlier
+/// version they did.
 #[test]
 fn regression_packets_that_are_refused_do_not_count_as_received_by_srd() {
     let mut lab = Lab::new(&world([ON, ON], "a"));
@@ -102,8 +104,9 @@ fn to(mut packet: Vec<u8>, at: usize, address: [u8; 4]) -> Vec<u8> {
     packet
 }
 
-/// Sends a packet of the first instance. Returns the frames, the increase of its counters (SRD,
-/// eligible), and whether SRD carries its flow.
+/// Sends a packet of the first instance. Returns the frames that left, the increase of the
+/// instance's counters (packets over SRD, eligible packets), and whether SRD carries the flow of
+/// the packet.
 fn send(lab: &mut Lab, bytes: &[u8]) -> (Vec<(bool, usize)>, [u64; 2], Option<Ride>) {
     let own = lab.ports[0];
     let counts = |lab: &Lab| {
@@ -141,7 +144,7 @@ fn both_interfaces_and_the_protocol_decide() {
     for (own, other, of_tcp, of_udp) in all {
         let mut lab = lab(&world([own, other], "a"));
         for (bytes, ride) in [(tcp(), of_tcp), (udp(100, 0), of_udp), (ping(), Err(Protocol))] {
-            // Twice: with a judgement of the rules, and with a kept verdict.
+            // The first packet is evaluated by the rules, the second one has a stored verdict.
             for _ in 0..2 {
                 let counted = u64::from(ride.is_ok());
                 let sent = vec![(ride.is_ok(), bytes.len())];
@@ -151,14 +154,14 @@ fn both_interfaces_and_the_protocol_decide() {
     }
 }
 
-/// EC2 User Guide: within a Region, across its zones.
+/// EC2 User Guide: ENA Express works within a Region, also between its zones.
 #[test]
 fn zones_make_no_difference() {
     let mut lab = lab(&world([ON, ON], "b"));
     assert_eq!(send(&mut lab, &tcp()), (vec![(true, 40)], [1, 1], Some(Ok(()))));
 }
 
-/// EC2 User Guide: there must be no middlebox on the path.
+/// EC2 User Guide: ENA Express requires that there is no middlebox on the path.
 #[test]
 fn what_a_middlebox_forwards_goes_plainly() {
     let plainly = Some(Err(Plainly::Middlebox));
@@ -174,7 +177,7 @@ fn what_a_middlebox_forwards_goes_plainly() {
     assert_eq!(send(&mut from, &tcp()).1, [1, 1], "its own");
 }
 
-/// Interfaces of one host have no network between them.
+/// SRD carries no packets between interfaces of one host, because there is no network between them.
 #[test]
 fn packets_of_one_host_do_not_ride() {
     let mut world = world([ON, ON], "a");
@@ -197,7 +200,7 @@ fn packets_above_8900_bytes_are_eligible_and_go_plainly() {
     assert_eq!((sent, counted), (Vec::new(), [0, 0]), "its sender is answered");
 }
 
-/// A changed setting applies to the next packet of an established flow.
+/// A changed setting of ENA Express applies to the next packet of an established flow.
 #[test]
 fn a_change_of_either_end_reaches_flows_that_are_known() {
     let steps = [[OFF, ON], [ON, ON], [ON, OFF], [ON, ON], [OFF, OFF]];

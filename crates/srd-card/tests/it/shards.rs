@@ -1,5 +1,5 @@
-//! Cards of nodes with different numbers of shards: a shard without a counterpart on the other
-//! node sends by SRD like the others, and flows of different shards are never confused.
+//! Cards of nodes with different numbers of shards: a shard without a counterpart on the other node
+//! sends over SRD like the other shards, and the receiver never confuses flows of different shards.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -36,7 +36,7 @@ struct Shard {
     guest: Inbox,
 }
 
-/// Two nodes and a link. Each packet goes to the shard that its bytes name.
+/// Two nodes and a link between them. The bytes of a packet determine the shard that receives it.
 struct Net {
     nodes: [Vec<Shard>; 2],
     now: Instant,

@@ -1,5 +1,5 @@
-//! Traces of packets: each packet has one beginning and one end, and the records describe the
-//! actions of the card.
+//! Traces of packets: the records of each packet have one beginning and one end, and describe what
+//! the card has done with the packet.
 #![allow(clippy::unwrap_used)]
 
 use crate::lane::*;
@@ -66,7 +66,8 @@ fn a_packet_between_two_interfaces_is_followed_on_both() {
     // Rules that admit all packets in both directions track no connections.
     assert_eq!((after.state, after.tracked, after.local_first), (State::Opening, false, true));
 
-    // The next packet of the flow: the rules do not judge, and the previous state is recorded.
+    // For the next packet of the flow, the verdict is stored, and the trace records the previous
+    // state.
     send(&mut lab, Instant::ZERO, 0, &syn);
     let records = take(&mut lab, id);
     let asked = records.iter().any(|r| matches!(r.event, Event::Judged { by_rules: true, .. }));
@@ -128,7 +129,7 @@ fn each_condition_of_a_filter_holds() {
     assert_eq!(at, [lab.ports[1]]);
 }
 
-/// Sends packets of four flows until limits have delayed some and dropped others. Each packet of
+/// Packets of four flows are sent until limits have delayed some and dropped others. Each packet of
 /// the trace has exactly one end, and the number of records of each limit equals the card's
 /// counter.
 #[test]
@@ -209,11 +210,12 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
     for (head, most) in [(0, RECORDS_MAX / 3 + 2), (1500, BYTES_MAX / 1400 + 2)] {
         let mut lab = self::lab();
         let id = lab.card.begin_trace(Filter::default(), ALL, head).unwrap();
-        // A low rate, so that no limit delays a packet.
+        // The rate is so low that no limit delays a packet.
         for number in 0..most as u64 {
             send(&mut lab, Instant::ZERO + Duration::from_millis(number), 0, &syn);
         }
-        // A part that is limited by its bytes, then the remainder.
+        // The first call takes a part of the records, limited by its bytes; the second takes the
+        // rest.
         let part_bytes = if head > 0 { 2000 } else { usize::MAX };
         let mut taken = lab.card.take_trace(id, usize::MAX, part_bytes).unwrap();
         if head > 0 {
@@ -238,7 +240,7 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
     assert!(begin(&mut lab).is_ok());
 }
 
-/// The rules judge each direction of a flow once, and never again in a million packets.
+/// The rules evaluate each direction of a flow once, and never again in a million packets.
 #[test]
 fn a_flow_is_judged_once_and_then_carries_a_million_packets() {
     let mut lab = lab();
@@ -246,7 +248,7 @@ fn a_flow_is_judged_once_and_then_carries_a_million_packets() {
     let judged = |lab: &Lab| [0, 1].map(|n| lab.card.counts(lab.ports[n]).judged);
     let (mut delivered, mut now) = (0, Instant::ZERO);
     for n in 0..1_000_000_usize {
-        // A rate at which no limit delays a packet.
+        // At this rate, no limit delays a packet.
         now += Duration::from_micros(10);
         delivered += send(&mut lab, now, n % 2, &sent[n % 2]);
         if n == 1 {

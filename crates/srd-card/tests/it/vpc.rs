@@ -1,5 +1,5 @@
-//! Comparison of the card with a reference without caches: each packet is judged by a search of
-//! all objects, and only the state of connection tracking is kept, in a map.
+//! Comparison of the card with a reference without caches. The reference evaluates each packet by a
+//! search of all objects, and stores only the state of connection tracking, in a map.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -36,7 +36,7 @@ fn world(dice: &mut Dice) -> World {
     world
 }
 
-/// Changes anything except the host of an interface.
+/// Changes a random object of the world, but never the host of an interface.
 fn change(dice: &mut Dice, world: &mut World) {
     let eni = EniId(dice.below(24));
     let group = GroupId(dice.below(12));
@@ -73,7 +73,7 @@ fn change(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// A packet: a new one, a repeated one, or the answer to an earlier one.
+/// Returns a random packet, or repeats an earlier packet, or answers one.
 fn packet(
     dice: &mut Dice,
     world: &World,
@@ -94,7 +94,8 @@ fn packet(
     }
 }
 
-/// Changes locations: addresses that interfaces of a subnet exchange, public addresses, gateways.
+/// Changes the location of a random address or gateway: interfaces of a subnet exchange addresses,
+/// or a public address, a gateway or a network ACL is assigned differently.
 fn move_things(dice: &mut Dice, world: &mut World) {
     let eni = EniId(dice.below(24));
     let other = generate::world(dice);
@@ -219,16 +220,16 @@ fn cards_that_ask_say_what_the_reference_says_of_ten_million_packets() {
     println!("{:?}", compare_with(Fabric::asking, both, 0, 10_000, 1000));
 }
 
-/// A flow was not tracked, and a change of rules refused its answers. From its next packet on it
-/// is tracked, and its answers pass again.
+/// A change of rules refuses the answers of a flow that is not tracked. From its next packet on,
+/// the flow is tracked, and its answers pass again.
 #[test]
 fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
     compare(232, 1, 200);
 }
 
-/// V6: of the packets that a host sends, only those of interfaces that the mapping places on this
-/// host arrive. They need the interface's own address, and the receiver's cloud or one that is
-/// peered with it.
+/// V6: a packet from a host arrives only if the mapping places its sending interface on this host,
+/// if its source is an address of this interface, and if the interface's cloud is that of the
+/// receiver or peered with it.
 #[test]
 fn a_host_speaks_for_no_interface_but_its_own() {
     forge(Fabric::new);

@@ -1,5 +1,5 @@
-//! Attacks of guests and other machines against the rules: packets with hidden headers, and errors
-//! about connections of others.
+//! Attacks of guests and other machines against the rules: packets with hidden headers, and ICMP
+//! errors about connections of other guests.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -57,8 +57,8 @@ fn regression_a_first_fragment_is_judged_by_its_ports() {
     let sent = packet6((0, 1), FRAGMENT, &fragment(1, &ports(5, 23)));
     assert_eq!(lab.send(0, &sent), Some(1));
 
-    // A first fragment whose ports are in the second fragment: no host sends one, and rules could
-    // not judge it.
+    // A first fragment whose ports are in the second fragment is dropped: ordinary hosts send none,
+    // and the rules could not evaluate it.
     for short in [&[][..], &[0, 5, 0]] {
         let before = lab.malformed(0);
         assert_eq!(lab.send(0, &packet((0, 1), TCP, MORE, short)), None);
@@ -69,7 +69,7 @@ fn regression_a_first_fragment_is_judged_by_its_ports() {
     let before = lab.malformed(0);
     assert_eq!(lab.send(0, &packet6((0, 1), FRAGMENT, &hidden.concat())), None);
     assert_eq!(lab.malformed(0), before + 1);
-    // So do more headers than are read.
+    // More extension headers than the card reads hide the ports, too.
     for headers in [1, 8, 9, 40] {
         let mut rest = Vec::new();
         for n in 1..=headers {
@@ -82,7 +82,7 @@ fn regression_a_first_fragment_is_judged_by_its_ports() {
     }
 }
 
-/// A guest that has sent a fragmented datagram has not opened all its ports.
+/// A guest that sends a fragmented datagram does not thereby open all its ports for answers.
 #[test]
 fn regression_fragments_do_not_open_other_ports() {
     let only_out = vec![rule(0, true, Traffic::All, "0.0.0.0/0")];
@@ -99,8 +99,7 @@ fn regression_fragments_do_not_open_other_ports() {
     );
 }
 
-/// T7: an ICMP error reports that a packet did not arrive, and so goes back to the packet's
-/// sender.
+/// T7: an ICMP error passes only if it is for the sender of the packet that it quotes.
 #[test]
 fn regression_an_error_goes_to_the_sender_of_what_it_quotes() {
     let rules = vec![
@@ -123,8 +122,8 @@ fn regression_an_error_goes_to_the_sender_of_what_it_quotes() {
     assert_eq!(lab.send(2, &packet((2, 0), ICMP, 0, &error(&strange))), None);
 }
 
-/// V4: packets that wait for a limit are judged by the rules at the end of their wait, by those of
-/// the sender and by those of the receiver.
+/// V4: if the rules change while a packet waits for a limit, the new rules of the sender and of the
+/// receiver evaluate the packet at the end of its wait.
 #[test]
 fn a_packet_that_waits_is_judged_by_the_rules_at_the_end_of_its_wait() {
     let narrow = |side: usize, egress: bool| {

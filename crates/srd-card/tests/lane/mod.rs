@@ -1,4 +1,5 @@
-//! Three instances of one subnet, and packets between them.
+//! Common code of tests: a cloud with three instances in one subnet, a card with these instances,
+//! and packets between them.
 #![allow(dead_code)] // each test uses a part of it
 
 use std::net::Ipv4Addr;
@@ -52,8 +53,9 @@ pub(crate) fn rule(n: u64, egress: bool, traffic: Traffic, block: &str) -> Group
     GroupRule { id: GroupRuleId(n), egress, traffic, peer, description: String::new() }
 }
 
-/// A world with three instances of one subnet. The list of the subnet has these entries before an
-/// entry that allows all packets. The group `n` is that of the instance `n`.
+/// A world with three instances in one subnet. The subnet's network ACL has `entries` before
+/// entries that allow all packets. Instance `n` is in security group `n`, whose rules are
+/// `groups[n]`.
 pub(crate) fn world(entries: &[AclEntry], groups: [Vec<GroupRule>; 3]) -> World {
     let mut world = World::default();
     let (vpc, subnet, acl, table) = (VpcId(1), SubnetId(1), AclId(1), RouteTableId(1));
@@ -154,7 +156,8 @@ impl Lab {
         Self { card, ports }
     }
 
-    /// Sends a packet from a guest, and returns the guest that receives it.
+    /// Sends a packet from a guest, and returns the guest that receives it; `None` if the packet
+    /// does not arrive.
     pub(crate) fn send(&mut self, from: usize, packet: &[u8]) -> Option<usize> {
         let frame = [&[0; OFFLOAD_BYTES][..], packet].concat();
         let mut around = Delivered::default();
@@ -168,7 +171,8 @@ impl Lab {
     }
 }
 
-/// Builds an IPv4 packet between instances; `fragment` is the word of flags and offset.
+/// Builds an IPv4 packet from instance `ends.0` to instance `ends.1`. `fragment` is the 16-bit
+/// field of flags and fragment offset.
 pub(crate) fn packet(ends: (u8, u8), protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
     let total = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
     let fragment = fragment.to_be_bytes();
@@ -180,7 +184,8 @@ pub(crate) fn packet(ends: (u8, u8), protocol: u8, fragment: u16, transport: &[u
     out
 }
 
-/// Builds an IPv6 packet between instances with these headers.
+/// Builds an IPv6 packet from instance `ends.0` to instance `ends.1`. `next` is its next header,
+/// and `rest` the bytes after the IPv6 header.
 pub(crate) fn packet6(ends: (u8, u8), next: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
     let mut out = vec![0x60, 0, 0, 0, length[0], length[1], next, 64];

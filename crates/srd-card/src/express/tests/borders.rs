@@ -7,13 +7,13 @@ use crate::rewrite::checksum;
 use crate::wire::frame::ChunkPosition;
 use srd_proto::Delivery;
 
-/// Position of a frame in one datagram.
+/// Encoded position of a frame that is sent in one datagram.
 fn whole(flow: u32, sequence: u16, frame: &[u8]) -> u64 {
     let frame_bytes = u16::try_from(frame.len()).unwrap();
     ChunkPosition { flow, sequence, chunk: 0, last: true, frame_bytes }.encode()
 }
 
-/// A packet from 10.0.0.`source` behind an empty offload header.
+/// A frame of `packet` with an empty offload header. The source address becomes 10.0.0.`source`.
 fn framed(source: u8, packet: &[u8]) -> Vec<u8> {
     let mut frame = [&[0; OFFLOAD_BYTES], packet].concat();
     frame[OFFLOAD_BYTES + 15] = source;
@@ -21,7 +21,7 @@ fn framed(source: u8, packet: &[u8]) -> Vec<u8> {
 }
 
 impl Rig {
-    /// Adds a third machine as a peer of node 1, behind 10.0.0.`host`.
+    /// Adds a third machine as a peer of node 1, with the inner address 10.0.0.`host`.
     fn third(&mut self, host: u8) -> (PeerId, PeerSlot) {
         let end = &mut self.ends[1];
         let id = end.endpoint.add_peer(self.now, known(usize::from(host))).unwrap();
@@ -56,7 +56,7 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     let first = rig.first();
     let forged = framed(3, &tcp(1));
     rig.receive(first, whole(9, 1, &forged), true, &forged);
-    // In two chunks, under another flow.
+    // The same frame in two chunks, under another flow number.
     let half = forged.len() / 2;
     let place = ChunkPosition { flow: 10, sequence: 1, chunk: 0, last: false, frame_bytes: 0 };
     let place = ChunkPosition { frame_bytes: u16::try_from(forged.len()).unwrap(), ..place };
@@ -163,7 +163,8 @@ fn without_udp() -> Rig {
 }
 
 impl Rig {
-    /// Passes frames of node 0 to the transport, while the link takes no packet.
+    /// Passes frames of node 0 to the transport, while no packet leaves the transport. Returns the
+    /// unsent bytes of SRD and the number of unreliable datagrams that wait there.
     fn pump(&mut self) -> (u64, usize) {
         let End { endpoint, express, .. } = &mut self.ends[0];
         express.pump(self.now, endpoint);

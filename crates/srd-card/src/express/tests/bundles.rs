@@ -1,5 +1,5 @@
-//! Frames of clouds outside of SRD: small ones share datagrams, and those of each flow keep their
-//! order.
+//! Frames of clouds outside of SRD: small frames share datagrams, and the frames of each flow keep
+//! their order.
 
 use super::cloud::{between, both};
 use super::*;
@@ -10,18 +10,19 @@ use std::collections::BTreeSet;
 /// Payload bytes of a segment; the last four are its number.
 const SEGMENT: usize = 100;
 
-/// Packets that may be in flight together. If more packets overtake those of a slow path, these
-/// are too old for the receiver.
+/// Largest number of packets in flight together. If more packets overtook a packet on a slow path,
+/// the receiver would drop that packet as too old.
 const UNDER_WAY_MAX: u32 = 800;
 
-/// A step of a case.
+/// A step of a random test case.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// An interface sends packets of one flow.
     Ship(Shipment),
     /// The stage passes frames to the transport, as many as it accepts.
     Pump,
-    /// Batches of packets leave, this number at most, and free space for others.
+    /// At most this number of batches of packets leave the transport, and the stage passes further
+    /// frames to it.
     Leave(u8),
     /// Time passes, and all packets leave.
     Run,
@@ -30,7 +31,7 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 struct Shipment {
     interface: u8,
-    /// Number of the receiver, among those of the interface.
+    /// Number of the receiver among the interfaces to which this interface sends.
     to: u8,
     flow: u8,
     size: Size,
@@ -69,7 +70,7 @@ type Numbers = BTreeMap<(u8, u8, u8), Vec<u32>>;
 struct Case {
     rig: Rig,
     next: u32,
-    /// Number of the next packet when all earlier ones had arrived.
+    /// Value of `next` at the last time when all packets had arrived.
     arrived: u32,
     sent: Numbers,
 }
@@ -88,7 +89,8 @@ impl Case {
         Self { rig, next: 0, arrived: 0, sent: Numbers::new() }
     }
 
-    /// Builds the payload of this number of packets.
+    /// Builds the payload of `packets` segments of `bytes` bytes. Each segment ends with its
+    /// number, which is recorded as sent.
     fn payload(&mut self, key: (u8, u8, u8), bytes: usize, packets: u32) -> Vec<u8> {
         let mut payload = Vec::new();
         for _ in 0..packets {
@@ -172,7 +174,7 @@ impl Rig {
         express.pump(self.now, endpoint);
     }
 
-    /// Returns the source ports of packets in flight.
+    /// Returns the paths of the packets in flight, as source ports.
     fn paths(&self) -> BTreeSet<u16> {
         self.wire.values().map(|(_, source, _)| source.port()).collect()
     }
@@ -181,7 +183,7 @@ impl Rig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// C5, C6
+    /// C5, C6: all packets arrive, and those of one flow in order, although paths differ in delay.
     #[test]
     fn plain_packets_of_each_flow_arrive_in_their_order_whatever_waits(
         steps in prop::collection::vec(step(), 1..120),
@@ -217,7 +219,7 @@ fn a_plain_packet_by_itself_leaves_at_once() {
     }
 }
 
-/// C5: with packets of all sizes.
+/// C5: small packets of 64 flows, and then packets of all sizes, use eight paths.
 #[test]
 fn plain_flows_of_an_interface_take_eight_paths_and_fill_datagrams() {
     let mut rig = both();
@@ -266,7 +268,7 @@ fn small_plain_packets_go_before_bulk_whatever_its_path() {
     let all = &rig.ends[1].instances.0;
     let last = all.iter().rposition(|(_, _, frame, _)| frame.len() < 100).unwrap();
     assert_eq!(all.len(), 1032);
-    // The transport had 128 packets of bulk data; then all others follow.
+    // The transport has 128 packets of bulk data already; the small packets follow these at once.
     assert!(last < 128 + 32 + 20, "the last small packet is number {last}");
 }
 

@@ -14,7 +14,7 @@ pub(super) fn both() -> Rig {
     rig
 }
 
-/// Trailer from an interface to the next one.
+/// Trailer of a frame from an interface to the interface with the next number.
 pub(super) fn between(interface: u64) -> Trailer {
     let mut bytes = [0; TRAILER_BYTES];
     bytes[4..12].copy_from_slice(&interface.to_be_bytes());
@@ -23,7 +23,8 @@ pub(super) fn between(interface: u64) -> Trailer {
 }
 
 impl Rig {
-    /// Sends a frame from a tenant's interface, which has the tenant's number.
+    /// Sends a frame from an interface of a tenant; the interface has the same number as the
+    /// tenant.
     pub(super) fn ship(&mut self, tenant: u32, express: bool, frame: &[u8]) {
         let interface = u64::from(tenant);
         let End { express: stage, peer, .. } = &mut self.ends[0];
@@ -128,7 +129,7 @@ fn switching_express_in_mid_transfer_loses_nothing() {
     assert_eq!((t.srd_tx_pkts, t.plain_tx_pkts), (500, 400));
 }
 
-/// C4
+/// C4: frames of clouds wait for the peer's offer.
 #[test]
 fn frames_wait_until_the_peer_has_agreed_and_none_is_lost() {
     let mut rig = Rig::new(cloud(), cloud());
@@ -142,7 +143,7 @@ fn frames_wait_until_the_peer_has_agreed_and_none_is_lost() {
     assert_eq!(seen, (0..50).collect::<Vec<_>>());
 }
 
-/// C4
+/// C4: frames of clouds for a peer that does not accept them are dropped and counted.
 #[test]
 fn a_peer_without_a_cloud_gets_no_frame_of_one() {
     let mut rig = Rig::new(cloud(), settings());
@@ -158,7 +159,7 @@ fn a_peer_without_a_cloud_gets_no_frame_of_one() {
     assert_eq!(numbers(&rig.ends[1].guest.0), [3]);
 }
 
-/// C3
+/// C3: a packet outside of SRD that fits no datagram is dropped and counted; over SRD it arrives.
 #[test]
 fn a_plain_packet_that_fits_no_datagram_is_counted() {
     let mut rig = both();
@@ -191,7 +192,8 @@ fn bytes_that_are_no_frame_with_a_trailer_are_counted() {
     assert!(malformed > TRAILER_BYTES as u64 + 20, "{malformed}");
 }
 
-/// Q5: one tenant with many flows and large frames, and one that rarely sends a packet.
+/// Q5: a tenant with many flows and large frames does not delay a tenant that rarely sends a
+/// packet.
 #[test]
 fn a_tenant_that_floods_delays_no_other() {
     let mut rig = both();
@@ -216,11 +218,11 @@ fn a_tenant_that_floods_delays_no_other() {
     assert_eq!(rig.arrived(2).len(), 200);
     let all = &rig.ends[1].instances.0;
     let place = |of: &Trailer| all.iter().rposition(|(_, trailer, ..)| trailer == of).unwrap();
-    // The last packet of the quiet tenant has not waited for all frames of the other.
+    // The last packet of the quiet tenant has not waited for all frames of the other tenant.
     assert!(place(&between(2)) < all.len() / 2, "{} of {}", place(&between(2)), all.len());
 }
 
-/// C6
+/// C6: small frames of one flow are sent as bundles, over SRD and without it.
 #[test]
 fn small_packets_of_a_flow_share_datagrams_and_arrive_one_by_one() {
     for express in [true, false] {

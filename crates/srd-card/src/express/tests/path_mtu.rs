@@ -3,9 +3,10 @@
 use super::*;
 use crate::meta::packet::u16_at;
 
-/// MTU of the guests; outer packets of this size are not fragmented.
+/// MTU of the guests' interfaces. The configured size of outer packets is large enough for inner
+/// packets of this size.
 const MTU: u16 = 8900;
-/// UDP payload of outer packets that pass a link of 1500 bytes.
+/// UDP payload of the largest outer packet that passes a link with an MTU of 1,500 bytes.
 const PASSES: usize = 1472;
 
 fn jumbo() -> Config {
@@ -40,7 +41,8 @@ fn answered_mtu(frames: &[Vec<u8>]) -> Option<u16> {
 #[test]
 fn regression_small_plain_packets_go_on_while_nothing_large_passes() {
     let mut rig = rig(jumbo());
-    // Smaller than any segment: packets that SRD carries do not advance, and their queues fill.
+    // The link loses all packets that contain a segment, so packets that SRD carries do not arrive,
+    // and their queues fill.
     rig.passes_bytes = 500;
     let mut arrived = 0;
     for n in 0..600 {

@@ -1,4 +1,5 @@
-//! Entries of flows: packets that share an entry, repeated judgement, and replacement.
+//! Tests of the flow table: packets that share an entry, repeated evaluation by changed rules, and
+//! the replacement of entries.
 
 use super::*;
 use crate::meta::packet::protocol;
@@ -28,13 +29,13 @@ fn rules() -> Rules {
     rules
 }
 
-/// A packet that the guest sends from a port.
+/// A UDP packet that the guest sends from `port` to port 53 of 10.0.0.2.
 fn egress(port: u16) -> Meta {
     let packet = v4(protocol::UDP, (port, 53), b"");
     Meta::parse(&framed(&packet), Direction::Egress).unwrap()
 }
 
-/// A packet of the same flow in the other direction.
+/// A UDP packet from port 53 of 10.0.0.2 to `port` of the guest: an answer to `egress(port)`.
 fn ingress(port: u16) -> Meta {
     let mut packet = v4(protocol::UDP, (53, port), b"");
     (packet[15], packet[19]) = (2, 1);
@@ -220,8 +221,8 @@ fn regression_an_address_that_moves_takes_no_flow_out_of_its_old_queue() {
         let counts = &mut QueueCounts::default();
         old.take(&mut table.queues, turn, Lane::Plain, START, &AQM, counts).map(|_| turn.slot)
     };
-    // The short flow becomes empty while the other has more frames: it stays in a list without a
-    // frame.
+    // The short flow becomes empty while the bulk flow has more frames. So the short flow stays in
+    // a list of the scheduler, without a frame.
     assert_eq!([take(&mut rig.table), take(&mut rig.table)], [Some(bulk), Some(short)]);
     // The flow's address moves to another peer. The flow follows when it is in no list of the old
     // peer.

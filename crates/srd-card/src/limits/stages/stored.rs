@@ -44,7 +44,7 @@ impl Eni {
 }
 
 impl<T> Limits<T> {
-    /// Writes the state with which another card continues; `item` writes a frame.
+    /// Writes the state with which another card continues; the function `item` writes a frame.
     pub(crate) fn export(&self, out: &mut Vec<u8>, item: impl Fn(&T, &mut Vec<u8>)) {
         self.bandwidth.iter().for_each(|way| way.export(out));
         self.gateway.iter().for_each(|way| way.export(out));
@@ -96,8 +96,8 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Reads the state of other limits with the same number of interfaces. The rates of `self`
-    /// stay.
+    /// Reads the state that another card has written for an instance with the same number of
+    /// interfaces. The rates of `self` do not change.
     pub(crate) fn import(
         &mut self,
         from: &mut Reader<'_>,

@@ -42,7 +42,9 @@ fn packet(direction: Direction) -> Offer {
     }
 }
 
-/// A thousand packets of 1,000 bytes within 10 ms, in both directions: 400 Mb/s each.
+/// Offers a thousand packets of 1,000 bytes within 10 ms, half of them in each direction (400
+/// Mb/s), and returns the counters. `flow_bps` is the ceiling of the flow, and `change` changes
+/// each offer.
 fn load(settings: &Settings, flow_bps: Option<u64>, change: impl Fn(&mut Offer)) -> Allowances {
     let mut limits = Limits::new(settings, 1, Instant::ZERO);
     let ceiling = flow_bps.map(|bps| Ceiling::new(bps, Duration::ZERO));
@@ -93,7 +95,7 @@ fn each_limit_moves_its_counter_alone() {
 fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Allowances, u64) {
     let pause = Duration::from_millis(pause_ms);
     let mut limits = Limits::new(settings, 1, Instant::ZERO);
-    // A tenth of a flow's 5 Gb/s at 1,000 bytes is 62,500 packets per second.
+    // The ceiling of the flow is 5 Gb/s: 625,000 packets of 1,000 bytes per second.
     let ceiling = Ceiling::new(5000 * MBPS, settings.tolerance);
     let mut meter = FlowMeter::new(Instant::ZERO);
     let (mut now, mut passed, mut sent) = (Instant::ZERO, 0, 0);
@@ -177,7 +179,7 @@ fn a_queue_holds_no_more_frames_than_its_bound() {
         limits.offer(Instant::ZERO, packet(Direction::Egress), None, n);
     }
     assert_eq!(limits.held(Limit::Packets), LimitCounts { queued: 3, dropped: 6 });
-    // Frames whose wait is over and that are not popped do not accumulate either.
+    // Frames that have waited and were not popped do not accumulate: further offers are refused.
     let later = Instant::ZERO + Duration::from_secs(1);
     let undrained = (0..9).filter(|n| {
         let outcome = limits.offer(later, packet(Direction::Egress), None, *n);
@@ -201,7 +203,7 @@ fn a_flow_over_its_ceiling_delays_no_other() {
     assert!(limits.pop(Instant::ZERO).is_none());
 }
 
-/// A packet that waited before one limit meets every later one: all of them queue it in turn.
+/// A packet that waited before one limit still has to pass every later one: each of them queues it.
 #[test]
 fn a_packet_that_waited_enters_each_of_the_later_limits() {
     let slow = Rates { baseline_bps: 8 * MBPS, peak_bps: 8 * MBPS, ..open().rates_out };
@@ -228,7 +230,7 @@ fn a_packet_that_waited_enters_each_of_the_later_limits() {
     }
 }
 
-/// L7: 2,000 a second against 1,024 leaves 976 a second, and the burst is an eighth of a second.
+/// L7: of 2,000 packets a second, 1,024 pass and 976 are dropped; 128 more pass at the beginning.
 #[test]
 fn link_local_and_fragments_have_1024_a_second_of_each_eni() {
     for link_local in [true, false] {

@@ -1,4 +1,4 @@
-//! Comparison with the lines in EC2's documentation, byte for byte.
+//! Tests of records: comparison with the lines in EC2's documentation, byte for byte.
 
 use super::*;
 use crate::observe::window::{Aggregator, FLOWS_MAX, Observed};
@@ -41,7 +41,7 @@ fn lines(facts: &InterfaceAttributes, window: &Window, fields: &[LogField]) -> V
     all
 }
 
-/// Returns the lines for packets of a flow between two times, in seconds.
+/// Returns the lines of a log for packets of one flow between two times, in seconds.
 fn flow(
     facts: &InterfaceAttributes,
     seen: Observed,

@@ -11,7 +11,7 @@ use crate::testing::{meta, v4};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Key of a peer's flow.
+/// Key of a flow: the peer, and the peer's number of the flow.
 type Name = (u32, u32);
 
 #[derive(Default)]
@@ -33,7 +33,8 @@ struct Naive {
 const WAIT: Duration = Duration::from_millis(100);
 const CHUNK: usize = 10;
 
-/// Bytes of a frame: the first is its flow, and the others follow from its number.
+/// Returns the bytes of a frame. The first byte is the number of the flow; the others are
+/// pseudo-random numbers that follow from the flow and the sequence number.
 fn frame(name: Name, sequence: u64) -> Vec<u8> {
     let mut rng = srd_proto::rng::Rng::new(u64::from(name.1) << 32 | sequence);
     let bytes = 1 + rng.below(45) as usize;
@@ -53,7 +54,8 @@ fn by_flow(up: &[(u32, Vec<u8>)]) -> BTreeMap<(u32, u8), Vec<&[u8]>> {
 impl Naive {
     fn chunk(&mut self, now: Instant, name: Name, sequence: u64, chunk: u8) {
         let flow = self.flows.entry(name).or_insert_with(|| {
-            // A flow that begins late was removed before: it continues at this frame.
+            // If the first frame to arrive has a high sequence number, the flow had an entry before
+            // that was removed: the flow continues at this frame.
             let next = if sequence < u64::from(WINDOW) { 0 } else { sequence };
             NaiveFlow { next, ..NaiveFlow::default() }
         });
@@ -132,7 +134,7 @@ impl Sink for Up {
     }
 }
 
-/// Next step of a test.
+/// One step of a random test case.
 #[derive(Clone, Debug)]
 enum Step {
     /// Sends the chunks of a frame, from the chunk `first` on. The frame is `ahead` frames beyond
@@ -144,7 +146,8 @@ enum Step {
         first: u8,
         missing: Option<u8>,
     },
-    /// Sends a frame that was omitted before, or one that has gone up (again).
+    /// Sends all chunks of an earlier frame of the flow, `behind` frames before its next one. The
+    /// receiver may lack chunks of this frame, or may have delivered it already.
     Late {
         peer: u32,
         flow: u32,
@@ -179,7 +182,7 @@ proptest! {
         let limits = Limits { wait: WAIT, flows_max: 100, bytes_max: 100 << 20 };
         let (mut order, mut up) = (Order::new(limits, Secret::known(1)), Up::default());
         let (mut naive, mut now) = (Naive::default(), Instant::ZERO);
-        // Next frame of each flow's sender.
+        // Sequence number of the next frame of each flow, at the sender.
         let mut sent: BTreeMap<Name, u64> = BTreeMap::new();
         for step in steps {
             let mut put = |name: Name, sequence: u64, chunk: u8| {

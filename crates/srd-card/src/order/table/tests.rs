@@ -1,4 +1,5 @@
-//! Order for every sequence of arrivals, and its limits.
+//! Tests of the receiving side: the order of a flow's frames for every sequence of arrivals, and
+//! the limits of memory and of time.
 
 use super::*;
 use crate::meta::Meta;
@@ -37,7 +38,8 @@ fn limits() -> Limits {
     Limits { wait: Duration::from_millis(100), flows_max: 4, bytes_max: 100_000 }
 }
 
-/// Returns the chunks of frame `sequence`; every byte of the frame is its number.
+/// Returns the chunks, of `size` bytes each, of the frame with this sequence number. Every byte of
+/// the frame is the sequence number modulo 251.
 fn chunks(flow: u32, sequence: u16, bytes: usize, size: usize) -> Vec<(ChunkPosition, Vec<u8>)> {
     let payload = vec![u8::try_from(sequence % 251).unwrap(); bytes];
     let count = bytes.div_ceil(size);

@@ -74,8 +74,8 @@ fn a_flow_that_begins_goes_before_those_that_queue() {
     assert_eq!(bench.take(Instant::ZERO).unwrap().0, 1);
 }
 
-/// A queue that grows for a second: the counters of marked and dropped frames after each
-/// millisecond.
+/// Lets a queue grow for a second: each millisecond, two frames arrive and one leaves. Returns the
+/// counters of marked and dropped frames after each millisecond.
 fn grows(ecn: u8) -> Vec<QueueCounts> {
     let mut bench = Bench::new(1);
     let mut counts = Vec::new();

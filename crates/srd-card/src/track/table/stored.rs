@@ -13,11 +13,11 @@ use crate::track::key::Key;
 use crate::track::state::Progress;
 use crate::track::wheel::{Link, Wheel};
 
-/// Longest life of an entry, in ticks.
+/// Longest time from the present to the expiry of an entry, in ticks.
 const TICKS_MAX: u32 = (1 << 19) + 2;
 
 impl<T> Table<T> {
-    /// Writes all entries; `value` writes a value.
+    /// Writes all entries; the function `value` writes the caller's value of an entry.
     pub(crate) fn export(&self, out: &mut Vec<u8>, value: impl Fn(&T, &mut Vec<u8>)) {
         self.epoch.write(out);
         self.now.write(out);
@@ -43,9 +43,9 @@ impl<T> Table<T> {
         Self { hash: self.hash, ..empty }.with_untracked(self.untracked_max)
     }
 
-    /// Reads the entries of another table of an instance with this number of interfaces. This
-    /// table must be empty; its allowance and times stay. Connections beyond the allowance stay as
-    /// well: no active one is given up (T5).
+    /// Reads the entries that another card has written for an instance with `enis` interfaces. This
+    /// table must be empty; its allowance and idle times do not change. Connections beyond the
+    /// allowance are read as well: no active connection is given up (T5).
     pub(crate) fn import(
         &mut self,
         from: &mut Reader<'_>,
@@ -164,7 +164,7 @@ mod tests {
         }
         let longer = [&bytes[..], &[0]].concat();
         assert_eq!(imported(&longer, &table).err(), Some(StoredError::Long));
-        // The first entry is behind the times of the table and the number of entries.
+        // The first entry follows the times of the table and the number of entries.
         let entry = 8 + 4 + 4 + 4;
         let length = (bytes.len() - entry) / table.index.len();
         let mut twice = bytes.clone();

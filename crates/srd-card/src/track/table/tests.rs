@@ -136,7 +136,7 @@ fn an_established_connection_lives_for_days_and_a_closed_one_for_seconds() {
     assert_eq!((gone, table.tracked()), (1, 0), "an earlier time moves the entry");
 }
 
-/// T2: a reused port begins a new connection, which the rules judge.
+/// T2: a SYN for a closed connection begins a new one, which the rules evaluate.
 #[test]
 fn a_port_used_again_is_a_new_connection() {
     let mut table = table(1);
@@ -154,7 +154,7 @@ fn a_port_used_again_is_a_new_connection() {
     ));
 }
 
-/// T7.
+/// T7: an ICMP error belongs to the connection that it quotes, and does not prolong it.
 #[test]
 fn an_icmp_error_finds_its_connection_and_does_not_refresh_it() {
     let mut table = table(9);

@@ -1,4 +1,5 @@
-//! Questions of a card, their answers, and the packets that wait for them. (V15)
+//! A card's questions about the locations of interfaces, their answers, and the packets that wait
+//! for the answers. (V15)
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,7 +15,8 @@ use crate::vpc::port::{Environment, PortId};
 use crate::vpc::records::trace::{Event, Followed};
 
 impl Card {
-    /// Returns the next question of the tables. The answer is passed to [`Card::learn`].
+    /// Returns the next question about the location of an interface, if there is one. The caller
+    /// passes the answer to [`Card::learn`].
     pub fn poll_question(&mut self) -> Option<Question> {
         self.asking.new.pop_front()
     }
@@ -24,9 +26,9 @@ impl Card {
         self.asking.open.values().map(|open| open.packets.len()).sum()
     }
 
-    /// Returns answers that the card has removed, because no packet has needed them for a while,
-    /// or because another interface needed their space. The source of the answers may stop sending
-    /// updates for them.
+    /// Returns the questions whose answers the card has removed, because no packet has needed them
+    /// for a while, or because another interface needed their space. The source of the answers may
+    /// stop sending updates for them.
     pub fn take_forgotten(&mut self) -> Vec<Question> {
         core::mem::take(&mut self.asking.idle)
     }
@@ -36,16 +38,16 @@ impl Card {
         self.rules.knows(question)
     }
 
-    /// Returns the tables by which packets are judged.
+    /// Returns the rules by which packets are evaluated.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Takes an answer, and judges the packets that have waited for it.
+    /// Takes an answer, and evaluates the packets that have waited for it.
     ///
     /// # Errors
-    /// The card has not kept the answer. The source of the answers need not send updates for it,
-    /// unless [`Card::knows`] returns `true` because of an earlier answer.
+    /// [`NotLearned`] if the card has not kept the answer. The source of the answers need not send
+    /// updates for it, unless [`Card::knows`] returns `true` because of an earlier answer.
     pub fn learn(
         &mut self,
         now: Instant,
@@ -93,14 +95,14 @@ impl Card {
 
     fn drop_waiting(&mut self, now: Instant, packets: impl Iterator<Item = PendingPacket>) {
         for waiting in packets {
-            // Its port may be another interface's by now.
+            // The slot of the packet's interface may belong to another interface by now.
             let port = Some(waiting.port).filter(|port| self.eni_of(*port) == Some(waiting.eni));
             self.drop_pending(now, &waiting.frame, waiting.followed, port, Cause::Unanswered);
         }
     }
 
-    /// Drops a frame that has waited: notes it in its trace, and counts its packets at an
-    /// interface, or at none.
+    /// Drops a frame that has waited: records the drop in its trace, and counts its packets at the
+    /// interface `port`; without one, at the card.
     fn drop_pending(
         &mut self,
         now: Instant,
@@ -146,7 +148,8 @@ impl Card {
         }
     }
 
-    /// Opens the question about the target of a guest's packet that does not wait for the answer.
+    /// Opens the question about the target of a guest's packet. The packet does not wait for the
+    /// answer.
     #[cold]
     pub(in crate::vpc) fn only_ask(&mut self, now: Instant, port: PortId, frame: &[u8]) {
         let Some(eni) = self.eni_of(port) else { return };
@@ -166,7 +169,8 @@ impl Card {
             let idle = Arc::make_mut(&mut self.rules).sweep(); // V16
             self.asking.idle.extend(idle);
             self.asking.sweep = (self.rules.answers() > KEPT).then_some(now + SWEEP);
-            // All flows are judged again, which marks the answers in use before the next search.
+            // All flows are evaluated again. This marks the answers that are in use, before the
+            // next search for idle ones.
             self.set_rules_that_concern(self.rules.clone(), &Concern::Everything);
         }
     }

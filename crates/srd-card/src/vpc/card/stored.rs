@@ -1,8 +1,8 @@
-//! The state of the card as bytes, for the program that continues: connections, levels, counters,
-//! windows of flow logs, first fragments, and packets that wait for a limit.
+//! The state of the card as bytes, for the process that takes over: connections, levels of the
+//! limits, counters, windows of flow logs, first fragments, and packets that wait for a limit.
 //!
-//! Verdicts are not included. The next card has its own rules, and judges each flow once more, as
-//! after a change of rules (V4, V14). A packet from the internet that waits for a limit is then
+//! Verdicts are not included. The next card has its own rules, and evaluates each flow once more,
+//! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is then
 //! dropped and counted. Traces end.
 
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ use crate::vpc::tables::nat::Nat;
 use crate::vpc::tables::returns::Returns;
 use crate::vpc::tables::stored::{Kind, body, head};
 
-/// State of an interface, except the state that its instance keeps.
+/// State of an interface, without the part that is stored with its instance.
 struct PortState {
     counts: PortCounts,
     drops: Drops,
@@ -63,13 +63,14 @@ impl PortState {
 }
 
 impl Instance {
-    /// Creates an instance with the same limits, without flows.
+    /// Creates an instance with the limits of this one, but without flows and waiting packets.
     fn without_flows(&self) -> Self {
         let (limits, flows) = (self.limits.unused(), self.flows.unused());
         Self { limits, flows, ceilings: self.ceilings, timer: None }
     }
 
-    /// Creates an instance that stands for one that this card does not have.
+    /// Creates an instance into which the state of an instance is read that this card does not
+    /// have; the state is then discarded.
     fn of_nothing(enis: u16) -> Self {
         Self {
             limits: Limits::new(&Profile::of_nothing(), enis, Instant::ZERO),
@@ -81,7 +82,7 @@ impl Instance {
     }
 }
 
-/// An instance that this card has, with its state on the other card.
+/// An instance that this card has, with the state that it had on the previous card.
 struct ImportedInstance {
     number: u32,
     ports: Vec<PortId>,
@@ -89,12 +90,13 @@ struct ImportedInstance {
     instance: Instance,
 }
 
-/// Epoch of packets of another card: they were judged before all changes of this card.
+/// Epoch of packets of the previous card: it is before all changes of this card's rules, so this
+/// card evaluates the packets again.
 const NO_EPOCH: u64 = 0;
 
 impl Card {
     /// Returns all state that another card needs in order to continue with [`Card::import`].
-    /// Windows of flow logs that are over are not included, and have to be taken before.
+    /// Windows of flow logs that are over are not included: the caller has to take them before.
     pub fn export(&self) -> Vec<u8> {
         let mut out = head(Kind::Card);
         self.drops.write(&mut out);
@@ -131,14 +133,14 @@ impl Card {
         out.extend_from_slice(frame);
     }
 
-    /// Continues with the state of another card. An instance that this card has with the same
-    /// interfaces in the same order gets its earlier state, with the limits of this card. Other
-    /// instances begin anew.
+    /// Continues with the state of another card. An instance that both cards have, with the same
+    /// interfaces in the same order, gets its earlier state, with the limits of this card. Other
+    /// instances of this card begin without earlier state.
     ///
     /// Returns the number of instances that continue.
     ///
     /// # Errors
-    /// The bytes were not written by [`Card::export`]. Nothing has changed then.
+    /// [`StoredError`] if the bytes are not valid state of a card. The card is unchanged then.
     pub fn import(&mut self, bytes: &[u8]) -> Result<usize, StoredError> {
         let mut from = Reader(body(Kind::Card, bytes)?); // V14
         let (drops, lost) = (Drops::read(&mut from)?, from.counter()?);
@@ -169,7 +171,7 @@ impl Card {
         Ok(count)
     }
 
-    /// Reads an instance; `None` if this card does not have it.
+    /// Reads the state of an instance; returns `None` if this card does not have the instance.
     fn read_instance(
         &mut self,
         from: &mut Reader<'_>,

@@ -9,8 +9,8 @@ use crate::vpc::tables::flow::{ENDS_MAX, Target, To};
 mod lane;
 use lane::{Lab, TCP, open, packet, ports};
 
-/// Sends a packet of an established flow. Returns whether it arrives, and how many packets the
-/// rules judged.
+/// Sends a packet, always of the same flow. Returns whether it arrives, and how often the rules
+/// evaluated it.
 fn send(lab: &mut Lab) -> (bool, u64) {
     let judged = |lab: &Lab| lab.ports.iter().map(|port| lab.card.counts(*port).judged).sum();
     let before: u64 = judged(lab);
@@ -18,7 +18,8 @@ fn send(lab: &mut Lab) -> (bool, u64) {
     (arrives, judged(lab) - before)
 }
 
-/// After the kept numbers begin anew, an old verdict must not have a valid number.
+/// A verdict contains only the low half of the number of a change. After this half begins anew, old
+/// verdicts must not be valid.
 #[test]
 fn the_changes_of_two_numbers_that_look_alike_are_told_apart() {
     let mut lab = Lab::new(&lane::world(&[], [open(), open(), open()]));
@@ -61,8 +62,8 @@ fn ends_that_are_too_many_are_forgotten_with_the_next_change() {
     assert_eq!((send(&mut lab), send(&mut lab)), ((true, 2), (true, 0)));
 }
 
-/// Earlier, each instance had this number of steps of its own. If flows of many instances expired
-/// at the same time, all packets waited.
+/// The steps of one call of `expire` are for all instances together. In an earlier version, each
+/// instance had as many steps, and all packets waited if flows of many instances expired together.
 #[test]
 fn regression_expiry_takes_its_steps_of_all_instances_together() {
     const INSTANCES: usize = 1000;
@@ -83,7 +84,7 @@ fn regression_expiry_takes_its_steps_of_all_instances_together() {
         before = now;
     }
     assert_eq!(before, 0);
-    // At least one step for each flow and each slot of a wheel.
+    // Each flow, and each slot of a timing wheel, takes at least one step.
     assert!(calls >= INSTANCES * usize::from(FLOWS) / WORK as usize, "{calls}");
     // The next round begins at the first instance.
     assert!((0..2 * INSTANCES).any(|_| card.expire(later, WORK)));

@@ -1,6 +1,6 @@
-//! Batches of frames of a guest, or of another host. The memory of a flow is rarely in the cache,
-//! and each packet needs the memory of two ends. Looking up several packets before the first is
-//! judged makes their cache misses overlap.
+//! Batches of frames of a guest, or of another host. The entry of a flow is rarely in the
+//! processor's cache, and each packet needs the entries of both ends. So the card looks up the
+//! flows of several packets before it handles the first one: their cache misses overlap.
 
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};
@@ -18,10 +18,12 @@ use crate::vpc::frames::read::Read;
 use crate::vpc::port::{Environment, PortId};
 use crate::vpc::tables::flow::{Sender, To, Verdict};
 
-/// Frames that are looked up together: as many cache misses as a core can have at a time.
+/// Number of frames whose flows are looked up together: as many cache misses as a core can have at
+/// a time.
 const TOGETHER: usize = 16;
 
-/// A frame, and the entry of its flow.
+/// A frame of a guest that was read, and the entries of its flow at the sender and at a receiver on
+/// this host.
 struct Look {
     read: Read,
     key: Key,
@@ -29,17 +31,17 @@ struct Look {
     there: Option<ReceiverFlow>,
 }
 
-/// Flow at the instance of this host that receives the frame.
+/// Flow of a frame at the instance of this host that receives the frame.
 struct ReceiverFlow {
     port: PortId,
     instance: u32,
     key: Key,
     id: Option<TrackId>,
-    /// Whether the sender's entry does not yet contain this hint, and has to store it.
+    /// Whether `id` was found by a search. If so, the sender's entry has to store it as a hint.
     is_new: bool,
 }
 
-/// A frame of another host for an interface of this one.
+/// A frame that another host has sent to an interface of this host.
 struct Arriving {
     from: EniId,
     port: PortId,
@@ -83,9 +85,9 @@ impl Card {
         }
     }
 
-    /// Reads frames of another host, and looks up the flow of each. Nothing changes. The result is
-    /// `None` for a frame of another kind, for a frame to an unknown interface, and for a
-    /// malformed frame.
+    /// Reads frames of another host, and looks up the flow of each. No state changes. The result is
+    /// `None` for a malformed frame, for a frame to an unknown interface, and for a frame that is
+    /// not from interface to interface.
     fn look_at_arriving(&self, frames: &[(Envelope, Vec<u8>)], looks: &mut [Option<Arriving>]) {
         let mut last = None;
         for (look, (envelope, frame)) in looks.iter_mut().zip(frames) {
@@ -154,8 +156,8 @@ impl Card {
         }
     }
 
-    /// Reads frames, and looks up the flow of each at the sender and at the receiver. Nothing
-    /// changes.
+    /// Reads frames of a guest, and looks up the flow of each at the sender, and at a receiver on
+    /// this host. No state changes.
     fn look(&self, port: PortId, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
         let port = &self.ports[port.0 as usize];
         let (instance, index) = (&self.instances[port.instance as usize], port.index);

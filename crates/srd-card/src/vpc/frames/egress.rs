@@ -1,4 +1,5 @@
-//! Packets that guests send: read, judged or found in the flow table, offered to the limits.
+//! Packets that guests send: their headers are read, their verdict is found in the flow table or
+//! given by the rules, and they are offered to the limits.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -54,9 +55,9 @@ impl Card {
         self.run(now, around);
     }
 
-    /// Sends a frame of a guest that was read through its rules and its limits. The flow here, and
-    /// the flow at the interface of this host that probably receives the frame, have been looked
-    /// up.
+    /// Evaluates a frame of a guest, whose headers have been read, by the rules, and offers it to
+    /// the limits. `key` is the flow at the sending interface; `there` is the flow at the interface
+    /// of this host that probably receives the frame, if it is known.
     pub(in crate::vpc) fn send(
         &mut self,
         now: Instant,
@@ -127,8 +128,8 @@ impl Card {
         self.keep(now, instance, asked, offer, parcel);
     }
 
-    /// Returns the target of a packet of a guest, and the entry of its flow. Updates state and
-    /// time of the flow.
+    /// Returns the number of the target of a packet that a guest sends, and the entry of its flow
+    /// if there is one. Updates state and time of the flow.
     fn target(
         &mut self,
         now: Instant,
@@ -162,7 +163,8 @@ impl Card {
         self.judge_sent(now, port, read, bytes, key, seen, known)
     }
 
-    /// The slow path: judges the packet by the rules, and keeps the verdict with the flow.
+    /// Evaluates a packet that a guest sends by the rules, and stores the verdict with its flow.
+    /// This is the slow path, for packets without a valid verdict.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)] // one packet and its state
@@ -249,7 +251,7 @@ impl Card {
         quoted.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
     }
 
-    /// Judges a packet that a guest sends by the rules (V1, V2).
+    /// Evaluates a packet that a guest sends by the rules, without any change of state (V1, V2).
     pub(in crate::vpc) fn ask_sent(
         &self,
         port: PortId,
@@ -309,7 +311,8 @@ impl Card {
         Ok((target, tracking))
     }
 
-    /// Returns the question that the tables have about a packet that a guest sends.
+    /// Returns the question that has to be answered before the rules can evaluate a packet that a
+    /// guest sends; `None` if there is no such question.
     pub(in crate::vpc) fn question_of(
         &self,
         now: Instant,
@@ -318,7 +321,7 @@ impl Card {
     ) -> Option<Question> {
         let packet = self.known_read(now, port, None, frame)?;
         let packet = packet.for_rules(&frame[OFFLOAD_BYTES..]);
-        // Groups have admitted the packet already.
+        // Security groups have admitted the packet already, so it is evaluated as established.
         let sent = self.rules.send(self.port(port)?.eni, &packet, compile::Flow::Established);
         match sent.ok()?.next {
             Next::Ask(question) => Some(question),

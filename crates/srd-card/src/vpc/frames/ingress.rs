@@ -68,8 +68,9 @@ impl Card {
         self.run(now, around);
     }
 
-    /// Takes a frame that a service of the network itself sends to a guest. Groups and lists are
-    /// not applied, the connection is not tracked, and the limits do not delay the frame (V11).
+    /// Takes a frame that a service of the network itself sends to a guest. Security groups and
+    /// network ACLs are not applied, the connection is not tracked, and the limits do not delay the
+    /// frame (V11).
     pub fn from_service(&mut self, port: PortId, frame: Vec<u8>, around: &mut impl Environment) {
         if self.port(port).is_none() {
             return self.drop_of(None, Cause::NotHere, 1);
@@ -105,7 +106,8 @@ impl Card {
         }
     }
 
-    /// Writes the destination before the flow is looked up, because flows have private addresses.
+    /// Takes a frame from the internet. The private destination is written before the flow is
+    /// looked up, because the keys of flows contain private addresses.
     fn arrive_from_internet(
         &mut self,
         now: Instant,
@@ -140,7 +142,8 @@ impl Card {
         self.arrive(now, sender, port, frame, around);
     }
 
-    /// Whether a frame belongs to a connection that the guest's side tracks.
+    /// Whether a frame belongs to a connection that the receiving interface tracks, or is an ICMP
+    /// error about one.
     fn is_answer(&mut self, now: Instant, port: PortId, from: &Sender, frame: &[u8]) -> bool {
         let Some(read) = Read::frame(frame) else { return false };
         let bytes = &frame[OFFLOAD_BYTES..];
@@ -168,13 +171,13 @@ impl Card {
         self.arrive_read(now, &sender, port, frame, (&read, &key), around);
     }
 
-    /// Returns the flow of a frame at the interface that receives the frame.
+    /// Returns the key of a frame's flow at the interface that receives the frame.
     pub(in crate::vpc) fn key_at(&self, port: PortId, read: &Read, frame: &[u8]) -> Key {
         let index = self.ports[port.0 as usize].index;
         read.key(&frame[OFFLOAD_BYTES..], Direction::Ingress, index)
     }
 
-    /// Takes a frame that was read already, with its flow at the receiver.
+    /// Takes a frame whose headers have been read. `key` is the flow at the receiving interface.
     pub(in crate::vpc) fn arrive_read(
         &mut self,
         now: Instant,
@@ -242,8 +245,8 @@ impl Card {
         self.keep(now, number, asked, offer, parcel);
     }
 
-    /// Stores the host to which answers go, for a packet that came through another host's NAT
-    /// gateway.
+    /// Stores the host to which the answers to a packet have to be sent, if the packet came through
+    /// a NAT gateway of another host.
     #[inline]
     fn note_return(
         &mut self,
@@ -258,9 +261,9 @@ impl Card {
         self.ports[port.0 as usize].returns.put(now, key, host, sender.eni).map_err(Cause::Nat)
     }
 
-    /// Judges whether a guest accepts a packet. Updates state and time of the flow, except for a
-    /// packet from a host that may not send for its sender (V6), because such a host must not
-    /// change flows of others.
+    /// Decides whether a packet may reach a guest: by the verdict of its flow, or by the rules.
+    /// Updates state and time of the flow, except for a packet from a host that may not send for
+    /// its sender (V6), because this host must not change flows of others.
     #[allow(clippy::too_many_arguments)] // one packet and its state
     fn take(
         &mut self,
@@ -301,7 +304,8 @@ impl Card {
         self.judge_received(now, sender, port, read, bytes, key, seen, known)
     }
 
-    /// The slow path: judges the packet by the rules, and keeps the verdict with the flow.
+    /// Evaluates a packet that arrives for a guest by the rules, and stores the verdict with its
+    /// flow. This is the slow path, for packets without a valid verdict.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)] // one packet and its state
@@ -365,8 +369,9 @@ impl Card {
         Ok(())
     }
 
-    /// Keeps the verdict of the rules with the flow. The verdict that a host may not send for the
-    /// sender is not kept, because packets from the true host have the same flow.
+    /// Stores the verdict of the rules with the flow. The caller does not store the verdict that a
+    /// host may not send for the sender, because packets from the right host belong to the same
+    /// flow.
     fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
         let (epoch, number) = (self.epochs.kept(), self.ends.senders.number_of(sender));
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
@@ -375,7 +380,7 @@ impl Card {
         }
     }
 
-    /// Judges a packet that arrives for a guest by the rules.
+    /// Evaluates a packet that arrives for a guest by the rules, without any change of state.
     pub(in crate::vpc) fn ask_received(
         &self,
         sender: &Sender,

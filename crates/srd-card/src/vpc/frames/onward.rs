@@ -31,13 +31,14 @@ pub(in crate::vpc) struct Out<'a> {
     /// Number of the packet's target.
     pub(in crate::vpc) slot: u32,
     pub(in crate::vpc) followed: Followed,
-    /// The packet's frame, if it was just read.
+    /// Headers of the packet; `None` for a packet that has waited, whose headers are not kept.
     pub(in crate::vpc) read: Option<&'a Read>,
-    /// Flow of the packet at an interface of this host, if it was looked up.
+    /// Interface of this host that probably receives the packet, and the key of the flow there;
+    /// `None` if they were not looked up.
     pub(in crate::vpc) there: Option<(PortId, &'a Key)>,
 }
 
-/// MTU of guests whose packets SRD carries.
+/// Largest packet of a cloud that SRD carries, in bytes.
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
@@ -60,7 +61,8 @@ impl Card {
         instance.limits.ask(now, offer, metered)
     }
 
-    /// Keeps a packet that has to wait until `run` releases it, or drops and counts it.
+    /// Keeps a packet that has to wait, until [`Card::run`] continues with it; or drops and counts
+    /// it. `asked` is the result of [`Card::ask`].
     #[cold]
     pub(in crate::vpc) fn keep(
         &mut self,
@@ -104,8 +106,8 @@ impl Card {
         }
     }
 
-    /// Continues with a packet that waited and has passed the limits. If the rules have changed
-    /// meanwhile, the packet is judged again. // V4
+    /// Continues with a packet that waited and has passed the limits. If a change of rules
+    /// meanwhile may concern the packet, the rules evaluate it again. // V4
     fn onward(
         &mut self,
         now: Instant,
@@ -124,8 +126,8 @@ impl Card {
                     Going::Out(_) => None,
                     Going::In(sender) => Some(sender),
                 };
-                // When its answer arrives, the packet passes the limits once more. It was counted
-                // as received over SRD when it was first accepted.
+                // When the location is known, the packet passes the limits once more. It has been
+                // counted as received over SRD already.
                 let by_srd = false;
                 let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
                 return self.wait(now, waiting, offer.packets.into());
@@ -144,7 +146,7 @@ impl Card {
         }
     }
 
-    /// Passes a packet to its guest.
+    /// Passes a packet that has passed the limits to its guest; counts, logs and mirrors it.
     pub(in crate::vpc) fn gone_in(
         &mut self,
         now: Instant,
@@ -163,7 +165,7 @@ impl Card {
         around.to_guest(port, frame);
     }
 
-    /// Sends a packet to its target.
+    /// Sends a packet that has passed the limits to its target; counts, logs and mirrors it.
     pub(in crate::vpc) fn gone_out(
         &mut self,
         now: Instant,
@@ -223,7 +225,7 @@ impl Card {
         }
     }
 
-    /// Whether a change of rules since a packet was judged may concern the packet.
+    /// Whether a packet may be concerned by a change of rules after the rules evaluated it.
     #[cold]
     fn is_concerned(&self, parcel: &Parcel) -> bool {
         let Some(read) = Read::frame(&parcel.frame) else { return true };
@@ -293,11 +295,11 @@ impl Card {
         if tracked { OfFlow::Established } else { OfFlow::New }
     }
 
-    /// Sends a packet of a guest to its next stop.
+    /// Sends a packet of a guest to its next destination.
     ///
     /// # Errors
-    /// The packet is too large for its path, or a NAT gateway does not accept it. The caller has
-    /// to count the packet.
+    /// The cause, if the packet is too large for its path, or if a NAT gateway does not accept it.
+    /// The caller has to count the packet as dropped.
     pub(in crate::vpc) fn leave(
         &mut self,
         now: Instant,
@@ -371,8 +373,11 @@ impl Card {
         Ok(())
     }
 
-    /// Returns the frame, or its fragments, so that no packet has more than `bytes_max` bytes. If
-    /// the packet may not be fragmented, the guest gets an ICMP error (V7).
+    /// Returns the frame if its packets have at most `bytes_max` bytes; otherwise its fragments.
+    ///
+    /// # Errors
+    /// [`Cause::TooBig`] if the packet may not be fragmented. The guest gets an ICMP error, within
+    /// the rate limit (V7).
     pub(in crate::vpc) fn fitting(
         &mut self,
         now: Instant,
@@ -406,15 +411,15 @@ impl Card {
         Err(Cause::TooBig)
     }
 
-    /// Returns the counters of packets that a limit held up, of the instance that an interface
-    /// belongs to.
+    /// Returns the counters of the packets that exceeded a limit of an interface's instance.
     pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::LimitCounts {
         let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
     }
 }
 
-/// Whether SRD carries the packets of a frame: `express` permits it, and no packet is too large.
+/// Whether SRD carries the packets of a frame: both interfaces have ENA Express for them
+/// (`express`), and no packet is too large.
 #[inline]
 fn rides_srd(express: bool, layout: &Layout) -> bool {
     let most = usize::from(EXPRESS_MTU);

@@ -6,11 +6,11 @@
 //!  A <-- rules <-- gateway: lists of its subnet, routes <-- limits <-- rules <-- B
 //! ```
 //!
-//! A gateway is on the host of the interface that uses it, with its own connections there. The
-//! host of the other end stores where answers go. If gateways of two hosts have taken the same
-//! port for connections to one end, the port belongs to the first one; packets of the other are
-//! dropped and counted. If the first one's interface has far more connections, however, the port
-//! goes to the other.
+//! Each host whose interfaces use a gateway runs the gateway, with its own connections. The host of
+//! the remote end stores to which host answers have to be sent. Gateways of two hosts may have
+//! taken the same port for connections to one remote end. Then the port belongs to the first host,
+//! and packets of the second host are dropped and counted. However, if the interface at the first
+//! host has far more connections, the port goes to the second host.
 //!
 //! Bound: connections as in [`Nat`](crate::vpc::tables::nat), and connections of other hosts as in
 //! [`Returns`](crate::vpc::tables::returns).
@@ -36,7 +36,7 @@ use crate::vpc::tables::flow::{Sender, Via};
 use crate::vpc::tables::nat::{self, NatError};
 
 impl Card {
-    /// Sends a packet of a guest through a gateway to an interface.
+    /// Translates a packet of a guest by a NAT gateway, and sends it to an interface.
     pub(in crate::vpc) fn leave_by_nat(
         &mut self,
         now: Instant,
@@ -69,7 +69,7 @@ impl Card {
         }
     }
 
-    /// Sends a packet of a guest through a gateway to the internet.
+    /// Sends a packet of a guest to the edge, where a NAT gateway translates it for the internet.
     pub(in crate::vpc) fn leave_by_edge(
         &mut self,
         now: Instant,
@@ -90,7 +90,11 @@ impl Card {
         left
     }
 
-    /// Takes a packet of a guest for a gateway, which is an answer or belongs to no connection.
+    /// Sends a packet of a guest that is for the address of a NAT gateway: to the interface of its
+    /// connection if the gateway of this host has it, otherwise to the host that has it.
+    ///
+    /// # Errors
+    /// [`Cause::NoNatConnection`] if the packet belongs to no known connection.
     pub(in crate::vpc) fn leave_to_nat(
         &mut self,
         now: Instant,
@@ -134,7 +138,8 @@ impl Card {
         Ok(())
     }
 
-    /// Whether the lists and routes behind a gateway admit an answer. A refused answer is counted.
+    /// Whether the network ACLs and routes of a NAT gateway's subnet admit an answer to an
+    /// interface. A refused answer is counted as dropped.
     pub(in crate::vpc) fn passes_back(
         &mut self,
         now: Instant,
@@ -159,11 +164,11 @@ impl Card {
         judged.is_ok()
     }
 
-    /// Whether a packet that came through a NAT gateway enters the receiver's subnet.
+    /// Whether a packet that came through a NAT gateway enters the receiver's subnet from outside.
     ///
     /// # Errors
-    /// The interface that sent the packet is not on the host from which the packet came, or its
-    /// location has to be requested first. // V6
+    /// [`Cause::NotItsHost`] if the interface that sent the packet is not on the host from which
+    /// the packet came; [`Cause::Unanswered`] if its location has to be requested first. // V6
     pub(in crate::vpc) fn is_sent_by_nat(
         &self,
         sender: &Sender,

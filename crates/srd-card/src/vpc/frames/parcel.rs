@@ -6,20 +6,21 @@ use crate::vpc::port::PortId;
 use crate::vpc::records::trace::Followed;
 use crate::vpc::tables::flow::Sender;
 
-/// A packet before, in, or behind the limits.
+/// A packet that waits for the limits of its instance, or has passed them.
 pub(in crate::vpc) struct Parcel {
     pub(in crate::vpc) frame: Vec<u8>,
     pub(in crate::vpc) port: PortId,
-    /// Number of the last change of rules before the packet was judged.
+    /// Number of the last change of rules before the rules evaluated the packet.
     pub(in crate::vpc) epoch: u64,
     pub(in crate::vpc) going: Going,
     pub(in crate::vpc) followed: Followed,
 }
 
-/// Direction of a packet.
+/// Direction of a packet, with the other end.
 pub(in crate::vpc) enum Going {
-    /// From the guest to the target with this number, while the packet's verdict is valid.
+    /// From the guest to the target with this number. The number is valid as long as the packet's
+    /// verdict.
     Out(u32),
-    /// To the guest.
+    /// To the guest, from this sender.
     In(Sender),
 }

@@ -20,15 +20,16 @@ pub(in crate::vpc) struct Read {
 }
 
 impl Read {
-    /// Reads a frame. Returns `None` if the frame is no packet, if its offload header contradicts
-    /// it, if it hides its ports, or if its source and destination are equal, which no host sends
-    /// (V1).
+    /// Reads a frame. Returns `None` if the frame contains no IP packet or an offload header that
+    /// contradicts the packet, if the ports of the packet cannot be read, or if its source and
+    /// destination are equal, which no host sends (V1).
     pub(in crate::vpc) fn frame(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<false>(frame)
     }
 
-    /// Reads a frame that comes from the internet. If an interface sends to its own public
-    /// address, this address stands for both ends until the gateway has written the private one.
+    /// Reads a frame that comes from the internet. Unlike [`Read::frame`], it permits equal
+    /// addresses: if an interface sends to its own public address, the packet has this address as
+    /// source and destination until the gateway has written the private one.
     pub(in crate::vpc) fn arriving(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<true>(frame)
     }
@@ -38,7 +39,8 @@ impl Read {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        // Each family has its own code, so that no field is copied where the two meet.
+        // IPv4 and IPv6 have separate code up to the end, so that no field is copied at a point
+        // where the code of both would meet.
         match bytes.first()? >> 4 {
             4 => Self::of::<TO_ITSELF>(Packet::read_v4(bytes)?, header, bytes),
             6 => Self::of_v6::<TO_ITSELF>(header, bytes),
@@ -65,7 +67,8 @@ impl Read {
         Some(Self { packet, layout, first: None, follows_refused: false })
     }
 
-    /// Returns the packet in the form that rules use.
+    /// Returns the packet in the form that the rules use. A later fragment gets the ports of its
+    /// first fragment, if that is known.
     pub(in crate::vpc) fn for_rules(&self, bytes: &[u8]) -> srd_vpc::packet::Packet {
         use srd_vpc::packet::Inner;
         let Packet { source, destination, protocol: number, transport_at, .. } = self.packet;
@@ -85,7 +88,7 @@ impl Read {
         srd_vpc::packet::Packet { source, destination, inner }
     }
 
-    /// Returns the flow of the frame at an interface.
+    /// Returns the key of the frame's flow at the interface with the index `eni` of its instance.
     #[inline]
     pub(in crate::vpc) fn key(&self, bytes: &[u8], direction: Direction, eni: u16) -> Key {
         match self.first {
@@ -101,7 +104,7 @@ impl Read {
         !self.packet.first && self.first.is_none() && asks
     }
 
-    /// Whether the frame is ICMP of its own IP version.
+    /// Whether the frame is ICMP over IPv4 or ICMPv6 over IPv6.
     fn is_icmp(&self) -> bool {
         self.packet.protocol == if self.packet.is_v4() { protocol::ICMP } else { protocol::ICMP_V6 }
     }

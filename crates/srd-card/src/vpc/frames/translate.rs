@@ -1,4 +1,4 @@
-//! Addresses that gateways write, and the checksums that cover them.
+//! Addresses and ports that gateways write into packets, and the checksums that cover them.
 
 use core::net::Ipv4Addr;
 
@@ -11,8 +11,8 @@ const CHECKSUM_AT: usize = 10;
 pub(in crate::vpc) const SOURCE_AT: usize = 12;
 pub(in crate::vpc) const DESTINATION_AT: usize = 16;
 
-/// Writes another address into an IPv4 packet, and updates the checksums of the IP header and of
-/// TCP or UDP. `bytes` is the packet from its IP header on.
+/// Writes an address into an IPv4 packet at the offset `at`, and updates the checksums of the IP
+/// header and of TCP or UDP. `bytes` is the packet from its IP header on.
 pub(in crate::vpc) fn write(bytes: &mut [u8], layout: &Layout, at: usize, address: Ipv4Addr) {
     let before = [u16_at(bytes, at), u16_at(bytes, at + 2)];
     bytes[at..at + 4].copy_from_slice(&address.octets());
@@ -49,7 +49,8 @@ pub(in crate::vpc) fn write(bytes: &mut [u8], layout: &Layout, at: usize, addres
     }
 }
 
-/// Writes another port, or identifier of an ICMP echo, and updates the checksum that covers it.
+/// Writes a port, or the identifier of an ICMP echo, at the offset `at`, and updates the checksum
+/// that covers it.
 pub(in crate::vpc) fn write_port(
     bytes: &mut [u8],
     layout: &Layout,

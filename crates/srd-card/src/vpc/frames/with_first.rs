@@ -1,8 +1,8 @@
-//! Frames of interfaces, read together with the data of their first fragments.
+//! Fragments, read together with the data of the first fragment of their datagram.
 //!
-//! A first fragment is stored when the rules have judged it, and applies only to later fragments
-//! of the same sender. So a sender that forges the addresses of another one does not affect that
-//! sender. Refused first fragments do not use entries of those that pass.
+//! A first fragment is stored when the rules have evaluated it, and applies only to later fragments
+//! from the same sender. So a sender that forges the addresses of another sender does not affect
+//! the fragments of that sender. Refused first fragments have entries of their own.
 
 use srd_proto::time::Instant;
 use srd_vpc::judge::Reason;
@@ -44,7 +44,8 @@ impl Card {
         (read, key)
     }
 
-    /// Stores a first fragment that the rules have admitted or refused.
+    /// Stores a first fragment that the rules have admitted (`passes`) or refused. Other packets
+    /// are ignored.
     #[cold]
     #[inline(never)]
     pub(in crate::vpc) fn note_first(
@@ -66,8 +67,8 @@ impl Card {
         }
     }
 
-    /// Parses a frame of an interface again, after it waited or was translated. A later fragment
-    /// gets the ports of its first fragment, as in [`with_first`](Self::with_first).
+    /// Reads the headers of a frame again, after it waited or was translated. A later fragment gets
+    /// the ports of its first fragment, as in [`with_first`](Self::with_first).
     pub(in crate::vpc) fn known_read(
         &self,
         now: Instant,
@@ -87,9 +88,9 @@ impl Card {
     }
 }
 
-/// Returns the cause of the refusal of a later fragment whose first fragment was refused. The
-/// rules may have changed, or a connection between the same ports may have begun since then. Even
-/// so, the datagram is lost, and its fragments belong to no flow.
+/// Returns the cause for which a later fragment is dropped whose first fragment was refused.
+/// `asked` is the verdict of the present rules, which may differ from the verdict about the first
+/// fragment. Even if they admit the fragment, it is dropped, because the datagram is lost anyway.
 pub(in crate::vpc) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
     match asked {
         Ok(_) | Err(Cause::Unanswered) => Cause::FirstFragment,
@@ -98,8 +99,8 @@ pub(in crate::vpc) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
 }
 
 impl Read {
-    /// Returns the cause of a refusal. Rules that need ports, or a type of ICMP, cannot admit a
-    /// packet that does not contain them.
+    /// Returns the cause under which a refused packet is counted: [`Cause::FirstFragment`] if
+    /// groups or lists refuse a later fragment because its ports, or its ICMP type, are unknown.
     pub(in crate::vpc) fn cause(&self, cause: Cause) -> Cause {
         let asked = matches!(
             cause,

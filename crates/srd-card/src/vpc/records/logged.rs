@@ -1,5 +1,5 @@
-//! Packets that flow logs count: admitted ones, and ones that the rules refuse. For an
-//! interface without a log, a packet costs one check of an empty list.
+//! Packets that flow logs count: packets that pass the rules and limits, and packets that the rules
+//! refuse. For an interface without a flow log, a packet costs one check of an empty list.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -24,7 +24,8 @@ use crate::vpc::records::mirror::VXLAN_PORT;
 
 impl Card {
     /// Sets the interfaces whose packets are counted, and the lengths of their windows. Windows of
-    /// other logs end and can be taken. A window whose length stays continues.
+    /// other lengths or interfaces end, and can be taken. A window that has one of the new lengths
+    /// continues.
     pub fn set_flow_logs(&mut self, now: Instant, lengths: &BTreeMap<EniId, BTreeSet<Duration>>) {
         self.roll_logs(now);
         let none = BTreeSet::new();
@@ -48,7 +49,7 @@ impl Card {
         self.arm_logs();
     }
 
-    /// Returns the next window that is over.
+    /// Removes and returns the next window that is over, if there is one.
     pub fn take_window(&mut self) -> Option<LoggedWindow> {
         self.logs.done.pop_front()
     }
@@ -117,7 +118,7 @@ impl Card {
         }
     }
 
-    /// Counts a packet that the rules have refused after its wait.
+    /// Counts a packet that the rules have refused after it waited for a limit.
     pub(in crate::vpc) fn log_late_refusal(&mut self, now: Instant, parcel: &Parcel, cause: Cause) {
         let direction = match parcel.going {
             Going::Out(_) => Direction::Egress,

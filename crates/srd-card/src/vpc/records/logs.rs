@@ -1,4 +1,4 @@
-//! Windows of flow logs that are over, until the caller takes them.
+//! Windows of flow logs that are over, which wait until the caller takes them.
 //!
 //! Bound: [`WINDOWS_MAX`] windows wait; later ones are counted and dropped.
 
@@ -13,14 +13,14 @@ use crate::observe::{Aggregator, Window};
 /// Largest number of windows that wait for the caller.
 pub const WINDOWS_MAX: usize = 4096;
 
-/// A window of an interface that is over.
+/// A window of an interface's flow log that is over.
 #[derive(Clone, Debug)]
 pub struct LoggedWindow {
-    /// The interface.
+    /// Interface whose packets were counted.
     pub eni: EniId,
-    /// Length of the log's windows.
+    /// Length of the log's windows. This window may be shorter, if the log was ended.
     pub length: Duration,
-    /// The flows that were counted.
+    /// The window, with the flows that were counted in it.
     pub window: Window,
 }
 
@@ -29,7 +29,7 @@ pub struct LoggedWindow {
 pub(in crate::vpc) struct Logs {
     pub(in crate::vpc) done: VecDeque<LoggedWindow>,
     pub(in crate::vpc) next: Option<Instant>,
-    /// Windows that were dropped because too many earlier ones were not taken.
+    /// Number of windows that were dropped because [`WINDOWS_MAX`] windows waited.
     pub(in crate::vpc) lost: u64,
     /// Number of aggregators so far, from which their secrets are derived.
     pub(in crate::vpc) number: u64,
@@ -48,7 +48,7 @@ impl Logs {
         }
     }
 
-    /// Ends the logs of an interface.
+    /// Ends flow logs of an interface: their current windows are over.
     pub(in crate::vpc) fn end(&mut self, now: Instant, eni: EniId, logs: Vec<Aggregator>) {
         for log in logs {
             self.add(eni, log.length(), log.finish(now));

@@ -9,11 +9,12 @@
 //!  50     the packet, as far as the session and the MTU go
 //! ```
 //!
-//! Lists and routes judge a copy as they judge any packet of the source; the source's groups do
-//! not. A copy uses only bandwidth of the source that no other packet waits for.
+//! Network ACLs and routes are applied to a copy as to any packet of the source; the source's
+//! security groups are not. A copy uses only bandwidth of the source for which no other packet
+//! waits.
 //!
 //! Bound: a packet is copied once. A copy is never copied, because no interface is both source and
-//! target; nor is an answer to a copy.
+//! target. An answer to a copy is not copied either.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
@@ -48,19 +49,20 @@ pub struct Mirror {
     pub filter: MirrorFilter,
     /// VXLAN network identifier, 24 bits.
     pub vni: u32,
-    /// Bytes behind the VXLAN header; `None`: as many as fit.
+    /// Largest number of bytes of a copy after the VXLAN header; `None` if only the MTU limits
+    /// them.
     pub packet_length: Option<u16>,
-    /// Hardware address of the source.
+    /// Hardware address of the interface whose packets are copied.
     pub mac: [u8; 6],
-    /// Primary address of the source.
+    /// Primary address of the interface whose packets are copied.
     pub source: Ipv4Addr,
-    /// Primary address of the target.
+    /// Primary address of the interface that receives the copies.
     pub target: Ipv4Addr,
 }
 
 impl Mirror {
-    /// Reads a session of a world, with its source and its number. Returns `None` if an object
-    /// that the session refers to does not exist.
+    /// Reads a mirror session of a world, and returns it with its source interface and its number.
+    /// Returns `None` if an object to which the session refers does not exist.
     pub fn of(world: &World, session: MirrorSessionId) -> Option<(EniId, u16, Self)> {
         let session = world.mirror_sessions.get(&session)?;
         let target = world.mirror_targets.get(&session.target)?;
@@ -94,7 +96,8 @@ impl Mirror {
         })
     }
 
-    /// Creates the copy of a packet, cut to the session's length and to the MTU. // M3
+    /// Creates the frame with the copy of a packet, cut to the session's length and to the MTU.
+    /// `hash` is that of the packet's flow. // M3
     pub(in crate::vpc) fn copy(&self, packet: &[u8], egress: bool, hash: u64) -> Vec<u8> {
         let wanted = ETHERNET_BYTES + packet.len();
         let most = self.packet_length.map_or(usize::MAX, usize::from).min(MTU - OUTER_BYTES);
@@ -132,7 +135,7 @@ fn length(bytes: usize) -> [u8; 2] {
     u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes()
 }
 
-/// Cuts a copy to the size that its path carries. // M3
+/// Cuts a copy to the largest packet that its path carries, `most` bytes. // M3
 pub(in crate::vpc) fn cut(frame: &mut Vec<u8>, most: usize) {
     let most = most.max(OUTER_BYTES + ETHERNET_BYTES);
     if frame.len() <= OFFLOAD_BYTES + most {

@@ -1,4 +1,5 @@
-//! Mirror sessions in the card: selection of packets, and sending of their copies.
+//! Mirror sessions in the card: selection of the packets that are copied, and sending of the
+//! copies.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -42,7 +43,8 @@ impl Card {
         }
     }
 
-    /// Copies a packet that has passed rules and limits, if it matches a session. // M2
+    /// Copies a packet that has passed rules and limits, if a mirror session of its interface
+    /// accepts it. // M2
     #[inline]
     pub(in crate::vpc) fn mirror(
         &mut self,

@@ -1,9 +1,9 @@
-//! Traces of packets through the card: the result of each table, and the fate of each packet.
+//! Traces of packets through the card: the result of each table, and the end of each packet's path.
 //!
-//! A trace has a filter, follows a number of packets, and keeps records until they are taken.
-//! Bounds: [`TRACES_MAX`] traces. Each keeps [`RECORDS_MAX`] records and [`BYTES_MAX`] bytes of
-//! packets, and counts packets that it cannot follow because of these bounds. It follows the
-//! number of packets that was given when it began.
+//! A trace has a filter, follows a given number of packets, and keeps records until the caller
+//! takes them. Bounds: [`TRACES_MAX`] traces. Each keeps at most [`RECORDS_MAX`] records and
+//! [`BYTES_MAX`] bytes of packets, and counts packets that it cannot follow because of these
+//! bounds.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -29,7 +29,8 @@ pub const RECORDS_MAX: usize = 1 << 15;
 /// Largest number of packet bytes of a trace that wait to be taken.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// Filter of the packets that a trace follows. A packet has to meet all conditions that are given.
+/// Filter of the packets that a trace follows. A packet has to meet all conditions; a field that is
+/// `None` is no condition.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// Interfaces of this host; an empty list means all.
@@ -71,7 +72,7 @@ impl Filter {
     }
 }
 
-/// Identifier of a trace of a card.
+/// Identifier of a trace; a card uses each identifier only once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TraceId(pub u64);
 
@@ -94,12 +95,12 @@ impl Followed {
 /// Event of a packet, as a trace records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Number of the packet. A packet from one interface of this host to another has a number at
-    /// each.
+    /// Number of the packet. A packet from one interface of this host to another has two numbers:
+    /// one at the sender, one at the receiver.
     pub packet: u32,
     /// Time of the event.
     pub at: Instant,
-    /// The event.
+    /// Event that is recorded.
     pub event: Event,
 }
 
@@ -108,27 +109,28 @@ pub struct Record {
 pub enum Event {
     /// The card has read the packet: the first record of each packet.
     Arrived(Arrived),
-    /// Groups, lists and routes have judged the packet.
+    /// The card has a verdict of groups, lists and routes about the packet.
     Judged {
-        /// Whether the rules judged the packet; otherwise the verdict was kept with the flow.
+        /// Whether the rules evaluated this packet; otherwise the verdict was stored with the flow.
         by_rules: bool,
-        /// Next stop of the packet, or the cause of its drop.
+        /// Next destination of the packet, or the cause of its drop.
         verdict: Result<Next, Cause>,
-        /// State of the flow after this packet.
+        /// State of the flow after this packet; `None` if the card has no entry for the flow.
         flow: Option<FlowSeen>,
     },
-    /// The packet waits before this limit; `None`: behind packets that have passed the limits.
+    /// The packet waits before this limit. `None` means that it has passed all limits, and waits
+    /// behind earlier packets that have done so as well.
     Waits(Option<Limit>),
-    /// The packet is held until the location of its receiver is known, or, for a packet to the
+    /// The packet waits until the location of its receiver is known, or, if it arrives for an
     /// interface, the location of its sender. (V15)
     Asks,
-    /// A limit has dropped the packet: the last record.
+    /// A limit has dropped the packet. This is the packet's last record.
     OverLimit(Limit),
-    /// The packet was dropped: the last record. Possible reasons are a change of rules during its
-    /// wait, a packet that is too large for its path, a NAT gateway that does not translate, and a
-    /// drop before the interface's rules.
+    /// The packet was dropped after, or without, the verdict of the interface's rules. This is the
+    /// packet's last record. Examples of causes: the rules changed while the packet waited; it is
+    /// too large for its path; a NAT gateway does not translate it.
     Dropped(Cause),
-    /// The packet has left the card: the last record.
+    /// The packet has left the card for this destination. This is the packet's last record.
     Gone(Next),
 }
 
@@ -146,7 +148,7 @@ impl Event {
     }
 }
 
-/// A packet at its arrival.
+/// Data of a packet that the card has read, and the state of its flow at this time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrived {
     /// Interface that sends or receives the packet.
@@ -160,44 +162,45 @@ pub struct Arrived {
     /// Bytes from the IP header on; for a super-packet, the bytes of all packets that it
     /// represents.
     pub bytes: u32,
-    /// Number of packets that it represents.
+    /// Number of packets: more than one for a super-packet.
     pub packets: u32,
     /// State of the flow before this packet; `None` if the card had no entry for the flow.
     pub flow: Option<FlowSeen>,
-    /// First bytes of the packet.
+    /// First bytes of the packet, as many as the trace keeps.
     pub head: Vec<u8>,
 }
 
-/// State of a flow at a packet of a trace.
+/// State of a flow when a packet was traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowSeen {
     /// State of the connection.
     pub state: State,
-    /// Whether the connection is tracked, or only remembered.
+    /// Whether the connection is tracked; otherwise it is only remembered.
     pub tracked: bool,
     /// Whether the interface sent the first packet of the flow.
     pub local_first: bool,
 }
 
-/// Next stop of a packet.
+/// Next destination of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// The guest.
+    /// The guest of the interface for which the packet arrived.
     Guest,
     /// An interface of this host.
     Interface(PortId),
     /// An interface of another host.
     Host {
-        /// The host.
+        /// Name of the host.
         host: Arc<str>,
-        /// The interface.
+        /// Interface that receives the packet.
         eni: EniId,
         /// Whether the packet is carried by SRD, or the reason why it is not.
         ride: Ride,
     },
-    /// The edge of a gateway.
+    /// The edge of a gateway: the gateway, and the name of the host that is its edge.
     Edge(Exit, Arc<str>),
-    /// A NAT gateway, and the interface behind it; `None` for an answer to the gateway.
+    /// A NAT gateway that translates the packet, and the interface that receives it afterwards;
+    /// `None` for an answer, whose receiver the gateway determines.
     Nat(NatGatewayId, Option<EniId>),
     /// A service of the network itself.
     Service(Service),
@@ -218,14 +221,15 @@ impl Next {
     }
 }
 
-/// Records of a trace since the last call that took them.
+/// Records that the caller takes from a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taken {
     /// Records in the order of their times.
     pub records: Vec<Record>,
-    /// Packets that the trace did not follow since the last call, because too many records waited.
+    /// Number of packets that the trace did not follow since the last call, because too many
+    /// records waited.
     pub lost: u64,
-    /// Whether the trace has ended: it has followed all its packets, and no further record comes.
+    /// Whether the trace has ended: it has followed all its packets, and has no further records.
     pub is_over: bool,
 }
 
@@ -233,7 +237,7 @@ pub struct Taken {
 struct Trace {
     id: TraceId,
     filter: Filter,
-    /// Packets that the trace will still follow.
+    /// Number of packets that the trace may still begin to follow.
     left: u32,
     /// Number of bytes that are kept of the beginning of each packet.
     head_bytes: usize,
@@ -241,7 +245,7 @@ struct Trace {
     /// Bytes of packets in the records.
     bytes: usize,
     lost: u64,
-    /// Packets whose last record has not been written.
+    /// Numbers of the packets that are being followed: their last record has not been written.
     followed: BTreeSet<u32>,
 }
 
@@ -251,7 +255,8 @@ pub(in crate::vpc) struct Traces {
     all: Vec<Trace>,
     made: u64,
     packets: u32,
-    /// Number of the packet that is read next, if it was held.
+    /// Number of the packet that is read next, if the packet has waited for a location and was
+    /// followed before.
     resumed: Followed,
 }
 
@@ -303,17 +308,20 @@ impl Traces {
         self.all.iter().filter(wants).map(|trace| trace.head_bytes).max()
     }
 
-    /// Sets the number of the packet that is read next, which was held; `Followed::NO` clears it.
+    /// Sets the number of the packet that is read next, which has waited for a location. The value
+    /// `Followed::NO` clears the number.
     pub(in crate::vpc) fn resume(&mut self, packet: Followed) {
         self.resumed = packet;
     }
 
-    /// Takes the number of the packet that is read now if it was held. It is followed already.
+    /// Takes the number that [`Traces::resume`] has set for the packet that is read now: this
+    /// packet is followed already. Returns `None` if no number is set.
     pub(in crate::vpc) fn take_resumed(&mut self) -> Option<Followed> {
         Some(core::mem::take(&mut self.resumed)).filter(|packet| packet.is_some())
     }
 
-    /// Begins to follow a packet.
+    /// Begins to follow a packet by each trace whose filter accepts it. Returns the number of the
+    /// packet, or `Followed::NO` if no trace follows it.
     pub(in crate::vpc) fn follow(&mut self, now: Instant, arrived: &Arrived) -> Followed {
         self.packets = self.packets.checked_add(1).unwrap_or(1);
         let (packet, mut is_followed) = (self.packets, false);
@@ -337,8 +345,8 @@ impl Traces {
         if is_followed { Followed(packet) } else { Followed::NO }
     }
 
-    /// Records an event of a packet. A packet has few records, so their number stays in proportion
-    /// to [`RECORDS_MAX`].
+    /// Records an event of a packet in the traces that follow it. A packet has few records, so even
+    /// beyond [`RECORDS_MAX`] their number grows by a small factor only.
     pub(in crate::vpc) fn note(&mut self, now: Instant, packet: Followed, event: &Event) {
         for trace in &mut self.all {
             if !trace.followed.contains(&packet.0) {

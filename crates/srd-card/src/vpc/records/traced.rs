@@ -14,10 +14,11 @@ use crate::vpc::records::trace::{
 };
 
 impl Card {
-    /// Follows `packets` packets from now on, and keeps the first bytes of each.
+    /// Begins a trace, which follows the next `packets` packets that the filter accepts, and keeps
+    /// the first `head_bytes` bytes of each.
     ///
     /// # Errors
-    /// [`TooManyTraces`] if the card has too many traces.
+    /// [`TooManyTraces`] if the card has [`TRACES_MAX`](super::trace::TRACES_MAX) traces already.
     pub fn begin_trace(
         &mut self,
         filter: Filter,
@@ -33,12 +34,13 @@ impl Card {
         self.traces.take(id, most, bytes)
     }
 
-    /// Ends a trace.
+    /// Ends a trace, and discards its records.
     pub fn end_trace(&mut self, id: TraceId) {
         self.traces.end(id);
     }
 
-    /// Follows a packet if it matches a trace.
+    /// Begins to follow a packet if a trace accepts it. Returns the packet's number for later
+    /// events.
     #[inline]
     pub(in crate::vpc) fn follow(
         &mut self,
@@ -86,7 +88,7 @@ impl Card {
         self.traces.follow(now, &arrived)
     }
 
-    /// Drops a packet for an interface before the interface's own rules judge it.
+    /// Drops a packet for an interface before the interface's own rules evaluate it.
     #[cold]
     pub(in crate::vpc) fn drop_before(
         &mut self,
@@ -111,7 +113,7 @@ impl Card {
         Some(FlowSeen { state, tracked, local_first })
     }
 
-    /// Records an event of a packet.
+    /// Records an event of a packet, if the packet is followed.
     #[inline]
     pub(in crate::vpc) fn note(
         &mut self,
@@ -124,8 +126,8 @@ impl Card {
         }
     }
 
-    /// Records that groups, lists and routes have judged a packet. `judged` is the number of
-    /// packets that the rules had judged before.
+    /// Records the verdict of groups, lists and routes about a packet. `judged` is the interface's
+    /// counter of evaluated packets before this packet.
     #[inline]
     pub(in crate::vpc) fn note_judged(
         &mut self,

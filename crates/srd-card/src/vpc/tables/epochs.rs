@@ -1,12 +1,13 @@
-//! Validity of verdicts: a verdict is valid if no later change concerned what it depends on (V4).
+//! Validity of verdicts: a verdict is valid if no later change of rules concerned the objects on
+//! which it depends (V4).
 //!
-//! Each change of rules that concerns anything has a number. An interface keeps the number of the
-//! last change of its routes, and of the last change of its routes or groups. For addresses, all
-//! addresses of one hash share a number. So some verdicts are given again without need, but none
-//! remains valid too long. A verdict has the number of the last change before it.
+//! Changes of rules are numbered. A verdict contains the number of the last change before it. An
+//! interface stores the number of the last change of its routes, and that of the last change of its
+//! routes or groups. For remote addresses, all addresses with the same hash share one number. So
+//! some verdicts become invalid without need, but none stays valid too long.
 //!
-//! Bound: [`BUCKETS`] numbers for addresses. A flow keeps the low half of a number. When the low
-//! half begins anew, the verdicts of all flows are removed ([`Epochs::begin`]).
+//! Bound: [`BUCKETS`] numbers for addresses. A flow stores only the low half of a number. When the
+//! low half begins anew, the verdicts of all flows are removed ([`Epochs::begin`]).
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -16,12 +17,14 @@ use crate::track::Key;
 /// Number of hash buckets of addresses.
 const BUCKETS: usize = 1024;
 
-/// Numbers of the last changes that concern an interface.
+/// Numbers of the last changes of rules that concern an interface, or one of its flows.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::vpc) struct Since {
-    /// Last change of the interface's routes, which concerns all of its flows.
+    /// Number of the last change of the interface's addresses, lists, routes or gateways, which
+    /// concerns all of its flows.
     pub(in crate::vpc) ways: u64,
-    /// Last change of the routes or groups, which concerns flows that are not tracked. // V2
+    /// Number of the last change of the interface's addresses, lists, routes, gateways or groups,
+    /// which concerns its flows that are not tracked. // V2
     pub(in crate::vpc) groups: u64,
 }
 
@@ -31,21 +34,22 @@ impl Since {
         Self { ways: now, groups: now }
     }
 
-    /// Whether a verdict with this number is valid for a flow.
+    /// Whether a verdict is still valid. `epoch` is the low half of the verdict's number, and
+    /// `tracked` states whether the flow is tracked.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // both are of one turn of the low half
     pub(in crate::vpc) fn holds(self, epoch: u32, tracked: bool) -> bool {
         epoch >= if tracked { self.ways as u32 } else { self.groups as u32 }
     }
 
-    /// Adds the last change of what is at an address.
+    /// Returns the numbers with the last change at the remote address taken into account.
     #[inline]
     pub(in crate::vpc) fn and(self, address: u64) -> Self {
         Self { ways: self.ways.max(address), groups: self.groups.max(address) }
     }
 }
 
-/// Numbers of changes.
+/// Numbers of the changes of rules.
 #[derive(Debug)]
 pub(in crate::vpc) struct Epochs {
     now: u64,
@@ -57,19 +61,20 @@ impl Epochs {
         Self { now: 1, addresses: Box::new([0; BUCKETS]) }
     }
 
-    /// Number of the last change.
+    /// Number of the last change of rules.
     pub(in crate::vpc) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Low half of the number, as flows keep it. It is never zero, which is older than any change.
+    /// Low half of the number of the last change, which verdicts contain. The low half is never
+    /// zero, so zero stands for no verdict.
     #[allow(clippy::cast_possible_truncation)] // the low half
     pub(in crate::vpc) fn kept(&self) -> u32 {
         self.now as u32
     }
 
-    /// Begins another change. Returns whether the low half begins anew; then all stored numbers
-    /// have to be removed.
+    /// Begins another change of rules. Returns whether the low half of the numbers begins anew;
+    /// then the caller has to remove all verdicts.
     pub(in crate::vpc) fn begin(&mut self) -> bool {
         self.now += 1;
         let anew = self.kept() == 0;
@@ -77,12 +82,12 @@ impl Epochs {
         anew
     }
 
-    /// Notes that the change concerns what is at an address.
+    /// Records that the last change concerns the object at an address.
     pub(in crate::vpc) fn concern(&mut self, address: IpAddr) {
         self.addresses[bucket(Key::words(address))] = self.now;
     }
 
-    /// Returns the last change that concerns what is at the other end.
+    /// Returns the number of the last change that concerns the remote address of a flow.
     #[inline]
     pub(in crate::vpc) fn of_remote(&self, key: &Key) -> u64 {
         self.addresses[bucket(key.remote_words())]

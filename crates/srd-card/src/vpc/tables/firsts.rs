@@ -1,4 +1,4 @@
-//! First fragments of an interface, by the end that has sent them.
+//! First fragments that an interface has sent or received, by their sender.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -8,25 +8,27 @@ use crate::store::stored;
 use crate::vpc::tables::flow::Sender;
 use crate::vpc::tables::fragments::{Datagram, First, Fragments};
 
-/// First fragments of an interface: sent by it, and received by it.
+/// First fragments that an interface has sent, and those that it has received.
 #[derive(Debug, Default)]
 pub(in crate::vpc) struct Firsts {
     sent: Fragments<First, (), Of>,
-    /// First fragments from other interfaces; each sender owns entries.
+    /// First fragments from other interfaces. The owner of an entry is the sender.
     received: Fragments<First, Sender, Of>,
-    /// First fragments from the internet; each address owns entries, for IPv6 each network of 64
-    /// bits.
+    /// First fragments from the internet. The owner of an entry is the source address; for IPv6,
+    /// its network of 64 bits.
     from_outside: Fragments<First, IpAddr, Of>,
-    /// First fragments that the rules have refused; they use no entry of those that pass.
+    /// First fragments that the rules have refused. They have entries of their own, so that they do
+    /// not replace first fragments that have passed.
     refused: Fragments<First, Option<Sender>, Of>,
 }
 
-/// A datagram, and the other end that has sent it; `None` if the interface has sent it.
+/// A datagram, and its sender if the interface receives it; `None` if the interface has sent it.
 type Of = (Option<Sender>, Datagram);
 
 stored!(Firsts { sent, received, from_outside, refused });
 
-/// Owner of the entries of an address of the internet.
+/// Returns the owner of first fragments from an address of the internet: the address; for IPv6, its
+/// network of 64 bits.
 fn owner(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -35,8 +37,9 @@ fn owner(address: IpAddr) -> IpAddr {
 }
 
 impl Firsts {
-    /// Returns the data of the first fragment of a datagram, and whether it has passed. `from` is
-    /// the other end, for a packet that the interface receives.
+    /// Returns the data of the first fragment of a datagram, and whether the rules have admitted
+    /// it; `None` if it is unknown. `from` is the sender of a datagram that the interface receives,
+    /// and `None` for one that the interface sends.
     pub(in crate::vpc) fn get(
         &self,
         now: Instant,

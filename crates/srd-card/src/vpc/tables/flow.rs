@@ -17,10 +17,11 @@ use crate::store::{stored, stored_values};
 use crate::track::TrackId;
 use crate::vpc::port::{PortId, Ride};
 
-/// Verdict of one direction of a flow.
+/// Verdict about one direction of a flow, with the number that shows whether it is still valid.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::vpc) struct Side {
-    /// Number of the last change before the verdict, as flows keep it; 0 if no verdict is kept.
+    /// Low half of the number of the last change of rules before the verdict; 0 if there is no
+    /// verdict.
     pub(in crate::vpc) epoch: u32,
     pub(in crate::vpc) verdict: Verdict,
 }
@@ -32,7 +33,7 @@ impl Side {
 /// Verdict of the rules for one direction.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::vpc) enum Verdict {
-    /// Packets are dropped.
+    /// Packets are dropped for this reason.
     Refuse(Reason),
     /// Packets of the guest go to the target with this number.
     Go(u32),
@@ -40,16 +41,18 @@ pub(in crate::vpc) enum Verdict {
     Take,
 }
 
-/// State of a flow.
+/// State of a flow at an interface of this host.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::vpc) struct Flow {
     pub(in crate::vpc) out: Side,
     pub(in crate::vpc) into: Side,
-    /// Bandwidth meter of what the guest sends.
+    /// Bandwidth meter of the packets that the guest sends.
     pub(in crate::vpc) meter: FlowMeter,
-    /// Number of the sender that may send packets of the flow; [`NOBODY`] until one has.
+    /// Number of the sender from which packets of the flow have arrived and were evaluated;
+    /// [`NOBODY`] if there is no such sender.
     pub(in crate::vpc) sender: u32,
-    /// Entry of the flow at the instance of this host that receives its packets, as a hint.
+    /// Entry of the flow at the instance of this host that receives its packets. This is a hint,
+    /// which is checked before use.
     pub(in crate::vpc) beside: TrackId,
 }
 
@@ -73,7 +76,7 @@ impl Flow {
     }
 }
 
-/// Target of packets of the guest.
+/// Target of packets that a guest sends, with the properties that follow from it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::vpc) struct Target {
     pub(in crate::vpc) to: To,
@@ -82,28 +85,28 @@ pub(in crate::vpc) struct Target {
     pub(in crate::vpc) path: Path,
 }
 
-/// Next stop of a packet.
+/// Next destination of a packet that a guest sends.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::vpc) enum To {
     /// An interface of this host.
     Port(PortId),
     /// An interface of another host.
     Host { host: Arc<str>, eni: EniId, ride: Ride },
-    /// The edge of a gateway. `public` is the source address that the guest has outside of the
-    /// cloud.
+    /// The edge of a gateway out of the cloud. `public` is the guest's source address outside of
+    /// the cloud, if it differs; `nat` is the NAT gateway that translates the packet there, if any.
     Edge { exit: Exit, edge: Arc<str>, public: Option<Ipv4Addr>, nat: Option<NatGatewayId> },
-    /// A NAT gateway, which writes its private address as the source, and then an interface of
-    /// this host or of another.
+    /// An interface that is reached through a NAT gateway. The gateway replaces the source by its
+    /// private address. `host` is `None` for an interface of this host.
     ByNat { nat: NatGatewayId, private: Ipv4Addr, host: Option<Arc<str>>, eni: EniId },
-    /// A NAT gateway, for an answer.
+    /// A NAT gateway, for an answer to a packet that the gateway has translated.
     BackByNat(NatGatewayId),
     /// A service of the network itself.
     Service(Service),
 }
 
 impl Target {
-    /// Returns whether packets to this target are carried by SRD; `None` for a service of the
-    /// network itself.
+    /// Returns whether SRD carries packets to this target, or the reason why not; `None` for a
+    /// service of the network itself.
     pub(in crate::vpc) fn ride(&self) -> Option<Ride> {
         match &self.to {
             To::Host { ride, .. } => Some(*ride),
@@ -113,7 +116,8 @@ impl Target {
         }
     }
 
-    /// Returns the ceiling of a flow that SRD carries, or that has this reach.
+    /// Returns the kind of a flow, which determines its ceiling. `express` states whether SRD
+    /// carries the flow.
     pub(in crate::vpc) fn kind(express: bool, reach: Reach) -> FlowKind {
         match reach {
             _ if express => FlowKind::Express,
@@ -123,7 +127,7 @@ impl Target {
     }
 }
 
-/// The other end of packets that arrive.
+/// Sender of packets that arrive for an interface of this host.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::vpc) struct Sender {
     /// Host that has sent the packets; `None` for this host.
@@ -170,7 +174,7 @@ impl Endpoints {
     }
 }
 
-/// Values with their numbers, indexed in both directions.
+/// A set of values, each with a number: finds the value of a number, and the number of a value.
 #[derive(Debug)]
 pub(in crate::vpc) struct Numbered<T> {
     all: Vec<T>,
@@ -199,7 +203,7 @@ impl<T: Ord + Clone> Numbered<T> {
     }
 }
 
-/// State of a packet's flow before the rules judge the packet.
+/// State of a packet's flow before the rules evaluate the packet.
 #[derive(Clone, Copy)]
 pub(in crate::vpc) struct FlowLookup {
     /// Entry of the flow, if there is one.

@@ -1,14 +1,14 @@
 //! First fragments, stored for the later fragments of their datagrams, which contain neither ports
 //! nor a type of ICMP (T1).
 //!
-//! A later fragment is treated as its first one: by the same rules, as part of the same flow. If
-//! the first fragment has not arrived, or is forgotten, only addresses and protocol of a later
-//! fragment are known.
+//! A later fragment is treated as the first fragment of its datagram: by the same rules, as part of
+//! the same flow. If the first fragment has not arrived, or has been removed, only addresses and
+//! protocol of a later fragment are known.
 //!
 //! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. A new datagram replaces the
 //! oldest one of the owner with the most datagrams, provided that this owner still has more than
 //! the new datagram's owner. So each owner keeps its part of the entries, whatever the others do.
-//! A datagram is forgotten after [`KEPT`].
+//! A datagram expires after [`KEPT`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -21,10 +21,11 @@ use crate::meta::packet::Packet;
 use crate::store::{Reader, Stored, StoredError, stored, write_count};
 use crate::vpc::tables::shares::Shares;
 
-/// Largest number of datagrams in one table. There are tables for what an interface sends, for what
-/// interfaces or the internet send to it, and for either side of the NAT gateways of a host.
+/// Largest number of datagrams in one table. An interface has a table each for sent datagrams, for
+/// datagrams from interfaces, for datagrams from the internet, and for refused datagrams. The NAT
+/// gateways of a host have a table for each direction.
 pub(in crate::vpc) const DATAGRAMS_MAX: usize = 1024;
-/// Time after which a first fragment is forgotten: the reassembly timeout of Linux.
+/// Time after which a first fragment is not used any more: the reassembly timeout of Linux.
 pub(in crate::vpc) const KEPT: Duration = Duration::from_secs(30);
 
 /// Fields that are equal in all fragments of a datagram (RFC 791, RFC 8200).
@@ -39,8 +40,7 @@ pub(in crate::vpc) struct Datagram {
 stored!(Datagram { source, destination, protocol, id });
 
 impl Datagram {
-    /// Returns the datagram that a packet is a fragment of; `None` for a packet that is not a
-    /// fragment.
+    /// Returns the datagram to which a fragment belongs; `None` for a packet that is no fragment.
     pub(in crate::vpc) fn of(packet: &Packet, bytes: &[u8]) -> Option<Self> {
         let Packet { source, destination, protocol, .. } = *packet;
         Some(Self { source, destination, protocol, id: packet.fragment_id(bytes)? })
@@ -50,19 +50,20 @@ impl Datagram {
 /// Data that only a first fragment contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vpc) struct First {
-    /// Protocol and ports in the form that rules use.
+    /// Protocol and ports, or ICMP type and code, in the form that the rules use.
     pub(in crate::vpc) inner: Inner,
-    /// Ports that identify the flow, or the identifier of an echo twice.
+    /// Ports that identify the flow; for an ICMP echo, both are its identifier.
     pub(in crate::vpc) ports: (u16, u16),
 }
 
 stored!(First { inner, ports });
 
-/// Datagrams by the fields of their fragments. `O` is the owner of an entry.
+/// Table of datagrams whose first fragment has been seen. `T` is the data stored for a datagram,
+/// `O` the owner of an entry, and `K` the key of a datagram.
 #[derive(Debug)]
 pub(in crate::vpc) struct Fragments<T, O, K> {
     known: BTreeMap<K, DatagramEntry<T, O>>,
-    /// Datagrams of each owner in order of arrival.
+    /// Keys of each owner's datagrams, in order of arrival.
     order: BTreeMap<(O, u64), K>,
     shares: Shares<O>,
     number: u64,
@@ -110,7 +111,7 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
         }
     }
 
-    /// Removes a datagram, because another first fragment with its identification was refused.
+    /// Removes the entry of a datagram, if there is one.
     pub(in crate::vpc) fn forget(&mut self, datagram: &K) {
         if let Some(DatagramEntry { owner, number, .. }) = self.known.remove(datagram) {
             self.shares.remove(&owner);
@@ -118,7 +119,8 @@ impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
         }
     }
 
-    /// Returns the data of the first fragment of a datagram.
+    /// Returns the data of the first fragment of a datagram; `None` if it is unknown or has
+    /// expired.
     pub(in crate::vpc) fn get(&self, now: Instant, datagram: &K) -> Option<T> {
         let DatagramEntry { at, what, .. } = self.known.get(datagram)?;
         (now < *at + KEPT).then_some(*what)

@@ -1,23 +1,23 @@
-//! Connections of a NAT gateway: ports of its public address that stand for them.
+//! Connections through NAT gateways, and the ports of public addresses that are assigned to them.
 //!
-//! A port stands for one connection (V8) to each destination. So an address has as many
-//! connections to each destination as it has ports. Source: Amazon VPC User Guide, *NAT gateways*:
-//! 55,000 connections to each unique destination, and 350 seconds of idle time. A TCP connection
-//! that continues after this time gets a reset. Fragments of UDP pass; those of TCP and ICMP do
-//! not.
+//! A port is assigned to at most one connection for each destination (V8). So an address has as
+//! many connections to a destination as it has ports. Source: Amazon VPC User Guide, *NAT
+//! gateways*: 55,000 connections to each unique destination, and 350 seconds of idle time. A TCP
+//! connection that continues after this time gets a reset. Fragments of UDP pass; fragments of TCP
+//! and ICMP do not.
 //!
-//! | file | what |
+//! | module | contents |
 //! |---|---|
 //! | `error`, `quoted` | ICMP errors about a connection (RFC 5508), and what they quote |
 //! | `reset` | the answer to a segment that belongs to no connection |
-//! | `stored` | connections for another program |
+//! | `stored` | connections as bytes, for a program that takes over |
 //!
-//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, at most
-//! [`ENTRIES_OF_ONE_MAX`] of them for one interface; further ones are refused. If the table is
-//! full, a new connection replaces one of the interface with the most connections, provided that
-//! this interface still has more than the new connection's interface. If all tried ports are in
-//! use, the rule is applied to the interfaces with connections to the destination. Each call for a
-//! packet does bounded work.
+//! Invariant: the table by private side and the table by public side have the same connections.
+//! Bound: [`ENTRIES_MAX`] connections, at most [`ENTRIES_OF_ONE_MAX`] of them for one interface;
+//! further ones are refused. If the table is full, a new connection replaces one of the interface
+//! with the most connections, provided that this interface still has more than the new connection's
+//! interface. If all tried ports are in use, the same rule is applied to the interfaces with
+//! connections to the destination. Each call for a packet does bounded work.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -37,26 +37,28 @@ use crate::vpc::tables::fragments::{Datagram, Fragments};
 pub use crate::vpc::tables::nat_error::NatError;
 use crate::vpc::tables::shares::Shares;
 
-/// Largest number of connections of all NAT gateways of an edge.
+/// Largest number of connections of all NAT gateways that one [`Nat`] represents.
 pub const ENTRIES_MAX: usize = 1 << 18;
 /// Largest number of connections of one interface, so that one guest cannot use up the table.
 pub const ENTRIES_OF_ONE_MAX: usize = ENTRIES_MAX / 4;
 /// Time without packets after which a connection expires.
 pub const IDLE: Duration = Duration::from_secs(350);
-/// First port of a public address that stands for connections; there are 55,000 from here on.
+/// First port of a public address that may be assigned to connections. The next 55,000 ports,
+/// beginning with this one, are used.
 const PORT_FIRST: u16 = 10_000;
 const PORTS: u16 = 55_000;
 /// Number of ports that are tried for a new connection.
 const TRIES: u16 = 256;
 /// Distance from one tried port to the next. It has no common divisor with the number of ports.
 const PORT_STEP: u32 = 857;
-/// Entries that each new connection examines in order to remove expired ones.
+/// Number of entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
-/// Entries that are examined of the interface with the most connections. The one with the longest
-/// silence is replaced.
+/// Number of connections that are examined if one of an interface has to be replaced. The
+/// connection with the longest silence among them is replaced.
 const LOOKED_AT: usize = 8;
 
-/// The private side of a connection.
+/// The private side of a connection: the interface behind the gateway, its address and port, and
+/// the remote end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Inside {
     eni: EniId,
@@ -74,7 +76,8 @@ impl Inside {
     }
 }
 
-/// The public side of a connection.
+/// The public side of a connection: the gateway's address with the assigned port, and the remote
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Outside {
     public: (Ipv4Addr, u16),
@@ -97,8 +100,8 @@ impl Outside {
     }
 }
 
-/// Owner of a first fragment that has arrived: the interface that has sent the fragment, or, for a
-/// fragment from the internet, the receiver.
+/// Owner of a stored first fragment that has arrived for a gateway: the sender, or, for a fragment
+/// from the internet, the interface that receives it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum End {
     Sender(Sender),
@@ -108,38 +111,40 @@ enum End {
 /// Connection to which a packet for a gateway's address belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NatConnection {
-    /// The gateway.
+    /// NAT gateway of the connection.
     pub nat: NatGatewayId,
-    /// The interface behind the gateway.
+    /// Interface behind the gateway.
     pub eni: EniId,
     /// Port of the gateway to which the packet came; 0 for a protocol without ports.
     pub port: u16,
 }
 
-/// The connections of an edge's NAT gateways.
+/// The connections of all NAT gateways of one edge (a host that connects gateways to the network
+/// outside of the cloud), or of the private NAT gateways of one host.
 #[derive(Debug, Default)]
 pub struct Nat {
     by_inside: BTreeMap<Inside, (Outside, Instant)>,
     by_outside: BTreeMap<Outside, Inside>,
     of_one: Shares<EniId>,
-    /// Number of connections of each interface to each destination from each address.
+    /// Number of connections of each interface to each destination, from each public address.
     to_one: BTreeMap<(Destination, EniId), u16>,
-    /// Connection after which the sweep continues.
+    /// Connection after which the search for expired connections continues.
     swept: Option<Inside>,
-    /// Last connection that was replaced.
+    /// Connection that was replaced last, after which the search for the next one begins.
     gave_way: Option<Inside>,
-    /// Offset of the first port that is tried, from the interface's own port. Hosts whose gateways
-    /// share an address have different offsets.
+    /// Distance of the first port that is tried from the interface's own port. Hosts whose gateways
+    /// share an address have different distances.
     port_offset: u32,
-    /// First fragments that have left, with the source address that they left with.
+    /// First fragments that have left, with the source address that was written into them.
     leaving: Fragments<Ipv4Addr, EniId, (EniId, Datagram)>,
-    /// First fragments that have arrived, from an interface or from the internet, with the
-    /// interface that receives them, and its address.
+    /// First fragments that have arrived, from an interface or from the internet, with their
+    /// connection, and the private address of the interface that receives them.
     arriving: Fragments<(NatConnection, Ipv4Addr), End, (Option<Sender>, Datagram)>,
 }
 
-/// Ports of a packet, and the offsets at which they are written: `source_at` when the packet
-/// leaves, `destination_at` when an answer returns. An ICMP echo has its identifier as both ports.
+/// Ports of a packet, and the offsets of the fields in which a gateway writes a port: `source_at`
+/// for a packet that leaves, `destination_at` for an answer that arrives. An ICMP echo has its
+/// identifier as both ports.
 struct Ports {
     ports: (u16, u16),
     source_at: usize,
@@ -170,7 +175,7 @@ fn ports(read: &Read, bytes: &[u8]) -> Option<Ports> {
     }
 }
 
-/// Remote end of a connection; an echo has no port there.
+/// Returns the remote end of a connection. For an ICMP echo, the port is zero.
 fn remote(address: Ipv4Addr, port: u16, number: u8) -> (Ipv4Addr, u16) {
     (address, if number == protocol::ICMP { 0 } else { port })
 }
@@ -184,12 +189,12 @@ impl Nat {
         Self { port_offset: hash % u32::from(PORTS), ..Self::default() }
     }
 
-    /// Sets the same port offset as `other`.
+    /// Returns these gateways with the port offset of `other`.
     pub(in crate::vpc) fn like(self, other: &Self) -> Self {
         Self { port_offset: other.port_offset, ..self }
     }
 
-    /// Number of connections.
+    /// Number of connections of all gateways.
     pub fn len(&self) -> usize {
         self.by_inside.len()
     }
@@ -199,10 +204,12 @@ impl Nat {
         self.by_inside.is_empty()
     }
 
-    /// Writes the public source into a frame that leaves by a gateway.
+    /// Writes the public source address and port into a frame of interface `eni` that leaves
+    /// through a gateway.
     ///
     /// # Errors
-    /// The frame is unchanged, and must be dropped.
+    /// [`NatError`] if the gateway does not translate the frame. The frame is unchanged, and the
+    /// caller must drop it.
     pub fn leave(
         &mut self,
         now: Instant,
@@ -249,14 +256,16 @@ impl Nat {
         Ok(())
     }
 
-    /// Writes the private destination into a frame that arrives from the internet for a gateway's
-    /// address. Returns the frame's connection, and `None` if the frame belongs to no connection.
+    /// Writes the private destination address and port into a frame that arrives from the internet
+    /// for a gateway's address. Returns the frame's connection; `None` if the frame belongs to no
+    /// connection.
     pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<NatConnection> {
         self.arrive_from(now, None, frame)
     }
 
-    /// Writes the private destination into a frame for a gateway's address; `from` is the
-    /// interface that sends the frame, or `None` for the internet.
+    /// Writes the private destination address and port into a frame for a gateway's address. `from`
+    /// is the interface that sends the frame, or `None` for the internet. Returns the frame's
+    /// connection; `None` if the frame belongs to no connection.
     pub(in crate::vpc) fn arrive_from(
         &mut self,
         now: Instant,
@@ -306,7 +315,8 @@ impl Nat {
         Some(back)
     }
 
-    /// Returns the public side of a connection, and creates the connection if necessary.
+    /// Returns the public side of a connection. If there is no such connection, it is created,
+    /// provided that the packet may begin one (`begins`).
     fn outside(
         &mut self,
         now: Instant,
@@ -358,10 +368,10 @@ impl Nat {
         *self.to_one.entry((outside.destination(), inside.eni)).or_default() += 1;
     }
 
-    /// Chooses one of the tried ports, all of which are in use. The port belongs to the interface
-    /// with the most connections to the destination, provided that this interface still has more
-    /// than `eni` with its new connection. Among its ports, the one with the longest silence is
-    /// chosen.
+    /// Selects one of the tried ports, all of which are in use, for a new connection of `eni`. The
+    /// port is taken from the interface with the most connections to the destination, provided that
+    /// this interface still has more than `eni` afterwards. Among the interface's ports, the one
+    /// with the longest silence is selected. Returns `None` if no port may be taken.
     fn of_the_greatest(
         &self,
         eni: EniId,
@@ -405,8 +415,8 @@ impl Nat {
         }
     }
 
-    /// Removes the connections of gateways that do not exist any more, or have another public
-    /// address now: an answer must not pass a gateway that was removed (V4).
+    /// Removes the connections of gateways that are not in `publics`, or have a different address
+    /// there, so that no answer passes a gateway that was removed (V4).
     pub fn keep(&mut self, publics: &BTreeMap<NatGatewayId, Ipv4Addr>) {
         let over = |inside: &Inside, outside: &Outside| {
             publics.get(&inside.nat) != Some(&outside.public.0)
@@ -432,7 +442,7 @@ impl Nat {
         }
     }
 
-    /// Examines a few connections, and removes those that have expired.
+    /// Examines the next [`SWEEP`] connections, and removes those that have expired.
     fn sweep(&mut self, now: Instant) {
         use core::ops::Bound::{Excluded, Unbounded};
         let from = self.swept.map_or(Unbounded, Excluded);

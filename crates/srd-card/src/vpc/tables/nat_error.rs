@@ -8,8 +8,8 @@ pub enum NatError {
     /// The packet is a fragment of TCP or ICMP, or a later fragment of UDP whose first fragment is
     /// unknown.
     Fragment,
-    /// All ports that were tried stand for other connections to the packet's destination, or the
-    /// table or the interface's part of it is full: `ErrorPortAllocation` of a NAT gateway.
+    /// All ports that were tried are assigned to other connections to the packet's destination, or
+    /// the table or the interface's part of it is full: `ErrorPortAllocation` of a NAT gateway.
     NoPort,
     /// The packet is a segment of TCP that opens no connection, and belongs to none. The interface
     /// gets a [reset](crate::vpc::tables::nat::reset).

@@ -1,10 +1,11 @@
-//! Hosts to which answers for NAT gateways go, for connections of gateways on other hosts.
+//! Hosts to which answers for NAT gateways have to be sent: connections that gateways of other
+//! hosts have to the interfaces of this host.
 //!
-//! Bound: [`RETURNS_MAX`] connections for each interface at this end. If all are in use, a new
-//! connection replaces one of the interface at the other end with the most connections, provided
-//! that this interface still has more than the new one's; otherwise the new connection is refused.
-//! If gateways of two hosts have taken the same port, the port belongs to the first one, unless
-//! the interface there has [`MANY`] connections more.
+//! An *end* is the interface behind the gateway. Bound: [`RETURNS_MAX`] connections for each
+//! interface of this host. If all are in use, a new connection replaces one of the end with the
+//! most connections, provided that this end still has more than the new connection's end; otherwise
+//! the new connection is refused. If gateways of two hosts have taken the same port, the port
+//! belongs to the first host, unless the end there has more than [`MANY`] connections more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -20,35 +21,38 @@ use crate::vpc::tables::shares::Shares;
 
 /// Largest number of connections of other hosts' gateways to one interface.
 pub(in crate::vpc) const RETURNS_MAX: usize = 1 << 16;
-/// Entries that each new connection examines in order to remove expired ones.
+/// Number of entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
-/// Entries that are examined of the end with the most connections. The one with the longest
-/// silence is replaced.
+/// Number of connections that are examined if one of an end has to be replaced. The connection with
+/// the longest silence among them is replaced.
 const LOOKED_AT: usize = 8;
 
-/// Surplus of connections from which an end gives up a port that the gateway of another end has
-/// taken as well. So an end that takes all ports leaves some to the others.
+/// Difference in numbers of connections above which an end loses a port to another end, whose
+/// gateway has taken the same port. So an end that takes all ports leaves some to the others.
 const MANY: usize = 1 << 10;
 
-/// An interface behind a gateway of another host.
+/// An interface behind a NAT gateway of another host: the name of the host, and the interface.
 pub(in crate::vpc) type End = (Arc<str>, Option<EniId>);
 
-/// Hosts to which answers for a NAT gateway go, by their flow at the interface here.
+/// Connections that NAT gateways of other hosts have to one interface of this host. For each, the
+/// host to which answers have to be sent, by the key of the flow at the interface.
 #[derive(Debug, Default)]
 pub(in crate::vpc) struct Returns {
     known: BTreeMap<Key, (End, Instant)>,
     of: BTreeSet<(End, Key)>,
     shares: Shares<End>,
     swept: Option<Key>,
-    /// Last connection that was replaced.
+    /// Connection that was replaced last, after which the search for the next one begins.
     gave_way: Option<(End, Key)>,
 }
 
 impl Returns {
-    /// Stores a connection after a packet from a gateway of another host.
+    /// Stores, or prolongs, a connection of a gateway of another host, from which a packet has
+    /// arrived.
     ///
     /// # Errors
-    /// A gateway of a different host has the port, or there are too many connections.
+    /// [`NatError::NoPort`] if the port belongs to a gateway of a different host, or if there are
+    /// too many connections.
     pub(in crate::vpc) fn put(
         &mut self,
         now: Instant,
@@ -87,7 +91,8 @@ impl Returns {
         self.known.insert(key, (end, at));
     }
 
-    /// Returns the host to which an answer goes.
+    /// Returns the host to which an answer has to be sent, and prolongs the connection; `None` if
+    /// the connection is unknown or has expired.
     pub(in crate::vpc) fn get(&mut self, now: Instant, key: &Key) -> Option<Arc<str>> {
         let ((host, _), at) = self.known.get_mut(key).filter(|(_, at)| now < *at + nat::IDLE)?;
         *at = now;

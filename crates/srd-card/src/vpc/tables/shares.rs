@@ -4,7 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Number of entries of each owner, and owners by this number.
+/// Number of entries of each owner in a table, and the owners sorted by this number.
 #[derive(Debug)]
 pub(in crate::vpc) struct Shares<O> {
     of: BTreeMap<O, usize>,
@@ -50,7 +50,7 @@ impl<O: Ord + Clone> Shares<O> {
         (*most > self.get(owner) + 1).then_some(of)
     }
 
-    /// Returns an owner with the most entries.
+    /// Returns an owner with the most entries; `None` if there are no entries.
     pub(in crate::vpc) fn most(&self) -> Option<&O> {
         self.by_count.last().map(|(_, owner)| owner)
     }

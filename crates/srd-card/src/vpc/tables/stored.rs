@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 
 use crate::store::StoredError;
 
-/// Version of the format. It changes with what is written, or with its meaning.
+/// Version of the format. The number changes whenever the fields or their meaning change.
 pub const VERSION: u16 = 3;
 
-/// Kind of state.
+/// Kind of state: that of a card, or that of the NAT gateways of an edge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vpc) enum Kind {
     Card = b'C' as isize,
@@ -32,7 +32,7 @@ pub(in crate::vpc) fn head(kind: Kind) -> Vec<u8> {
     [&kind.magic()[..], &VERSION.to_le_bytes()].concat()
 }
 
-/// Returns the state behind the header.
+/// Checks the header, and returns the bytes after it.
 pub(in crate::vpc) fn body(kind: Kind, bytes: &[u8]) -> Result<&[u8], StoredError> {
     let (magic, rest) = bytes.split_first_chunk().ok_or(StoredError::Short)?;
     let (version, rest) = rest.split_first_chunk().ok_or(StoredError::Short)?;

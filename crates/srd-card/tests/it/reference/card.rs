@@ -1,5 +1,6 @@
-//! A card that follows the specification literally: each packet is read again, rules are searched
-//! from first to last, frames wait in a list. It has no flow table, no caches, no limits.
+//! The naive card: a card that follows the specification literally. It reads each packet whenever
+//! it needs a field, searches the rules from first to last, and keeps waiting frames in a list. It
+//! has no flow table, no caches, no limits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use super::packets::{ICMP, ICMP_V6, OFFLOAD_BYTES, TCP, TUNNELS, UDP, pseudo_sum
 
 /// Silence after which a flow takes a new number.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
-/// Rate limit of answers: one per millisecond, and fifty at once.
+/// Rate limit of ICMP answers: one per millisecond, and at most [`ANSWERS`] at once.
 const ANSWER: Duration = Duration::from_millis(1);
 const ANSWERS: u64 = 50;
 
@@ -60,17 +61,17 @@ impl Read {
     }
 }
 
-/// A frame or packet that goes to a peer.
+/// A frame or packet that is sent to a peer.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Transmission {
-    /// A frame by SRD: the number of its flow (ours, in the order of their first use), the number
-    /// of the frame under that flow number, and the frame.
+    /// A frame over SRD: the number of its flow (flows are counted in the order of their first
+    /// use), the number of the frame in the flow, and the frame.
     Srd(u64, u64, Vec<u8>),
     /// A single packet outside of SRD.
     Plain(Vec<u8>),
 }
 
-/// Number of a flow at its peer.
+/// Numbers of a flow that is sent to a peer over SRD.
 struct Numbering {
     machine: usize,
     number: u64,
@@ -78,12 +79,13 @@ struct Numbering {
     at: Instant,
 }
 
-/// A peer, and its rules.
+/// A peer of the naive card, and the rules for this peer.
 pub(crate) struct Peer {
     pub(crate) allowed: Vec<Prefix>,
     pub(crate) express: bool,
     pub(crate) udp: bool,
-    /// Offer of the peer: SRD is on, for UDP, for tunnels.
+    /// Offer of the peer: whether SRD is on, whether for UDP, and whether for tunnels. `None` if
+    /// the peer has made no offer.
     pub(crate) offer: Option<(bool, bool, bool)>,
     /// Whether the peer exists in the transport.
     pub(crate) connected: bool,
@@ -108,7 +110,7 @@ pub(crate) struct Card {
     counters: Counters,
     numbers: BTreeMap<FlowKey, Numbering>,
     next_number: u64,
-    /// Time without answers, from which each answer takes a part.
+    /// Rate limit of answers: time since earlier answers, of which each answer uses a millisecond.
     answers: Duration,
     answered_at: Instant,
 }
@@ -196,7 +198,7 @@ impl Card {
             self.counters.guest_no_peer += 1;
             return;
         };
-        // A flow that goes to another peer than before is new there.
+        // A flow that moves to another peer begins anew there.
         let key = FlowKey::of(&read.packet);
         self.numbers.retain(|other, numbering| *other != key || numbering.machine == machine);
         let by_srd = self.rides(&self.peers[&machine], &read);
@@ -217,7 +219,7 @@ impl Card {
         self.answered_at = now;
         if self.answers >= ANSWER {
             self.answers = Duration::from_nanos(self.answers.as_nanos() - ANSWER.as_nanos());
-            // Only the packet that an answer quotes is compared, and its sender.
+            // Of an ICMP answer, only its addresses and the quoted packet are compared.
             let key = FlowKey::of(&read.packet);
             let key = FlowKey { source: key.destination, destination: key.source, ..key };
             let key = FlowKey { protocol: answer_protocol(&read.packet), ports: (0, 0), ..key };
@@ -226,7 +228,7 @@ impl Card {
         }
     }
 
-    /// Whether SRD is on towards a peer, for a protocol.
+    /// Whether both ends have SRD on for packets of a protocol.
     fn agreed(&self, peer: &Peer, protocol: u8) -> bool {
         let Some((express, udp, tunnels)) = peer.offer else { return false };
         let on = self.express && peer.express && express;
@@ -327,7 +329,8 @@ impl Card {
         }
     }
 
-    /// Reads a frame of a peer that may send it. Other frames are counted.
+    /// Reads a frame of a peer. Returns `None`, and counts the frame, if it is malformed or the
+    /// peer may not send it.
     fn admit(&mut self, machine: usize, frame: &[u8]) -> Option<Read> {
         let read = Read::of(frame);
         self.counters.peer_malformed += u64::from(read.is_none());
@@ -342,7 +345,7 @@ impl Card {
         own.then_some(read)
     }
 
-    /// Passes a frame up to the guest.
+    /// Passes a frame to the guest, if the peer may send it.
     fn up(&mut self, machine: usize, frame: &[u8], by_srd: bool) {
         let Some(read) = self.admit(machine, frame) else { return };
         let (packets, bytes) = (read.packets(), read.bytes as u64);
@@ -360,12 +363,12 @@ impl Card {
     }
 }
 
-/// Protocol of an answer.
+/// Protocol of the ICMP answer to a packet.
 fn answer_protocol(packet: &Packet) -> u8 {
     if packet.is_v4() { ICMP } else { ICMP_V6 }
 }
 
-/// Writes the sum into a checksum field: the complement of all that it covers.
+/// Writes a sum of 16 bits into a checksum field.
 fn set_sum(bytes: &mut [u8], at: usize, sum: u32) {
     bytes[at..at + 2].copy_from_slice(&u16::try_from(sum).unwrap().to_be_bytes());
 }

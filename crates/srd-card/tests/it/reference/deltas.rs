@@ -1,6 +1,6 @@
-//! Effects of single events: each test lists every number that changes, and the difference. All
-//! other numbers must stay the same: the counters, the entries of both tables, the guest's frames
-//! and the frames to peers.
+//! Effects of single events on the counters, on the number of entries of both flow tables, and on
+//! the numbers of frames that the guest and the peers receive. Each test lists the numbers that
+//! change, with the difference; all other numbers must stay the same.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::order::Chunk;
 use super::packets::{ICMP, OFFLOAD_BYTES, Spec, TCP, TUNNELS, UDP, address};
 use super::world::{MACHINES, World};
 
-/// Creates a world in which SRD is agreed with every peer, UDP included.
+/// Creates a world in which the card and every peer have agreed on SRD, also for UDP.
 fn agreed() -> World {
     let mut world = World::new(1);
     for peer in 1..MACHINES {
@@ -40,7 +40,8 @@ fn numbers(world: &World) -> BTreeMap<&'static str, i64> {
     all.map(|(name, value)| (name, i64::try_from(value).unwrap())).collect()
 }
 
-/// Does something, and compares all changes with the declared ones.
+/// Runs an action, and checks that exactly the declared numbers change, by the declared
+/// differences.
 #[track_caller]
 fn changes(world: &mut World, action: impl FnOnce(&mut World), declared: &[(&'static str, i64)]) {
     let before = numbers(world);
@@ -54,7 +55,7 @@ fn changes(world: &mut World, action: impl FnOnce(&mut World), declared: &[(&'st
     world.compare();
 }
 
-/// A packet of the guest to a peer, or of a peer to the guest.
+/// Describes a packet from machine `from` to machine `to`; machine 0 is the guest.
 fn spec(protocol: u8, (from, to): (usize, usize), payload_bytes: usize) -> Spec {
     let payload = vec![7; payload_bytes];
     let mut spec = Spec::new(protocol, address(from, 1, false), address(to, 1, false), &payload);
@@ -72,7 +73,7 @@ fn back(protocol: u8, payload_bytes: usize) -> Vec<u8> {
     spec(protocol, (1, 0), payload_bytes).frame()
 }
 
-/// A frame of peer 1 in one chunk.
+/// Returns a frame of peer 1 as a single chunk.
 fn whole(flow: u32, sequence: u64, frame: &[u8]) -> Chunk {
     let (name, bytes) = ((1, flow), frame.to_vec());
     Chunk { name, sequence, chunk: 0, frame_bytes: frame.len(), bytes, fits: true }
@@ -145,7 +146,7 @@ fn a_packet_that_fits_no_datagram() {
     changes(&mut world, |w| w.give(&out(UDP, 3000)), &answered);
     let mut may_fragment = spec(UDP, (0, 2), 3000);
     may_fragment.may_fragment = true;
-    // The packet has a flow, and its fragments have one.
+    // The flow table gets an entry for the flow of the packet, and one for that of its fragments.
     let cut = [("guest_cut", 1), ("plain_tx_pkts", 3), ("plain_tx_bytes", 3068)];
     let cut = [&cut[..], &[("peer_frames", 3), ("flows", 2)]].concat();
     changes(&mut world, |w| w.give(&may_fragment.frame()), &cut);
@@ -213,7 +214,7 @@ fn a_frame_whose_address_moves_while_it_waits() {
         world.express.set_allowed(slot, Vec::new());
         world.naive.peers.get_mut(&1).unwrap().allowed.clear();
     };
-    // A change of the rules does no work at once: the frame is judged when its turn comes.
+    // A change of the rules has no effect at once: the frame is checked when it would be delivered.
     changes(&mut world, moves, &[]);
     let ends = [("order_wait_timeouts", 1), ("order_given_up", 1), ("peer_bad_source", 1)];
     changes(&mut world, |w| w.pass(Duration::from_millis(100)), &ends);

@@ -1,7 +1,8 @@
-//! Comparison of the card with a naive one, which implements the specification in the simplest
+//! Comparison of the card with a naive card, which implements the specification in the simplest
 //! way. Both get the same random input: packets of the guest and of peers, in any order, with
-//! losses and duplicates, changes of the rules, added and removed peers, time, refused and failed
-//! sends. The guest's frames, the frames to peers and the counters must be equal.
+//! losses and duplicates; changes of the rules; added and removed peers; passing time; sends that
+//! the transport refuses or gives up. The guest's frames, the frames to peers and the counters must
+//! be equal.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
@@ -25,10 +26,10 @@ use self::order::{Chunk, Name};
 use self::packets::{OFFLOAD_BYTES, Spec, TCP};
 use self::world::{MACHINES, World, own_addresses};
 
-/// Number of steps of one story.
+/// Number of random steps of one test case (a story).
 const STEPS: u32 = 300;
 
-/// Two cards, and input that they have not received yet.
+/// A random test case: both cards, and input that they have not received yet.
 struct Story {
     world: World,
     rng: Rng,
@@ -36,9 +37,10 @@ struct Story {
     number: u32,
     /// Sequence number of the next frame of each peer's flow.
     next: BTreeMap<Name, u64>,
-    /// Chunks in flight, and whether each is its frame's last.
+    /// Chunks in flight, each with whether it is the last of its frame.
     air: Vec<(Chunk, bool)>,
-    /// First flow number that a peer uses now: silent flows take new numbers.
+    /// First flow number that peers use at present. It grows when flows were silent for so long
+    /// that they take new numbers.
     first_flow: u32,
     was_long_silent: bool,
 }
@@ -68,7 +70,7 @@ impl Story {
         1 + self.below(3) as usize
     }
 
-    /// Builds a packet between the guest and a host behind a peer.
+    /// Builds a packet between the guest and a host whose address belongs to a peer.
     fn packet(&mut self, from: usize, to: usize, host: u32) -> Vec<u8> {
         self.number += 1;
         let host = u8::try_from(1 + host % 4).unwrap();
@@ -110,13 +112,13 @@ impl Story {
         }
     }
 
-    /// Sends frames of one flow. Some of their chunks arrive now, in any order, some later, some
-    /// twice, some never.
+    /// Sends frames of one flow from a peer. Some of their chunks arrive at once, in any order,
+    /// some later, some twice, some never.
     fn peer_sends(&mut self) {
         let peer = self.peer();
         let name = (peer, self.first_flow + self.below(4));
         for _ in 0..1 + self.below(4) {
-            // Sometimes from an address of another peer.
+            // Sometimes, the source is an address of another peer.
             let from = if self.below(30) == 0 { self.peer() } else { peer };
             // A flow number belongs to one host, so that two numbers never have the same flow.
             let frame = self.packet(from, 0, name.1);
@@ -208,7 +210,7 @@ impl Story {
         }
     }
 
-    /// Changes several rules at once.
+    /// Changes several rules at once, by a new snapshot of the rules.
     fn switch_by_snapshot(&mut self) {
         self.world.drain();
         let mut rules = Rules::clone(self.world.express.rules());
@@ -238,8 +240,8 @@ impl Story {
         self.world.express.set_rules(now, Arc::new(rules));
     }
 
-    /// Changes the addresses behind a peer. No other peer has a new address as its own, but it may
-    /// be within the prefix of another peer.
+    /// Changes the addresses that belong to a peer. No prefix of another peer is equal to a new
+    /// one, but may contain it.
     fn move_addresses(&mut self) {
         // Waiting frames of a flow would keep later ones at the previous peer.
         self.world.drain();
@@ -303,7 +305,7 @@ impl Story {
         self.world.event(&Event::PeerDown { peer: id, reason: DownReason::Unresponsive });
     }
 
-    /// Gives up a datagram of a flow.
+    /// Reports to both cards that the transport has given up a datagram of a flow.
     fn fail(&mut self) {
         self.world.drain();
         let peer = self.peer();
@@ -329,7 +331,7 @@ impl Story {
     }
 }
 
-/// Runs one story. Returns the counters.
+/// Runs one story, and compares the cards. Returns the counters.
 fn run_story(seed: u64) -> Counters {
     println!("seed {seed}");
     let mut story = Story::new(seed);
@@ -351,7 +353,8 @@ fn run_story(seed: u64) -> Counters {
 #[test]
 fn the_card_does_what_the_naive_card_does() {
     let counted: Vec<Counters> = (0..40).map(run_story).collect();
-    // Events that never happen in the stories are not tested by them.
+    // Each counter has to change in some story, because events that never happen are not tested.
+    // The counters of limits stay zero, because the stories stay below the limits.
     let limits = [
         "queue_marked",
         "queue_dropped_late",

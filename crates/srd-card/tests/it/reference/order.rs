@@ -1,5 +1,6 @@
-//! Naive implementation of order: every frame in a map, a complete scan each time, sequence
-//! numbers that never wrap, no limits.
+//! Naive implementation of the receiving side, which restores the order of flows: it keeps every
+//! frame in a map, scans all frames each time, and has sequence numbers that never wrap and no
+//! limits.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,14 @@ const WINDOW: u64 = 4096;
 /// Silence after which a flow is removed.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// A peer, and its number of a flow.
+/// Key of a flow: the peer, and the peer's number of the flow.
 pub(crate) type Name = (usize, u32);
 
 /// A chunk that has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub(crate) name: Name,
-    /// Number of the chunk's frame, without wrapping.
+    /// Sequence number of the chunk's frame, which does not wrap.
     pub(crate) sequence: u64,
     pub(crate) chunk: u8,
     pub(crate) frame_bytes: usize,
@@ -26,11 +27,11 @@ pub(crate) struct Chunk {
     pub(crate) fits: bool,
 }
 
-/// Content of a frame.
+/// State of a frame of which at least one chunk has arrived.
 enum Content {
     Parts(BTreeMap<u8, Vec<u8>>),
     Whole(Vec<u8>),
-    /// The frame went up, or never will.
+    /// The frame was delivered, or will never be delivered.
     Gone,
 }
 
@@ -41,7 +42,7 @@ struct Flow {
     used_at: Instant,
 }
 
-/// Decision about a complete frame that would wait.
+/// Decision about a complete frame that has arrived before an earlier frame of its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     Waits,
@@ -49,7 +50,7 @@ pub(crate) enum Decision {
     Refused,
 }
 
-/// Counters of order.
+/// Counters of the receiving side.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) waited: u64,
@@ -58,7 +59,7 @@ pub(crate) struct Counts {
     pub(crate) bad_chunks: u64,
 }
 
-/// All flows.
+/// Received flows of all peers.
 #[derive(Default)]
 pub(crate) struct Order {
     flows: BTreeMap<Name, Flow>,
@@ -70,7 +71,7 @@ impl Order {
         self.flows.len()
     }
 
-    /// Takes a chunk. Returns the frames that go up now.
+    /// Takes a chunk. Returns the frames that are delivered because of it.
     pub(crate) fn chunk(
         &mut self,
         now: Instant,
@@ -83,7 +84,8 @@ impl Order {
             return up;
         }
         let sequence = chunk.sequence;
-        // A flow that begins late was removed before: it continues at this frame.
+        // If the first frame to arrive has a high sequence number, the flow had an entry before
+        // that was removed: the flow continues at this frame.
         let next = if sequence < WINDOW { 0 } else { sequence };
         let flow = self.flows.entry(chunk.name).or_insert(Flow {
             next,
@@ -123,7 +125,8 @@ impl Order {
         up
     }
 
-    /// Ends waits that have lasted for `wait`. Returns the frames that go up, with their peers.
+    /// Ends waits for missing frames that have lasted for `wait`. Returns the frames that are
+    /// delivered because of it, with their peers.
     pub(crate) fn handle_timeout(&mut self, now: Instant, wait: Duration) -> Vec<(usize, Vec<u8>)> {
         let mut all = Vec::new();
         for (name, flow) in &mut self.flows {

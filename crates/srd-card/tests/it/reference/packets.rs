@@ -1,4 +1,5 @@
-//! Packets for the comparison, written byte by byte, without the code under test.
+//! Packets for the comparison of the card with the naive card, written byte by byte, without use of
+//! the code under test.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +14,7 @@ pub(crate) const ICMP_V6: u8 = 58;
 /// Tunnels without ports: IP in IP, GRE, ESP.
 pub(crate) const TUNNELS: [u8; 4] = [4, 41, 47, 50];
 
-/// The ones' complement sum of big-endian words.
+/// Returns the ones' complement sum of `start` and the big-endian 16-bit words of `bytes`.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u32 {
     let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
     words.fold(start, |sum, word| {
@@ -26,12 +27,14 @@ fn low(sum: u32) -> [u8; 2] {
     u16::try_from(sum).unwrap().to_be_bytes()
 }
 
-/// The sum of a pseudo-header.
+/// Returns the ones' complement sum of a pseudo-header; `bytes` is the length of transport header
+/// and payload.
 pub(crate) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
     sum(addresses, sum(&[0, protocol], sum(&u32::try_from(bytes).unwrap().to_be_bytes(), 0)))
 }
 
-/// Address of a machine: the card under test is 0, its peers follow.
+/// Returns the address of a host at a machine: machine 0 is that of the card under test, the others
+/// are its peers.
 pub(crate) fn address(machine: usize, host: u8, v6: bool) -> IpAddr {
     let machine = u8::try_from(machine).unwrap();
     if v6 {
@@ -43,7 +46,7 @@ pub(crate) fn address(machine: usize, host: u8, v6: bool) -> IpAddr {
     }
 }
 
-/// Description of a packet.
+/// Description of a packet, from which its bytes are built.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) source: IpAddr,
@@ -51,7 +54,7 @@ pub(crate) struct Spec {
     pub(crate) protocol: u8,
     pub(crate) ports: (u16, u16),
     pub(crate) payload: Vec<u8>,
-    /// Segment size that the packet announces, if it begins a connection.
+    /// MSS that the packet announces, if it is a SYN.
     pub(crate) syn: Option<u16>,
     pub(crate) may_fragment: bool,
     /// Payload bytes of each segment, for a super-packet of TCP.
@@ -129,8 +132,8 @@ impl Spec {
     }
 }
 
-/// A random frame from one machine to another. One of the two is machine 0; the other has hosts
-/// behind it. Frames are numbered, so that no two are equal.
+/// Returns a random frame from one machine to another. One of the two is machine 0; `host` selects
+/// an address of the other one. The frame contains `number`, so that no two frames are equal.
 pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number: u32) -> Vec<u8> {
     let v6 = rng.below(8) == 0;
     let icmp = if v6 { ICMP_V6 } else { ICMP };
@@ -155,7 +158,8 @@ pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number
     spec.payload.resize(bytes as usize, u8::try_from(number & 0x7f).unwrap());
     let mut frame = spec.frame();
     match rng.below(40) {
-        // No packet; a checksum beyond the end; segments of TCP in any packet.
+        // Some frames are malformed: no packet; a checksum beyond the end; TCP segments in any
+        // packet.
         0 => frame[OFFLOAD_BYTES] = 0xff,
         1 => (frame[0], frame[7]) = (1, 0xff),
         2 => (frame[1], frame[4]) = (1, 0),

@@ -1,4 +1,5 @@
-//! Three cards with a network between them, and the reference for the comparison.
+//! Three cards of a cloud with a network between them, and the reference implementation with which
+//! they are compared.
 
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
 const EDGE: &str = "edge";
 
-/// Result that the card and the reference must have in common.
+/// Result for a packet, which the card and the reference must have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Dropped,
@@ -104,7 +105,7 @@ impl Environment for CardOutput {
 pub(crate) struct Fabric {
     cards: Vec<Card>,
     /// Directory that answers the cards' questions about locations; `None` if the cards have all
-    /// of them.
+    /// locations.
     directory: Option<Directory>,
     /// Number of answered questions.
     pub(crate) questions: u64,
@@ -177,7 +178,7 @@ impl Fabric {
         }
     }
 
-    /// Returns the number of packets that rules judged, and of packets that passed.
+    /// Returns how often the rules of all cards evaluated a packet, and how many packets passed.
     pub(crate) fn judged_and_passed(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for card in &self.cards {
@@ -205,7 +206,7 @@ impl Fabric {
     }
 
     pub(crate) fn send(&mut self, origin: Origin, packet: &Packet) -> Outcome {
-        // Slower than the limit of packets to services.
+        // One packet per millisecond is less than the limit of packets to services.
         self.now += Duration::from_millis(1);
         let now = self.now;
         let edge: Arc<str> = Arc::from(EDGE);
@@ -229,8 +230,9 @@ impl Fabric {
         said.pop().unwrap_or(Outcome::Dropped)
     }
 
-    /// Sends a packet from a host to all others, as if from one interface to another. Returns the
-    /// interface that received the packet.
+    /// Sends a packet from a host to all other hosts, with an envelope from one interface to
+    /// another that the sender may have forged. Returns the interface that received the packet, if
+    /// any.
     pub(crate) fn forge(
         &mut self,
         host: &str,
@@ -291,7 +293,7 @@ impl Fabric {
     }
 }
 
-/// Verdict of packets that leave through a NAT gateway.
+/// Verdict that stands for all packets that leave through a NAT gateway.
 const LEFT_BY_NAT: Verdict = Verdict::Left(Exit::InternetGateway(InternetGatewayId(u64::MAX)));
 
 /// Key of a connection at an interface: local and remote address, protocol, ports.
@@ -315,7 +317,7 @@ struct Flow {
     local_first: bool,
 }
 
-/// The reference implementation.
+/// The reference implementation, which stores nothing but the state of connections.
 #[derive(Default)]
 pub(crate) struct Reference {
     flows: BTreeMap<Key, Flow>,
@@ -366,7 +368,7 @@ impl Reference {
         }
     }
 
-    /// Records that an interface has admitted a packet.
+    /// Updates the state of connections after an interface has admitted a packet.
     fn note(&mut self, judgement: &Judgement, eni: EniId, direction: Direction, packet: &Packet) {
         let tracking = judgement.steps.iter().find_map(|step| match step {
             Step::Groups { direction: of, tracking, .. } if *of == direction => *tracking,

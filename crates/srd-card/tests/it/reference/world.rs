@@ -1,5 +1,5 @@
-//! The card under test and the naive card, side by side. Both get the same input. The guest's
-//! frames, the frames to peers, and all counters must be equal.
+//! The card under test and the naive card, which get the same input. The frames that the guest
+//! receives, the frames to peers, and all counters must be equal.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,16 +20,17 @@ use super::card::{Card, Transmission};
 use super::order::Chunk;
 use super::packets::OFFLOAD_BYTES;
 
-/// Number of machines: the card under test is 0, its peers follow.
+/// Number of machines: machine 0 is that of the card under test, the others are its peers.
 pub(crate) const MACHINES: usize = 4;
 const MTU: u16 = 1400;
 const PACKET_BYTES_MAX: u16 = 1472;
-/// Time between two steps of all that runs.
+/// Simulated time between two steps of the endpoints and the card.
 const STEP: Duration = Duration::from_micros(20);
 /// Steps without a packet after which all activity has ended.
 const QUIET_STEPS: u32 = 40;
 
-/// Frames that the guest received, by flow, and their total number.
+/// Frames that the guest has received since the last comparison, by flow; and the number of all
+/// frames that it has received.
 #[derive(Default)]
 pub(crate) struct ReceivedFrames(BTreeMap<FlowKey, Vec<Vec<u8>>>, u64);
 
@@ -38,7 +39,7 @@ impl Guest for ReceivedFrames {
         let packet = Packet::read(&frame[OFFLOAD_BYTES..]).unwrap();
         let icmp = &frame[OFFLOAD_BYTES + packet.transport_at..];
         let is_answer = matches!((packet.protocol, icmp[0]), (1, 3) | (58, 2));
-        // An answer quotes the packet that it is about.
+        // Of an ICMP answer, only the packet that it quotes is compared.
         let quoted = is_answer.then(|| icmp[8..][..packet.transport_at + 8].to_vec());
         let seen = quoted.unwrap_or_else(|| frame.to_vec());
         self.0.entry(FlowKey::of(&packet)).or_default().push(seen);
@@ -49,14 +50,14 @@ impl Guest for ReceivedFrames {
 /// Chunks of a frame, each with its offset.
 type Parts = Vec<(usize, Vec<u8>)>;
 
-/// A peer: an endpoint that keeps the frames that it receives.
+/// A peer: a transport endpoint that keeps the frames that it receives.
 pub(crate) struct Machine {
     endpoint: Endpoint,
     pub(crate) id: Option<PeerId>,
     pub(crate) slot: Option<PeerSlot>,
-    /// Frames of which some chunks have arrived, by number and sequence.
+    /// Frames of which some chunks have arrived, by flow number and sequence number.
     parts: BTreeMap<(u32, u16), Parts>,
-    /// Last offer that the peer received.
+    /// Flags of the last offer that the peer received; `None` if it received no offer.
     offer: Option<u8>,
 }
 
@@ -70,9 +71,9 @@ pub(crate) struct World {
     sent: BTreeMap<(usize, FlowKey), Vec<Transmission>>,
     /// Number of frames that peers have received.
     arrived: u64,
-    /// Numbers of the flows on the wire, and in the naive card.
+    /// Flows by their numbers: those in the packets of the card, and those of the naive card.
     numbers: [BTreeMap<u64, (usize, FlowKey)>; 2],
-    /// User value of the last datagram of a flow that has ended.
+    /// `user` value of the datagram whose completion was reported last.
     pub(crate) last_user: Option<u64>,
     buf: TransmitBuf,
 }
@@ -97,7 +98,7 @@ fn assert_same<K: Ord + Debug, T: PartialEq + Debug>(
     }
 }
 
-/// Addresses behind a machine.
+/// Returns the prefixes of the inner addresses that belong to a machine.
 pub(crate) fn own_addresses(machine: usize) -> Vec<Prefix> {
     let texts = [format!("10.0.{machine}.0/24"), format!("fd00:{machine}::/32")];
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -207,7 +208,8 @@ impl World {
         }
     }
 
-    /// Delivers an offer: SRD is on, for UDP, for tunnels.
+    /// Delivers an offer of a peer to both cards. `kinds` are whether SRD is on, whether for UDP,
+    /// and whether for tunnels.
     pub(crate) fn receive_offer(&mut self, machine: usize, kinds: (bool, bool, bool), asks: bool) {
         let (express, udp, tunnels) = (u8::from(kinds.0), u8::from(kinds.1), u8::from(kinds.2));
         let flags = express | udp << 1 | u8::from(asks) << 2 | tunnels << 3;
@@ -234,7 +236,7 @@ impl World {
         }
     }
 
-    /// Reports that a flow's datagram was given up.
+    /// Reports to both cards that the transport has given up a datagram of a flow.
     pub(crate) fn fail(&mut self, machine: usize, key: &FlowKey, user: u64) {
         let Some(peer) = self.machines[machine].id else { return };
         let (id, status) = (srd_proto::DatagramId(0), Status::RemoteAbort);
@@ -252,7 +254,7 @@ impl World {
         }
     }
 
-    /// Sends all waiting frames, and waits until they arrive.
+    /// Sends all frames that wait in either card, and waits until they arrive.
     pub(crate) fn drain(&mut self) {
         self.naive.drain(self.now);
         let mut quiet = 0;
@@ -268,7 +270,8 @@ impl World {
         panic!("there always is more to send");
     }
 
-    /// Does all that is possible at this moment. Returns whether there was anything to do.
+    /// Runs the card, the endpoints and the link as far as possible without an advance of the time.
+    /// Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
         let mut busy = self.express.pump(self.now, &mut self.endpoint) > 0;
         while let Some(event) = self.endpoint.poll_event() {
@@ -337,8 +340,8 @@ impl World {
         *arrived += 1;
     }
 
-    /// Returns the frames to peers since the last call, with numbers that count from each flow's
-    /// first.
+    /// Returns the frames to peers since the last call. Their flow and sequence numbers are
+    /// replaced by numbers that are comparable between the cards.
     fn normal(
         &mut self,
         which: usize,
@@ -368,7 +371,8 @@ impl World {
         (self.guest.1, self.arrived)
     }
 
-    /// Checks that both cards have done the same.
+    /// Checks that both cards have delivered the same frames, sent the same frames, and have equal
+    /// counters.
     pub(crate) fn compare(&mut self) {
         assert_same("what the guest sees", &self.guest.0, &self.naive.guest);
         self.guest.0.clear();
@@ -392,7 +396,7 @@ impl World {
         }
     }
 
-    /// Checks that the last offer to each peer equals what the card is willing to do now.
+    /// Checks that the last offer to each peer agrees with the present rules of the card.
     pub(crate) fn compare_offers(&self) {
         for (machine, peer) in self.naive.peers.iter().filter(|(_, peer)| peer.connected) {
             let express = self.naive.express && peer.express;

@@ -1,6 +1,6 @@
-//! ICMP errors about connections through a gateway (RFC 5508). The packet that an error quotes
-//! gets the address and the port that its sender uses, and correct checksums. An error does not
-//! prolong a connection.
+//! ICMP errors about connections through a gateway (RFC 5508). The gateway also translates the
+//! packet that an error quotes, so that the receiver of the error finds its own address and port in
+//! it, and correct checksums. An error does not prolong a connection.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -13,8 +13,8 @@ use crate::vpc::frames::read::Read;
 use crate::vpc::frames::translate;
 
 impl Nat {
-    /// Translates an error from an interface behind a gateway, about a packet that the interface
-    /// received.
+    /// Translates an ICMP error from an interface behind a gateway, about a packet that the
+    /// interface received through the gateway.
     pub(super) fn error_leaves(
         &self,
         now: Instant,
@@ -42,7 +42,8 @@ impl Nat {
         Ok(())
     }
 
-    /// Translates an error for a gateway's address, about a packet that left through the gateway.
+    /// Translates an ICMP error for a gateway's address, about a packet that left through the
+    /// gateway. Returns the connection of that packet; `None` if there is no such connection.
     pub(super) fn error_arrives(
         &self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! The packet that an ICMP error quotes: reading it, and restoring the addresses of its sender.
+//! The packet that an ICMP error quotes: its fields are read, and an address and a port in it are
+//! replaced.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -31,7 +32,8 @@ pub(super) struct Quoted {
     pub(super) destination: (Ipv4Addr, u16),
 }
 
-/// End of a quoted packet whose address and port are written.
+/// Fields of a quoted packet that are replaced: address and port of its source, or of its
+/// destination.
 #[derive(Clone, Copy)]
 pub(super) enum End {
     Source,
@@ -39,8 +41,8 @@ pub(super) enum End {
 }
 
 impl Quoted {
-    /// Reads the packet that an error quotes. Returns `None` if the quote shows no ports, or the
-    /// error is damaged.
+    /// Reads the packet that an ICMP error quotes. Returns `None` if the quote contains no ports,
+    /// or if the checksum of the error is wrong.
     pub(super) fn of(read: &Read, bytes: &[u8]) -> Option<Self> {
         let icmp = read.packet.transport_at;
         let end = usize::from(u16_at(bytes, 2)).min(bytes.len());
@@ -73,8 +75,8 @@ impl Quoted {
         })
     }
 
-    /// Writes another address and port into the quoted packet. The checksums become those that the
-    /// quoted packet's sender would have written, and the checksum of the error is updated.
+    /// Replaces the address and the port of one end in the quoted packet. The checksums in the
+    /// quoted packet, and the checksum of the error, are updated.
     pub(super) fn write(
         &self,
         read: &Read,

@@ -1,5 +1,5 @@
-//! The answer of a gateway to a segment that belongs to no connection: a reset (RFC 9293, section
-//! 3.10.7.1) in the name of the other end.
+//! The answer of a NAT gateway to a TCP segment that belongs to no connection: a reset (RFC 9293,
+//! section 3.10.7.1), whose source is the remote end.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -16,7 +16,8 @@ const ACK: u8 = 16;
 const HEADER_BYTES: usize = 20;
 const TTL: u8 = 64;
 
-/// Returns the reset that answers a frame; `None` if the frame is no TCP over IPv4, or is a reset.
+/// Returns the frame of a TCP reset that answers a frame; `None` if the frame contains no TCP over
+/// IPv4, or is a reset itself.
 pub fn reset(frame: &[u8]) -> Option<Vec<u8>> {
     let read = Read::frame(frame)?;
     let (IpAddr::V4(source), IpAddr::V4(destination)) =

@@ -45,10 +45,10 @@ impl Nat {
         out
     }
 
-    /// Continues with the connections of another program.
+    /// Creates gateways that continue with the connections of another program.
     ///
     /// # Errors
-    /// The bytes are not what [`Nat::export`] writes.
+    /// [`StoredError`] if the bytes were not written by [`Nat::export`].
     pub fn import(bytes: &[u8]) -> Result<Self, StoredError> {
         let mut from = Reader(stored::body(stored::Kind::Nat, bytes)?);
         let mut nat = Self { swept: Stored::read(&mut from)?, ..Self::default() };

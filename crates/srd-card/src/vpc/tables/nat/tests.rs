@@ -237,7 +237,7 @@ fn regression_a_connection_that_was_idle_for_too_long_is_reset() {
     // If the segment has no acknowledgement, the reset acknowledges all of its data.
     let answer = reset(&segment(0, inside, far, ports)).unwrap();
     assert_eq!(answer[OFFLOAD_BYTES + 28..][..6], [0, 0, 0, 5, 0x50, RST | ACK]);
-    // The next connection begins like any other.
+    // A SYN with the same ports begins a new connection.
     assert_eq!(leave(701, ACK).0, Err(NatError::NoConnection));
     leave(702, SYN).0.unwrap();
     leave(703, ACK).0.unwrap();
@@ -285,7 +285,8 @@ fn check_whole(parts: &[Vec<u8>; 2]) {
     assert_eq!(checksum::transport(&first[12..20], protocol::UDP, &datagram), 0);
 }
 
-/// Amazon VPC User Guide, *Compare NAT gateways and NAT instances*.
+/// Fragments of UDP pass, and those of TCP and ICMP do not: Amazon VPC User Guide, *Compare NAT
+/// gateways and NAT instances*.
 #[test]
 fn fragments_of_udp_pass_both_ways_and_those_of_tcp_and_icmp_do_not() {
     let mut nat = Nat::default();
@@ -315,7 +316,8 @@ fn fragments_of_udp_pass_both_ways_and_those_of_tcp_and_icmp_do_not() {
     }
 }
 
-/// A guest that sends, or receives, many first fragments does not use entries of others.
+/// A guest that sends, or receives, many first fragments does not displace first fragments of other
+/// guests.
 #[test]
 fn regression_first_fragments_of_a_guest_leave_those_of_others() {
     let mut nat = Nat::default();
@@ -376,7 +378,7 @@ fn udp(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     framed(&bytes)
 }
 
-/// An error quotes, byte for byte, the packet as its sender sent it.
+/// After translation, an ICMP error quotes, byte for byte, the packet as its sender sent it.
 #[test]
 fn regression_an_error_is_translated_both_ways_with_what_it_quotes() {
     let (inside, far, router) = ([10, 0, 2, 10], [8, 8, 8, 8], [9, 9, 9, 9]);
