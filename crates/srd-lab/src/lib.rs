@@ -10,9 +10,9 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `build` | a fabric: its configuration ([`config`]), and how it is built and removed ([`fabric`]) |
+//! | `build` | a fabric: how it is configured ([`config`]), built and removed ([`fabric`]) |
 //! | `programs` | programs in the hosts of a fabric ([`exec`], [`running`]) |
-//! | `faults` | faults ([`fault`], [`impair`]), counters of ports ([`status`]) and probes ([`probe`]) |
+//! | `faults` | faults ([`fault`], [`impair`]), counters ([`status`]) and probes ([`probe`]) |
 //! | [`express`] | `srd up` in the hosts |
 //! | [`random`] | random numbers from a seed |
 //! | [`mod@requirements`] | missing requirements of this machine, and how to install them |

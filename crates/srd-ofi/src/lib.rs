@@ -33,8 +33,8 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`abi`], [`core`] | libfabric's binary interface, and the calls of libfabric that the provider makes |
-//! | [`entry`], [`provider`] | C calls to the objects, and back; the structure that libfabric finds in the library |
+//! | [`abi`], [`core`] | libfabric's binary interface, and the calls that the provider makes |
+//! | [`entry`], [`provider`] | C calls to the objects, and back; the entry point of the library |
 //! | [`settings`], `parameters` | the parameters `FI_SRD_*`, and their registration with libfabric |
 //! | `requests` | capabilities, requests of applications, and their match |
 //! | `objects` | fabrics, domains, endpoints and memory, with the operations of endpoints |

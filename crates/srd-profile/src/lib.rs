@@ -12,16 +12,12 @@
 //! | module | content |
 //! |---|---|
 //! | [`live`], [`capture`] | packets of interfaces, and of capture files |
-//! | [`profiler`] | the analysis of one interface |
-//! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`] | parts of the analysis |
-//! | `distinct`, `place`, `number` | counts of distinct values; location of an address; formatting of numbers |
-//! | [`needs`] | captured traffic, and its needs |
-//! | [`traffic`] | kinds of traffic |
+//! | `analysis` | from packets to the needs of the traffic ([`profiler`]) |
+//! | [`needs`], [`traffic`] | captured traffic with its needs, and its kinds |
 //! | [`choose`] | instance types, and the limit that each exceeds first |
 //! | [`advice`] | changes to make before paying for a larger type |
 //! | [`replay`] | sends the captured packets through the simulated limits of one type |
-//! | [`report()`] | the full report |
-//! | [`text`], [`html`] | output for the user |
+//! | `output` | the full report ([`report()`]), as [`text`] and as [`html`] |
 #![forbid(unsafe_code)]
 
 pub mod advice;

@@ -9,18 +9,10 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`live`], [`mod@file`] | packets of interfaces, and of capture files |
-//! | [`input`] | a file, pipe or standard input, decompressed; a signal ends its reads |
-//! | [`source`] | an interface's packets: eBPF at tc, or a packet socket |
-//! | `link`, [`other`] | headers before IP, and unsupported packets |
-//! | [`read`], `tunnel`, [`arrival`] | fields of packets that the analysis needs |
-//! | [`steady`] | times that do not go back, from a clock that may be set back |
-//! | [`watch`] | the analysis: sums in `bins`, `find` bursts, `average` rates, [`timeline`] |
-//! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
-//! | [`sketch`] | the flows that carry the most bytes, in bounded memory |
-//! | [`allowances`] | assignment of the driver's counters to bursts |
-//! | [`session`], [`keep`] | all state of one interface; packets that are kept to be saved |
-//! | [`burst`], [`text`], `units`, [`html`], [`metrics`] | a burst, and its output in each format |
+//! | `sources` | packets of interfaces ([`live`]) and of capture files ([`mod@file`]), and their headers |
+//! | `analysis` | from arrivals to bursts ([`watch`]), compared with limits ([`model`]) |
+//! | [`session`] | all state of one interface |
+//! | `output` | output for each kind of reader: [`text`], [`html`], [`metrics`] |
 #![forbid(unsafe_code)]
 
 mod analysis;

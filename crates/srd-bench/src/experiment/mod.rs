@@ -5,27 +5,13 @@
 //! other. Every second repetition runs them in the opposite order. The *programs* are the same in
 //! all variants, and only the addresses that they use differ.
 //!
-//! | module | contents |
+//! | module | content |
 //! |---|---|
 //! | `variant` | the transports that the programs use |
 //! | [`mod@run`] | runs cases, repetitions and variants in turn |
-//! | `result`, `distribution`, `counts` | figures, samples, and the summary of repetitions |
-//! | `programs` | required programs, and the output of a program |
-//! | `published` | figures that AWS published for the same experiments |
-//! | `cpu`, `pulse` | CPU time of a run, and delays that the machine caused |
-//! | `process` | memory and threads of one process |
-//! | `requests`, `frames`, `datagrams` | GET and SET load, video statistics, paced flows |
-//! | `elephants`, `changes` | long flows beside a measurement; conditions that change in it |
-//! | `iperf` | iperf3 between two hosts |
-//! | `limit` | rate limit of one flow of a host |
-//! | `fetched` | programs from public registries, with checksums |
-//! | `machines` | host names, and `/etc/hosts`, for programs that look up their own host |
-//! | `hadoop` | HDFS, YARN and MapReduce |
-//! | `records` | Spark, Dask, Ray: sorts and joins |
-//! | `training` | data-parallel training, with JAX and with MPI |
-//! | `mpi` | MPI, over kernel TCP and over SRD |
+//! | `paths`, `faults`, `load`, `clusters` | the experiments, one in each module |
+//! | `measure` | load generators, and figures of results |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
-//! | all others | one experiment each |
 
 mod clusters;
 mod faults;
