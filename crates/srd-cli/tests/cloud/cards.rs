@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::operational;
 use crate::support::pair::{Pair, must, ready};
 
 /// Time for which a card that fails or comes back is observed.
@@ -29,6 +30,7 @@ fn two_wires(tag: &str) -> Pair {
         must(&format!("-n {name} addr add 198.19.0.{i}/24 dev v1"));
         must(&format!("-n {name} link set v1 up"));
     }
+    pair.names.iter().for_each(|name| operational::wait(name, "v1"));
     pair
 }
 

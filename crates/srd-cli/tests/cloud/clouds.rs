@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::operational;
 use crate::support::hosts::{Hosts, carries_a_megabyte};
 use crate::support::machine::*;
 use crate::support::pair::must;
@@ -194,6 +195,8 @@ fn regression_the_internets_side_is_no_router_for_strangers() {
         must(&format!("-n {other} addr add 192.0.{number}.2/24 dev v0"));
         must(&format!("-n {other} link set v0 up"));
         must(&format!("-n {other} route add default via 192.0.{number}.1"));
+        operational::wait(own, &name);
+        operational::wait(other, "v0");
     }
     let file = machine.example("vpc.toml", |text| text);
     let mut card = machine.up(&[&file, "--internet"]);
@@ -230,6 +233,7 @@ fn regression_instances_reach_neither_this_machines_networks_nor_its_services() 
         }
         must(&format!("-n {of} link set v1 up"));
     }
+    [own, other].into_iter().for_each(|of| operational::wait(of, "v1"));
     let file = machine.example("vpc.toml", |text| text);
     let (lan, neighbour) = ([192, 168, 77, 1], [192, 168, 77, 2]);
     let (public, far) = ([192, 0, 2, 1], [192, 0, 2, 2]);

@@ -20,6 +20,8 @@ mod instances;
 mod keys;
 mod lives;
 mod local_users;
+#[path = "../../../srd-net/tests/support/operational.rs"]
+mod operational;
 mod privileges;
 mod services;
 #[path = "../support/mod.rs"]

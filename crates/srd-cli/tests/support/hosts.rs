@@ -43,6 +43,7 @@ impl Hosts {
             must(&format!("-n {machine} addr add {address}/{bits} dev v0{nodad}"));
             must(&format!("-n {machine} link set v0 up"));
         }
+        [a, b].into_iter().for_each(|machine| crate::operational::wait(machine, "v0"));
         let bracketed = |address: &str| match address.contains(':') {
             true => format!("[{address}]"),
             false => address.to_owned(),

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::operational;
+
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Maximum time that a test waits for one event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,6 +85,7 @@ impl Pair {
             must(&format!("-n {name} link set v0 up"));
             must(&format!("-n {name} link set lo up"));
         }
+        names.iter().for_each(|name| operational::wait(name, "v0"));
         Self::with_keys(names, None)
     }
 
@@ -110,6 +113,8 @@ impl Pair {
             ] {
                 must(&line);
             }
+            operational::wait(name, "v0");
+            operational::wait(&router, &w);
         }
         Self::with_keys(names, Some(router))
     }

@@ -6,5 +6,7 @@ mod closing;
 mod lies;
 mod loopback;
 mod network;
+#[path = "../../../srd-net/tests/support/operational.rs"]
+mod operational;
 #[path = "../support/mod.rs"]
 mod support;

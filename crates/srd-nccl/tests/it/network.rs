@@ -107,6 +107,7 @@ impl Cable {
             run(&format!("ip -n {end} addr add 198.18.79.{last}/24 dev v0"));
             run(&format!("ip -n {end} link set v0 up"));
         }
+        cable.0.iter().for_each(|end| crate::operational::wait(end, "v0"));
         Some(cable)
     }
 

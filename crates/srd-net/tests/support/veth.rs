@@ -47,6 +47,7 @@ impl Pair {
             must("ip", &["-n", name, "link", "set", "lo", "up"]);
             must("ip", &["-n", name, "link", "set", INTERFACE, "up"]);
         }
+        pair.names.iter().for_each(|name| crate::operational::wait(name, INTERFACE));
         Some(pair)
     }
 

@@ -10,6 +10,8 @@ mod network;
 #[path = "../support/node.rs"]
 mod node;
 mod objects;
+#[path = "../../../srd-net/tests/support/operational.rs"]
+mod operational;
 mod pingpong;
 mod processes;
 #[path = "../support/mod.rs"]
