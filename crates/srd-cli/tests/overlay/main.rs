@@ -8,8 +8,6 @@ mod families;
 mod goodbye;
 mod isolation;
 mod operate;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 mod paths;
 mod privileges;
 mod reload;
@@ -23,3 +21,5 @@ mod up;
 #[path = "../../../srd-net/tests/support/veth.rs"]
 mod veth;
 mod watch;
+
+use veth::operational;

@@ -1,5 +1,8 @@
 //! Two network namespaces with a veth between them, which are removed when the value is dropped.
 
+#[path = "operational.rs"]
+pub(crate) mod operational;
+
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -47,7 +50,7 @@ impl Pair {
             must("ip", &["-n", name, "link", "set", "lo", "up"]);
             must("ip", &["-n", name, "link", "set", INTERFACE, "up"]);
         }
-        pair.names.iter().for_each(|name| crate::operational::wait(name, INTERFACE));
+        pair.names.iter().for_each(|name| operational::wait(name, INTERFACE));
         Some(pair)
     }
 
