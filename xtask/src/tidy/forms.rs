@@ -90,7 +90,9 @@ impl Lists {
         for row in rows(document, "## Counted words") {
             let [kind, words, except, ..] = row.as_slice() else { continue };
             let split = |cell: &str| cell.split(", ").map(str::to_lowercase).collect::<Vec<_>>();
-            let except = if except.is_empty() { Vec::new() } else { split(except) };
+            let mut except = if except.is_empty() { Vec::new() } else { split(except) };
+            // A phrase may be the beginning of a longer one.
+            except.sort_by_key(|phrase| std::cmp::Reverse(phrase.len()));
             lists.lists.push(List { kind: kind.clone(), words: split(words), except });
         }
         for row in rows(document, "## Names of types") {

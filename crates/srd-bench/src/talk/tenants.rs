@@ -81,14 +81,16 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     let cloud = Cloud::up(context, &text())?;
     let seconds = context.quick_or(1, 8);
     let trips = seconds * 1000;
+    let time = Duration::from_secs(seconds.into());
+    (context.say)("the flood without a neighbour");
+    let noisy = Noisy::begin(&cloud, Flood::Small)?;
+    let without = noisy.rate(time);
+    noisy.end();
     let quiet = Quiet::begin(&cloud)?;
     (context.say)("alone");
     quiet.trips(trips / 4, PAUSE)?;
     let alone = quiet.trips(trips, PAUSE)?;
     found.figures.push(Figure::new("alone: p99", "us", alone));
-    let noisy = Noisy::begin(&cloud, Flood::Small)?;
-    let least = noisy.rate(Duration::from_secs(seconds.into()));
-    noisy.end();
     for (name, flood) in [("small packets", Flood::Small), ("new flows", Flood::NewFlows)] {
         (context.say)(&format!("beside a flood of {name}"));
         let before = [cloud.counter("a", PPS)?, cloud.counter("c", PPS)?];
@@ -101,10 +103,10 @@ fn run(context: &Context<'_>) -> Result<Findings> {
         let figure = Figure::new("  of one that comes back: p99", "us", back);
         found.figures.push(figure.wanted(1000.0, Near::AtMost, AIM));
         if flood == Flood::Small {
-            // The quiet pair sends nothing meanwhile, so the flood should use nearly all of the
-            // card's time.
-            let rate = noisy.rate(Duration::from_secs(seconds.into()));
-            let figure = Figure::new("  share of an idle neighbour's time used", "", rate / least);
+            // The neighbour has sent, and sends nothing meanwhile, so the flood should use nearly
+            // all of the card's time again.
+            let share = noisy.rate(time) / without;
+            let figure = Figure::new("  share of an idle neighbour's time used", "", share);
             found.figures.push(figure.wanted(0.95, Near::AtLeast, AIM));
         }
         found.notes.push(format!("{name}: {} packets sent", noisy.end()));

@@ -288,12 +288,13 @@ impl Vpc {
     }
 }
 
-/// Returns the interface of an instance, in the order of identifiers the first one.
+/// Returns the primary interface of an instance: the one with the smallest device index.
 fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     let instance = world.instances.iter().find(|(_, instance)| instance.name == name);
     let (id, _) = instance.with_context(|| format!("there is no instance `{name}`"))?;
-    let mut enis = world.enis.values();
-    let eni = enis.find(|eni| eni.attachment.as_ref().is_some_and(|a| a.instance == *id));
+    let enis = world.enis.values().filter_map(|eni| Some((eni, eni.attachment.as_ref()?)));
+    let own = enis.filter(|(_, attachment)| attachment.instance == *id);
+    let eni = own.min_by_key(|(_, attachment)| attachment.device_index).map(|(eni, _)| eni);
     eni.with_context(|| format!("the instance `{name}` has no interface"))
 }
 
@@ -373,6 +374,20 @@ mod tests {
 
     /// If the file were accepted, two interfaces would have one address, and packets for one of
     /// them would reach the other.
+    #[test]
+    fn regression_the_peer_of_an_instance_has_the_groups_of_its_primary_interface() {
+        let mut vpc = default_vpc();
+        vpc.attach(&attach(Some("a")), none).unwrap();
+        let mut world = vpc.world();
+        let primary = eni_of(&world, "a").unwrap().clone();
+        // The secondary interface has the smaller identifier.
+        let (mut second, id) = (primary.clone(), EniId(0));
+        second.attachment.as_mut().unwrap().device_index = 1;
+        world.enis.insert(id, second);
+        assert_eq!(eni_of(&world, "a").unwrap().ipv4, primary.ipv4);
+        assert_eq!(eni_of(&world, "a").unwrap().attachment, primary.attachment);
+    }
+
     #[test]
     fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
         let directory = tempfile::tempdir().unwrap();

@@ -27,13 +27,14 @@ const MARGIN: f64 = 1.08;
 pub struct Gathered {
     worst: Vec<Burst>,
     rows: Vec<Burst>,
+    /// Number of bursts; the parts of a long burst count as one.
     count: usize,
 }
 
 impl Gathered {
     /// Adds a burst. At most [`PICTURES_MAX`] worst bursts and [`ROWS_MAX`] first bursts are kept.
     pub fn add(&mut self, burst: &Burst) {
-        self.count += 1;
+        self.count += usize::from(!burst.continues);
         if self.rows.len() < ROWS_MAX {
             self.rows.push(Burst { shape: Vec::new(), ..burst.clone() });
         }
@@ -71,7 +72,7 @@ fn verdict(bursts: &Gathered) -> String {
     };
     let (limit, limit_bps) = worst.limit();
     let many = match bursts.count {
-        1 => "One burst".to_owned(),
+        0 | 1 => "One burst".to_owned(),
         n => format!("{n} bursts; the worst"),
     };
     format!(

@@ -62,9 +62,9 @@ fn spaced(html: &str) -> String {
     html.replace('\u{a0}', " ")
 }
 
-/// Returns the page of one flow that sends 240 Mb/s for 20 ms. The bandwidth limit is 1 Gb/s, and
-/// the ceiling of one flow is 50 Mb/s.
-fn page_of_one_flow() -> String {
+/// Returns the analysis of one flow that sends 240 Mb/s for 20 ms, and its bursts. The bandwidth
+/// limit is 1 Gb/s, and the ceiling of one flow is 50 Mb/s.
+fn one_flow() -> (Watch, Vec<Burst>) {
     let model = Model::of_rate(1_000_000_000, None).with_flow_rate(50_000_000);
     let mut watch = Watch::new("eth7", Settings::default(), &model, Instant::ZERO);
     let outer = FlowKey {
@@ -80,13 +80,21 @@ fn page_of_one_flow() -> String {
         watch.arrive(&Arrival { time, way, flow, bytes, packets, packet_bytes, fragment });
     }
     watch.end();
-    let mut gathered = Gathered::default();
+    let mut bursts = Vec::new();
     while let Some(event) = watch.next_event() {
         if let Event::Ended(burst) = event {
-            gathered.add(&burst);
+            bursts.push(*burst);
         }
     }
-    assert_eq!(gathered.count, 1);
+    assert_eq!(bursts.len(), 1);
+    (watch, bursts)
+}
+
+/// Returns the page of [`one_flow`].
+fn page_of_one_flow() -> String {
+    let (watch, bursts) = one_flow();
+    let mut gathered = Gathered::default();
+    bursts.iter().for_each(|burst| gathered.add(burst));
     page([&Session::new(watch, None, 0)].into_iter(), &gathered)
 }
 
@@ -120,4 +128,14 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     assert!(before.contains(">limit of bandwidth of one flow 50.0 Mb/s</text>"), "{before}");
     assert!(before.contains("times the limit of bandwidth of one flow (50.0 Mb/s)"), "{before}");
     assert!(html.contains("mean over 60 s") && html.contains("<td>largest minute</td>"), "{html}");
+}
+
+#[test]
+fn regression_the_parts_of_a_long_burst_are_one_burst_in_the_sentence() {
+    let mut gathered = Gathered::default();
+    let (_, mut bursts) = one_flow();
+    let burst = bursts.remove(0);
+    gathered.add(&burst);
+    gathered.add(&Burst { continues: true, ..burst });
+    assert!(verdict(&gathered).starts_with("One burst, "), "{}", verdict(&gathered));
 }

@@ -127,10 +127,17 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Accepts the next connection. Returns `None` if no caller waits, or if the caller belongs to
-/// another user.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+/// another user, whose connection is moved to `closing`: unread messages in it may have descriptors.
+pub(super) fn accept(
+    listener: BorrowedFd<'_>,
+    closing: &mut Closing,
+) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok(socket) => Ok(is_own(socket.as_fd())?.then_some(socket)),
+        Ok(socket) if is_own(socket.as_fd())? => Ok(Some(socket)),
+        Ok(socket) => {
+            closing.add([socket]);
+            Ok(None)
+        }
         Err(rustix::io::Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -212,10 +219,10 @@ mod tests {
     fn descriptors_and_addresses_arrive() {
         let (_port, at) = place();
         let listener = listener(at).unwrap();
-        assert!(super::accept(listener.as_fd()).unwrap().is_none());
-        let here = call(at).unwrap();
-        let there = accept(listener.as_fd()).unwrap().unwrap();
         let mut closing = Closing::default();
+        assert!(accept(listener.as_fd(), &mut closing).unwrap().is_none());
+        let here = call(at).unwrap();
+        let there = accept(listener.as_fd(), &mut closing).unwrap().unwrap();
         assert!(receive(there.as_fd(), &mut closing).unwrap().is_none());
         let (read, write) = std::io::pipe().unwrap();
         let from = "127.0.0.1:2".parse().unwrap();
@@ -236,8 +243,8 @@ mod tests {
         let (_port, at) = place();
         let listener = listener(at).unwrap();
         let here = call(at).unwrap();
-        let there = accept(listener.as_fd()).unwrap().unwrap();
         let mut closing = Closing::default();
+        let there = accept(listener.as_fd(), &mut closing).unwrap().unwrap();
         for text in ["", "srd-near-2", "srd-near-2 1 127.0.0.1:1", "srd-near-1 x", &"9".repeat(500)]
         {
             rustix::net::send(&here, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
@@ -252,8 +259,8 @@ mod tests {
         let (_port, at) = place();
         let listener = listener(at).unwrap();
         let here = call(at).unwrap();
-        let there = accept(listener.as_fd()).unwrap().unwrap();
         let mut closing = Closing::default();
+        let there = accept(listener.as_fd(), &mut closing).unwrap().unwrap();
         assert!(take_wakes(there.as_fd(), &mut closing), "none yet");
         // The other end may make the connection blocking: both ends share one file description.
         rustix::io::ioctl_fionbio(&here, false).unwrap();

@@ -300,7 +300,7 @@ impl Table {
 
     fn accept(&mut self) {
         while self.closing.is_done()
-            && let Ok(Some(socket)) = meet::accept(self.listener.as_fd())
+            && let Ok(Some(socket)) = meet::accept(self.listener.as_fd(), &mut self.closing)
         {
             // A caller beyond the limit is disconnected, and sends by UDP.
             match Counted::take() {
