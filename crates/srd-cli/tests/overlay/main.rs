@@ -8,8 +8,6 @@ mod families;
 mod goodbye;
 mod isolation;
 mod operate;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 mod paths;
 mod privileges;
 mod reload;

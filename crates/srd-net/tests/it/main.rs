@@ -9,8 +9,6 @@ mod endpoint;
 #[macro_use]
 #[path = "../support/inner.rs"]
 mod inner;
-#[path = "../support/operational.rs"]
-mod operational;
 mod pauses;
 mod shards;
 mod small_interface;

@@ -4,8 +4,6 @@
 
 mod live;
 mod mixes;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../../srd-net/tests/support/veth.rs"]
 mod veth;

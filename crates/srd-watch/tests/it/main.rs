@@ -6,8 +6,6 @@
 mod bodies;
 mod corpus;
 mod live;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 #[path = "../../../../fuzz/bodies/seeds.rs"]
 mod seeds;
 #[allow(dead_code, reason = "each test program uses a part")]
