@@ -19,7 +19,7 @@ use crate::status::Status;
 pub struct EventSink {
     /// The program's handles for peers.
     pub peers: Peers,
-    /// Memory that the endpoint shares.
+    /// Memory of the program that peers may read and write.
     pub shares: Shares,
     /// Events for the program.
     pub queue: Arc<Queue>,

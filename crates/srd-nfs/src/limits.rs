@@ -10,8 +10,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub struct Limits {
     /// Largest number of simultaneous connections; a further connection is closed immediately.
     pub clients_max: usize,
-    /// Largest number of simultaneous connections of one source address (of one /64 for IPv6) at
-    /// the half beside the server.
+    /// Largest number of simultaneous connections that the proxy on the server's side accepts from
+    /// one source address (for IPv6: from one /64).
     pub address_clients_max: usize,
     /// Largest number of bytes of one record, in all its fragments.
     pub record_bytes_max: usize,

@@ -22,9 +22,9 @@ use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
 pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
 /// Number of highest bits of a context number that identify the shard that assigned it.
 pub const SHARD_BITS: u32 = 4;
-/// Position of the lowest bit of the shard's number in a context number, and the mask of the
-/// shard's bits.
+/// Position of the lowest bit of the shard's number in a context number.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
+/// Mask of the shard's number in a context number.
 const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
 
 /// State that the shards of a node have in common.

@@ -61,7 +61,8 @@ enum Meets {
     Asks(Asks),
 }
 
-/// State of requests to the owner, which connects to the front end.
+/// State of the device's requests to its owner, the program that uses this crate, to connect to the
+/// front end.
 #[derive(Debug)]
 struct Asks {
     /// Earliest time of the next request.

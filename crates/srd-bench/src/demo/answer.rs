@@ -56,7 +56,8 @@ fn row(what: String, unit: &str, both: [Option<f64>; 2], best: f64) -> [String; 
     [what, srd, tcp, unit.show(best)]
 }
 
-/// Returns a sentence about part (a), one flow.
+/// Returns a sentence about part (a) of the demonstration, one flow; `None` if a figure of it is
+/// missing.
 pub(super) fn single(story: &Story) -> Option<String> {
     let srd = of_single(story, Contestant::Srd)?;
     let tcp = of_single(story, CUBIC)?;
@@ -71,7 +72,8 @@ pub(super) fn single(story: &Story) -> Option<String> {
     ))
 }
 
-/// Returns a sentence about part (b), the incast with the largest flows.
+/// Returns a sentence about part (b) of the demonstration, the incast with the largest flows;
+/// `None` if a figure of it is missing.
 pub(super) fn incast(story: &Story) -> Option<String> {
     let incast = story.incasts.iter().max_by_key(|incast| incast.bytes)?;
     let of = |contestant| {

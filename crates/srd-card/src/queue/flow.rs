@@ -49,7 +49,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether the frame has a trailer.
+    /// Whether the frame belongs to a cloud, and so has a trailer.
     pub(crate) fn is_of_cloud(self) -> bool {
         matches!(self, Self::Cloud | Self::PlainCloud)
     }

@@ -111,7 +111,7 @@ impl Machine {
         matches!(&self.offered, Some(Ok((offers, _))) if offers.srd().next().is_some())
     }
 
-    /// Whether the provider has the name for which libfabric searches.
+    /// Whether the provider's file has a name for which libfabric searches.
     pub(super) fn is_named(&self) -> bool {
         self.provider.as_ref().is_ok_and(|path| advice::rename(path).is_none())
     }

@@ -180,7 +180,8 @@ fn each_packet(block: &[u8], see: &mut impl FnMut(Frame<'_>)) {
     }
 }
 
-/// Returns the packet at the beginning of `bytes`, and the distance from there to the next packet.
+/// Returns the packet at the beginning of `bytes`, and the number of bytes from there to the next
+/// packet, 0 after the last one; `None` if the header is not within `bytes`.
 fn packet(bytes: &[u8]) -> Option<(Frame<'_>, usize)> {
     use std::mem::offset_of;
     type Head = libc::tpacket3_hdr;

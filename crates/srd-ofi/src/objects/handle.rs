@@ -10,7 +10,8 @@ use crate::objects::hosts::Driven;
 use crate::results::sink::EndpointSink;
 use crate::{Errno, Outcome};
 
-/// Handle for calls of an endpoint's host, which runs sockets, transport and progress thread.
+/// Handle by which the application's calls reach the [`srd_host`] of an endpoint: the object with
+/// its sockets, its transport and its progress thread.
 pub type HostHandle = Handle<EndpointSink>;
 
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]

@@ -257,8 +257,8 @@ pub(crate) struct Tx {
     pub rnr_until: Instant,
     pub rnr_backoff: Duration,
     pub mtu: Mtu,
-    /// The receiver's count of bytes when the exhausted PSN window was given up (D14); `None` at
-    /// other times.
+    /// The number of received bytes that the receiver last reported before this sender gave up the
+    /// last packets of an exhausted PSN window (D14); `None` while no window is being given up.
     pub abandoned: Option<u32>,
     /// Time when the next datagram may leave, if only the pacer delays it; otherwise
     /// [`Instant::FAR_FUTURE`].

@@ -62,7 +62,7 @@ struct Receiving {
     owes_ack: bool,
 }
 
-/// Node of a host that runs the load generator.
+/// A simulated host that runs the load generator of this module.
 pub struct Blast {
     host: HostId,
     config: BlastConfig,

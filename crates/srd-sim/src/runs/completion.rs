@@ -30,7 +30,8 @@ pub struct Completion {
     /// Time in microseconds at which the last operation was done; absent if an operation was not
     /// done.
     pub completion_us: Option<f64>,
-    /// Earliest possible completion time, in microseconds.
+    /// Lower bound of the time in microseconds from the start of the schedule to the end of its
+    /// last operation.
     pub ideal_us: f64,
     /// `completion_us` divided by `ideal_us`; absent if an operation was not done, or if the ideal
     /// is 0.

@@ -134,8 +134,8 @@ impl Allowances {
             .collect();
     }
 
-    /// Ends the assignment after the last burst: growth that belongs to no burst is counted as
-    /// such.
+    /// Ends the assignment of the counters' growth to bursts. To be called after the last burst:
+    /// growth that was not assigned is counted as growth that belongs to no burst.
     pub fn finish(&mut self) {
         while !self.growths.is_empty() {
             self.forget();

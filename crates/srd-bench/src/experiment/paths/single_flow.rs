@@ -21,8 +21,8 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases: |options| cases(options, 1),
 };
 
-/// Returns the programs that are needed: iperf3, and for Multipath TCP the program that makes it
-/// use that.
+/// Returns the programs that are needed: iperf3, and for Multipath TCP `mptcpize`, which makes
+/// iperf3 use Multipath TCP.
 pub(in crate::experiment) fn needed(options: &Options) -> Vec<crate::experiment::Program> {
     let mptcp = options.compares(Variant::Mptcp);
     [Some(IPERF3), mptcp.then_some(MPTCPIZE)].into_iter().flatten().collect()

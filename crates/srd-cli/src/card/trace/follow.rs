@@ -29,7 +29,7 @@ pub(super) struct Which {
     /// End after this number of packets.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     packets: Option<u32>,
-    /// End after this time, for example 10 or 500ms. Default: at Ctrl-C.
+    /// End after this time, in seconds or with a unit, for example 10 or 500ms. Default: at Ctrl-C.
     #[arg(long, short, value_name = "TIME", value_parser = units::parse_time)]
     seconds: Option<Duration>,
     #[command(flatten)]

@@ -19,9 +19,11 @@ use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::peers::connection::{Connection, Entry};
 use crate::rdm::state::Rdm;
 
-/// Number of strangers that are checked for each new stranger.
+/// Number of strangers (peers that the application has not inserted) whose removal is considered
+/// for each new stranger.
 pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
-/// Number of strangers that are checked after a stranger was refused.
+/// Number of strangers whose removal is considered for a new stranger after one was refused because
+/// the table is full.
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
 
 impl Rdm {

@@ -19,11 +19,11 @@ use crate::rdm::iovec::{IoVec, RmaIoVec};
 use crate::rdm::wire::message::MessageHeader;
 use crate::slots::Key;
 
-/// Upper byte of the numbers with which operations' datagrams complete.
+/// Upper byte of the work-request numbers of datagrams that belong to operations.
 const TAG: u8 = 0xed;
-/// Upper byte of the numbers with which control frames' datagrams complete.
+/// Upper byte of the work-request numbers of datagrams that are control frames.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
-/// Upper byte of the numbers with which batches' datagrams complete.
+/// Upper byte of the work-request numbers of datagrams that are batches of small messages.
 pub(crate) const TAG_BATCH: u8 = 0xee;
 
 /// Upper byte of the numbers of work requests that read long messages.

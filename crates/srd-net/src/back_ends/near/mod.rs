@@ -64,7 +64,7 @@ pub struct NearIo {
     stats: NearStats,
 }
 
-/// Counters of packets through memory.
+/// Counters of packets that are exchanged with endpoints of this machine through shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NearStats {
     /// Packets sent through memory.

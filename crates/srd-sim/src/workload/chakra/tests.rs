@@ -268,7 +268,8 @@ fn forms(number: u8) -> Vec<Value> {
     ]
 }
 
-/// In an earlier version, a number was read in four of the types only.
+/// In an earlier version, a numeric attribute was read only if it had one of four of the types that
+/// Chakra has for numbers.
 #[test]
 fn regression_an_attribute_may_have_any_type() {
     for value in forms(40) {
