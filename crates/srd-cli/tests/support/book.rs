@@ -12,7 +12,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How the commands of a block are tested.
+/// Test of the commands of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Tested {
     /// The block is run as a script.

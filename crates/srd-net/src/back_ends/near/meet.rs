@@ -127,7 +127,8 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Accepts the next connection. Returns `None` if no caller waits, or if the caller belongs to
-/// another user, whose connection is moved to `closing`: unread messages in it may have descriptors.
+/// another user. The connection of another user is moved to `closing`, because its unread messages
+/// may have descriptors.
 pub(super) fn accept(
     listener: BorrowedFd<'_>,
     closing: &mut Closing,
