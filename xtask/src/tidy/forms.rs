@@ -125,13 +125,14 @@ impl Lists {
         forms
     }
 
-    /// Returns the occurrences in a Markdown document, without its code and tables.
+    /// Returns the occurrences in a Markdown document, without its code, tables and comments.
     pub(super) fn in_markdown(&self, text: &str) -> Vec<Form> {
         let mut inside = false;
         let lines = (1..).zip(text.lines()).map(|(number, line)| {
             let fence = line.trim_start().starts_with("```");
             inside ^= fence;
-            (number, if inside || fence { "" } else { line })
+            let comment = line.trim_start().starts_with("<!--");
+            (number, if inside || fence || comment { "" } else { line })
         });
         let mut forms = Vec::new();
         self.prose(&paragraphs(lines), &mut forms);

@@ -111,7 +111,9 @@ fn a_program_runs_as_an_instance_and_leaves_nothing() {
     let machine = Machine::new("r");
     let before = machine.facts();
     let name = |name: &str| format!("{}{name}", machine.prefix);
-    let output = machine.srd(&["run", "--name", &name("one"), "--", "sh", "-c", "exit 7"]);
+    let limits = ["--scale", "1/100", "--type", "c7i.large"];
+    let program = ["--name", &name("one"), "--", "sh", "-c", "exit 7"];
+    let output = machine.srd(&[&["run"], &limits[..], &program].concat());
     assert_eq!(output.status.code(), Some(7), "{output:#?}");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("c7i.large, 172.31.0.4/20"), "{said}");

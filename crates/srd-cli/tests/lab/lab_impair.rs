@@ -26,7 +26,8 @@ fn a_command_runs_beside_the_wire_and_figures_say_what_it_did() {
     let send =
         "exec 3>/dev/udp/198.18.1.1/9; for n in $(seq 1000); do echo $n >&3 || true; done; exit 5";
     let output = Command::new(srd)
-        .args(["lab", "impair", "--name", &name, "--loss", "10%", "--json"])
+        .args(["lab", "impair", "--name", &name, "--loss", "10%"])
+        .args(["--delay", "50us..500us", "--jitter", "100us", "--json"])
         .arg(&json)
         .args(["h0.0", "h1.0", "--in", "h0.0", "--"])
         .args(["bash", "-c", send])

@@ -62,6 +62,8 @@ fn the_source_is_what_rights_allow_and_the_reason_is_said() {
     let (_, errors, code) = source(&pair, bpf, "--source packet");
     assert_eq!(code, 3, "{errors}");
     assert!(errors.contains("CAP_NET_RAW"), "{errors}");
+    let (_, errors, code) = source(&pair, None, "--source packet --pps 1000000");
+    assert_eq!(code, 0, "{errors}");
     // In text output, the source is reported in exactly one line.
     let words = "--seconds 100ms --summary";
     let text = command(&pair, raw, words).output().unwrap().stdout;

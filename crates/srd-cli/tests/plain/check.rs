@@ -73,6 +73,10 @@ fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
     assert_eq!(result["for"], "daemon");
     assert_eq!(result["checks"].as_array().unwrap().len(), 23);
     assert_eq!(result["required_failed"].as_i64(), output.status.code().map(i64::from));
+    let output = run(&["--low-rtt", "--json"]);
+    let low: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(low["checks"].as_array().unwrap().len(), 23);
+    assert_ne!(low["checks"], result["checks"], "the limits of near peers are others");
     let output = run(&["--fix"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(UNCHECKED), "{error}");

@@ -107,6 +107,7 @@ fn srd_plain_in_both_modes() {
     bulk_is_complete(&bulk);
     assert!(bulk["retransmitted_share"].is_number());
     rr_is_complete(&measure(&server, &["--encrypt", "off", "--mode", "rr"]));
+    rr_is_complete(&measure(&server, &["--encrypt", "off", "--mode", "rr", "--busy-poll"]));
 }
 
 #[test]
