@@ -399,8 +399,8 @@ impl<T> Table<T> {
         Some(TrackId(number))
     }
 
-    /// Returns the value of a flow, whether it counts as a tracked connection, and whether the local
-    /// end sent its first packet; `None` if the table has no entry with this identifier.
+    /// Returns the value of a flow, whether it counts as a tracked connection, and whether the
+    /// local end sent its first packet; `None` if the table has no entry with this identifier.
     pub fn value(&mut self, id: TrackId) -> Option<(&mut T, bool, bool)> {
         let entry = self.entries.get_mut(id.0)?;
         Some((&mut entry.value, entry.tracked, entry.local_first))

@@ -54,7 +54,8 @@ pub(super) fn is_made(text: &str) -> bool {
 /// Names that the converted text mentions.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// Path of WireGuard's configuration file. Comments of the converted text have commands with it.
+    /// Path of WireGuard's configuration file. Comments of the converted text have commands with
+    /// it.
     pub file: &'a str,
     /// The name of the interface.
     pub interface: &'a str,
