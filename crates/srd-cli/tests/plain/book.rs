@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support_book::{Tested, blocks, root};
 
@@ -29,12 +29,16 @@ fn command_lines_of_the_documents_run_as_they_are_written() {
         fs::write(at("bin/sudo"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
         fs::set_permissions(at("bin/sudo"), PermissionsExt::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
+        // A block that fails may leave programs in the background. They are ended, and they write to
+        // a file, because a pipe would be open until the last one ends.
+        let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", block.text);
+        let written = fs::File::create(at("output")).unwrap();
         let mut shell = Command::new("timeout");
-        shell.args([SECONDS_MAX, "sh", "-eu", "-c", &block.text]).env("PATH", path);
-        let output = shell.current_dir(directory.path()).output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        assert!(output.status.success(), "{}: {}\n{text}", block.place, block.text);
+        shell.args([SECONDS_MAX, "sh", "-eu", "-c", &script]).env("PATH", path);
+        shell.stdin(Stdio::null()).stdout(written.try_clone().unwrap()).stderr(written);
+        let status = shell.current_dir(directory.path()).status().unwrap();
+        let text = fs::read_to_string(at("output")).unwrap_or_default();
+        assert!(status.success(), "{}: {}\n{text}", block.place, block.text);
         run += 1;
     }
     assert!(run > 5 || !is_root, "only {run} blocks were run");
