@@ -50,8 +50,8 @@ impl Bucket {
         Self { level: full, full, late: 0, rate: rate.max(1), at: now, stopped: false }
     }
 
-    /// Creates a bucket that continues from a level, in billionths of a token, at the time `at`.
-    /// The caller is late by `late`.
+    /// Creates a bucket whose level at the time `at` is `level`, in billionths of a token. Packets
+    /// reach the bucket up to `late` after their time.
     pub(super) fn resume(rate: u64, depth: u64, level: i128, at: Instant, late: Duration) -> Self {
         let mut bucket = Self::new(rate, depth, at);
         bucket.set_late(late);

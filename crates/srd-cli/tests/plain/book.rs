@@ -29,8 +29,8 @@ fn command_lines_of_the_documents_run_as_they_are_written() {
         fs::write(at("bin/sudo"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
         fs::set_permissions(at("bin/sudo"), PermissionsExt::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
-        // A block that fails may leave programs in the background. They are ended, and they write to
-        // a file, because a pipe would be open until the last one ends.
+        // A block that fails may leave programs in the background. They are ended, and they write
+        // to a file, because a pipe would be open until the last one ends.
         let script = format!("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", block.text);
         let written = fs::File::create(at("output")).unwrap();
         let mut shell = Command::new("timeout");

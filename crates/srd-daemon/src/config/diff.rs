@@ -22,7 +22,8 @@ pub struct Difference {
     pub changed: Vec<PeerChange>,
     /// Keys in the file of changed settings that are applied while the daemon runs.
     pub live: Vec<&'static str>,
-    /// Keys in the file of changed settings that are applied only at a restart.
+    /// Keys (of the configuration file) of those changed settings that take effect only after a
+    /// restart.
     pub restart: Vec<&'static str>,
 }
 

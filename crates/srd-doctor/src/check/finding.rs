@@ -48,7 +48,8 @@ pub(crate) struct Subject {
     pub(crate) purpose: Purpose,
     /// Whether peers are near; settings that only long round trips need are then not required.
     pub(crate) low_rtt: bool,
-    /// Whether the daemon works with the hosts' own addresses.
+    /// Whether the daemon is in transparent mode: programs reach peers at the hosts' own addresses,
+    /// not at addresses of an overlay.
     pub(crate) transparent: bool,
     /// Whether delays matter more than CPU and power.
     pub(crate) latency: bool,

@@ -59,7 +59,7 @@ pub(crate) struct SocketState {
     pub(crate) pairs: usize,
 }
 
-/// The device of an interface.
+/// The device through which a guest sends and receives the packets of an interface.
 pub(crate) enum Port {
     Tun(Box<Kernel>),
     Vhost(Box<Vhost>),

@@ -19,10 +19,12 @@ use srd_proto::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_millis(100);
 const TRANSMIT_BYTES: usize = 4 << 10;
 
-/// The bounds of a service's connections.
+/// Limits of the connections to a service, and the hop limit of its packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
+    /// Largest number of simultaneous connections.
     pub(super) connections: usize,
+    /// Largest number of bytes of a request.
     pub(super) request_bytes: usize,
     /// Longest time until a request is complete.
     pub(super) request: Duration,

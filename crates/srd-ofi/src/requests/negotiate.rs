@@ -385,9 +385,11 @@ fn echo<T: Copy + Default + PartialEq>(offer: &mut T, asked: T) {
     }
 }
 
-/// Returns the capabilities of one part of an offer: the requested primary capabilities (all,
-/// without a request), and all secondary ones that the part has. `FI_SOURCE` costs a lookup per
-/// message, so it must be requested. An application that names no direction gets all of them.
+/// Returns the capabilities that one part of an offer (domain or endpoint) reports. Primary
+/// capabilities: the requested ones, or all if the application requests none. Secondary ones: all
+/// that the part has, except `FI_SOURCE`, which must be requested because it costs a lookup for
+/// each message. If the application requests no direction (such as `FI_SEND`), it gets all
+/// directions.
 fn chosen(info: u64, asked: u64, has: u64) -> u64 {
     let mut caps = has & info & SECONDARY;
     if asked == 0 {

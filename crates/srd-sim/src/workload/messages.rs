@@ -20,7 +20,7 @@ pub(super) const CALC_NS_MAX: u64 = 86_400_000_000_000;
 /// One end of a message: a send or a receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// Operation that is this end of the message.
+    /// Index of the operation by which this end takes part in the message.
     pub(super) operation: u32,
     /// Number of bytes that are sent, or the size of the receive buffer.
     pub(super) bytes: u64,

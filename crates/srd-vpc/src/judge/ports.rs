@@ -23,7 +23,7 @@ pub const LINUX_PORTS: (u16, u16) = (32_768, 60_999);
 /// Owner of the port to which answers are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortOf {
-    /// The client.
+    /// The end that opens the connection.
     Client,
     /// A NAT gateway on the path.
     Nat(NatGatewayId),

@@ -57,7 +57,8 @@ pub(crate) enum Next {
     Mpls,
 }
 
-/// Result of parsing a link header: the kind and the offset of the next header, and further fields.
+/// Result of parsing a link header: the kind and the offset of the next header, and the fields of
+/// the link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Begin {
     pub(crate) next: Next,

@@ -63,8 +63,8 @@ impl Distribution {
         }
     }
 
-    /// Returns a percentile by nearest rank; 100 is the largest sample. Returns `None` if fewer
-    /// samples than necessary are beyond the percentile: one, or from p99.99 on ten.
+    /// Returns a percentile by nearest rank; 100 is the largest sample. At least one sample must be
+    /// beyond the percentile, and at least ten from p99.99 upwards; otherwise returns `None`.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let count = self.count() as f64;

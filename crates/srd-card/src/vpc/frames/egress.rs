@@ -163,8 +163,8 @@ impl Card {
         self.judge_sent(now, port, read, bytes, key, seen, known)
     }
 
-    /// Evaluates a packet that a guest sends by the rules, and stores the verdict with its flow.
-    /// This is the slow path, for packets without a valid verdict.
+    /// Applies the rules to a packet that a guest sends, and stores the verdict with the packet's
+    /// flow. This is the slow path, for packets without a valid verdict.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)] // one packet and its state

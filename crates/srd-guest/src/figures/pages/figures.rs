@@ -100,7 +100,7 @@ pub(crate) struct InterfaceFigures {
     pub(crate) instance: InstanceFigures,
 }
 
-/// The figures of the device of an interface.
+/// Counters of the device through which a guest uses an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct DeviceFigures {
     pub(crate) is_kernel: bool,

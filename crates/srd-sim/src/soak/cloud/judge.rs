@@ -214,7 +214,8 @@ impl Judge {
         epochs.map(move |epoch| self.judge(epoch, Origin::Eni(eni), &probe.packet).verdict)
     }
 
-    /// Checks a packet that has arrived at an interface. `as_it_is` is the packet as it arrived.
+    /// Checks the probe `number`, which has arrived at the interface `eni`. `as_it_is` is the
+    /// packet with the addresses and ports that it had there.
     pub(super) fn arrived(&mut self, number: u32, eni: EniId, as_it_is: &Packet) {
         let Some(probe) = self.probes.get_mut(number as usize) else {
             return self.is_wrong(number, "was never sent");
