@@ -44,6 +44,21 @@
 //!
 //! A frame is an [`offload`] header followed by an IP packet. This code has neither a clock nor a
 //! source of random numbers: the world passes in the time and a secret.
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `meta`, `rewrite` | the headers of a packet, read once; changes of packets |
+//! | `flow`, `rules` | the flow table; the rules of the Express stage |
+//! | `express` | the Express stage: `feed` states which packets may use SRD, `egress` queues them |
+//! | `queue`, `order`, `wire` | fair queues of frames; order of received frames; the format between cards |
+//! | [`vpc`] | packets of virtual private clouds |
+//! | [`limits`], [`track`], [`profile`] | limits and connections of an instance; the figures of instance types, from `data/` |
+//! | [`tenants`] | shares of a worker's time |
+//! | [`device`], [`l2`] | queues and interrupts of an ENA adapter; the Ethernet link of a virtual machine |
+//! | [`observe`] | records of flow logs |
+//! | [`config`], [`counters`], `hash`, `store` | settings; counters; hash of tables; state for the program that continues |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -47,8 +47,8 @@ pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "warn",
         (0, true) => {
-            "warn,srd_daemon=info,srd_guest::namespace=info,srd_guest::programs=info,srd_nfs=info,\
-             srd_net::xdp=info"
+            "warn,srd_daemon=info,srd_guest::machine::namespace=info,\
+             srd_guest::machine::programs=info,srd_nfs=info,srd_net::back_ends::xdp=info"
         }
         (1, false) => "info",
         (1, true) => "info,srd_daemon=debug,srd_nfs=debug",

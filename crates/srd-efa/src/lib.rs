@@ -38,6 +38,17 @@
 //!
 //! The endpoint must use `keepalive`. Otherwise, if a peer fails before it has answered a read, the
 //! read never ends.
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `device` | the verbs: objects, work requests in progress, datagrams of peers |
+//! | `qp`, `cq`, `mr`, `wr`, `memory`, `handle` | queue pairs, completion queues, memory registrations, work requests; the application's memory; handles |
+//! | [`layer`] | requests, completions, and the trait that `rdm` and `direct` implement |
+//! | [`rdm`] | the Messaging Layer: `send`, `receive`, `rma`, `peers` |
+//! | [`direct`] | the verbs as one endpoint, without the Messaging Layer |
+//! | `wire`, [`slots`], `config`, `counters`, `error` | bits of a datagram; a table without reused keys; settings; counters; errors |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -31,6 +31,15 @@
 //! The child has neither the progress thread nor a right to the sockets, which the parent continues
 //! to use. Each call in the child fails with [`CallError::Forked`]; a close in the child releases
 //! nothing. The parent is not affected.
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `host`, `core`, `shared` | opening, calls and closing; one round of work; the core behind its lock |
+//! | `progress`, `backoff`, `ready` | the thread that makes progress; when a polling thread yields; a descriptor for `poll` |
+//! | [`memory`] | the application's memory, and the reasons why its use is sound |
+//! | `fork`, `options` | detection of a forked process; settings |
 
 mod backoff;
 mod core;

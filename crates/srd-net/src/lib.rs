@@ -10,6 +10,18 @@
 //!   and the highest throughput per core.
 //!
 //! A test of this crate, as an example:
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `endpoints` | [`Endpoint`] and [`LocalEndpoint`]: loop, driver thread, settings, synchronisation |
+//! | `back_ends` | [`PacketIo`] and its implementations: UDP, [AF_XDP](xdp), [shared memory](near), a network in memory |
+//! | `interfaces` | [TUN devices](tun), captures ([`tap`], [`tcx`]), [routes and rates](link), other sockets |
+//! | [`clock`], [`keys`], `key_file` | time; keys as text and in files |
+//! | `copies` | detects that this machine was restored or cloned |
+//! | [`page`] | figures that one thread writes and any thread reads, without a lock |
+//! | `sys` | all `unsafe` code of the crate |
 #![doc = concat!("```ignore\n", include_str!("../tests/it/documentation.rs"), "```\n")]
 //!
 //! Every call that waits also exists as a future (`recv_async`, `send_async`, ...); the futures

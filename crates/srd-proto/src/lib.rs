@@ -30,6 +30,21 @@
 //! 5. [`Endpoint::poll_event`] returns its completion.
 //!
 //! `docs/spec/srd.md` is the specification; modules cite its rules.
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | [`config`], [`ids`], [`rng`] | settings with units and bounds; identifiers; random numbers from a seed |
+//! | [`error`], [`event`], [`stats`] | refused calls and dropped packets; events; counters |
+//! | `endpoint` | calls of the application; which peer a packet belongs to; sessions; answers to strangers |
+//! | [`node`], `shared` | state that the endpoints of a node share, and that the peers of an endpoint share |
+//! | `peer` | one remote node: what is sent next, and what a received packet means |
+//! | `send` | waiting datagrams, packets in flight, congestion window, credit, pacing, delays |
+//! | `received`, `queue_pairs` | the receive window; local queue pairs and their receive buffers |
+//! | `path` | the paths of a peer: selection, states (good, skipped, dead), probes |
+//! | `security`, [`secret`] | modes and keys of an endpoint; secrets of hash tables |
+//! | [`transmit`], [`wire`] | batches of packets to send; the wire format, one file for each type of packet |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -21,6 +21,17 @@
 //! allocation for each packet, and no table that grows with switches times hosts. A hop costs the
 //! engine 60 to 150 ns from 128 to 8192 hosts (`examples/engine_speed.rs`). [`egress`] describes
 //! the approximations.
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `engine` | the network in operation ([`world`]), its events, switches, routes and faults |
+//! | `machines` | machines on the hosts: SRD, [`tcp`], [`roce`], [`express`], [`card`], [`rank`] |
+//! | [`scenario`], [`workload`] | experiments as files; flows, and files of other simulators |
+//! | `runs` | runs on all cores ([`run`](mod@run)), ideal times, and results ([`report`]) |
+//! | [`figures`], [`talk`] | the figures of the SRD paper; experiments of the AWS talk NET402 |
+//! | [`soak`] | random worlds, checked by oracles that share no code with the program under test |
 
 mod engine;
 pub mod figures;

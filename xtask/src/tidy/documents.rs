@@ -146,6 +146,21 @@ pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Ve
     findings
 }
 
+/// Returns findings for Rust files that a document names between backticks, as in
+/// `path/select.rs`, and that the repository does not have. A name may lack its first directories.
+pub(super) fn files(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let is_file = |word: &&str| word.ends_with(".rs") && !word.contains([' ', '*', '{']);
+        for file in line.split('`').skip(1).step_by(2).filter(is_file) {
+            if !exists(file) {
+                findings.push(format!("{name}:{number}: there is no {file}"));
+            }
+        }
+    }
+    findings
+}
+
 fn join(directory: &str, target: &str) -> String {
     let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
@@ -253,6 +268,14 @@ mod tests {
         let exists = |path: &str| path == "docs/a.md" || path == "README.md";
         let text = "[a](a.md#x) [r](../README.md) [w](https://x.y) [#](#here)\n[b](b.md)\n";
         assert_eq!(links("docs/c.md", text, exists), ["docs/c.md:2: there is no b.md"]);
+    }
+
+    #[test]
+    fn files_that_a_document_names_exist() {
+        let exists = |file: &str| file == "path/select.rs";
+        assert!(files("a.md", "`path/select.rs`, `cargo`, and x.rs", exists).is_empty());
+        let findings = files("a.md", "text\n| `select` | `path/chosen.rs` |", exists);
+        assert_eq!(findings, ["a.md:2: there is no path/chosen.rs"]);
     }
 
     #[test]

@@ -185,7 +185,8 @@ mod tests {
             None => {
                 let name = format!("srdlab-signal-{}", std::process::id());
                 let path = std::env::temp_dir().join(name);
-                let name = "guard::tests::regression_a_signal_while_a_directory_is_made_removes_it";
+                let name =
+                    "build::guard::tests::regression_a_signal_while_a_directory_is_made_removes_it";
                 let mut command = std::process::Command::new(std::env::current_exe().unwrap());
                 let status = command.args(["--exact", name]).env(INNER, &path).status().unwrap();
                 let is_left = path.exists();
