@@ -271,8 +271,8 @@ impl Endpoint {
 }
 
 impl Submitter<'_> {
-    /// Returns the error for a refused operation. If the message is too long to be injected, its
-    /// text states the limit.
+    /// Returns the error for a refused operation. If the message is too long to be injected, the
+    /// text of the error states the limit.
     fn explain(&self, refused: srd_efa::layer::Refused) -> Error {
         if refused != srd_efa::layer::Refused::TooLong {
             return refused.into();

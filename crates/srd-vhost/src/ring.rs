@@ -417,7 +417,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether the driver may kick.
+    /// Whether this end of the ring asks the driver to kick (to notify it) after new buffers.
     pub fn asks_for_kicks(&self) -> bool {
         self.kicks != Kicks::Refused
     }

@@ -1,4 +1,5 @@
-//! ENA Express: decides which packets between two interfaces may use SRD.
+//! ENA Express: decides which packets between two interfaces may use SRD (V21 of `spec/card.md`).
+//! `vpc/frames/onward.rs` of `srd-card` applies the limit on the size of a packet.
 //!
 //! Source: Amazon EC2 User Guide, *Improve network performance between EC2 instances with ENA
 //! Express*. Zones make no difference: both interfaces are in one Region, as all parts of a cloud

@@ -12,6 +12,15 @@
 //! | `paths`, `faults`, `load`, `clusters` | the experiments, one in each module |
 //! | `measure` | load generators, and figures of results |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
+//!
+//! A new experiment needs four changes:
+//!
+//! 1. A module in `paths`, `faults`, `load` or `clusters` with a constant [`Experiment`];
+//!    `paths/nconnect.rs` is a short example.
+//! 2. An entry in [`ALL`].
+//! 3. If its programs are fetched: an entry in `needed_by` of `clusters/fetched`.
+//! 4. `tests/lab/lab_all.rs` of `srd-cli` runs it with the others. If it compares speeds, it belongs
+//!    to `COMPARING` there, and if it starts a cluster, to `CLUSTERS`.
 
 mod clusters;
 mod faults;

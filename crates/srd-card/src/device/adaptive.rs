@@ -19,7 +19,7 @@ const EVENTS: u32 = 64;
 /// Number of steps without parking after which the search pauses.
 const TIRED: usize = 2 * PROFILE_US.len();
 
-/// Rates per second, measured since the last decision about the delay.
+/// Packets and bytes per second since the last decision about the interrupt delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Rates {
     bytes: u64,

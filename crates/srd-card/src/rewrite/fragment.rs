@@ -57,8 +57,8 @@ pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec
     Some(payload.chunks(step).enumerate().map(part).collect())
 }
 
-/// Replaces the options that only the first fragment has by no-operations. From an option that
-/// cannot be read on, all bytes stay as they are.
+/// Overwrites with no-operations the options that belong into the first fragment only. Stops at the
+/// first malformed option, and leaves it and all later bytes unchanged.
 fn blank_options(options: &mut [u8]) {
     let mut at = 0;
     while at < options.len() {

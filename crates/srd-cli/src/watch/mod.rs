@@ -170,7 +170,7 @@ impl PacketSource {
     }
 }
 
-/// Parses the length of a bin, in nanoseconds.
+/// Parses the length of a bin, a number with a unit of time; returns nanoseconds.
 fn parse_bin(text: &str) -> Result<u64, String> {
     let expected = "write a length from 100us to 1ms, as 250us";
     let number = |digits: &str| digits.parse::<u64>().map_err(|_| expected.to_owned());

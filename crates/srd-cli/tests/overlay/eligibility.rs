@@ -440,12 +440,16 @@ fn sorted(mut all: Vec<usize>) -> Vec<usize> {
 
 /// Whether `packets` contains a packet for each chunk, without or with an acknowledgement.
 fn are_sent(chunks: &[usize], mut packets: Vec<(usize, bool)>) -> bool {
+    packets.sort_unstable();
     let mut take = |fits: &dyn Fn(&(usize, bool)) -> bool| {
         let found = packets.iter().position(fits);
-        found.map(|at| packets.swap_remove(at)).is_some()
+        found.map(|at| packets.remove(at)).is_some()
     };
-    let with_ack: Vec<&usize> =
+    let mut with_ack: Vec<&usize> =
         chunks.iter().filter(|chunk| !take(&|packet| *packet == (**chunk, false))).collect();
+    // A packet may fit several chunks. The smallest chunk takes the smallest packet that fits,
+    // which leaves the larger packets to the larger chunks.
+    with_ack.sort_unstable();
     with_ack.into_iter().all(|chunk| {
         take(&|(bytes, carries)| {
             let beside = bytes.saturating_sub(*chunk);
@@ -454,4 +458,15 @@ fn are_sent(chunks: &[usize], mut packets: Vec<(usize, bool)>) -> bool {
                 && (beside - ACK_BYTES.start()).is_multiple_of(8)
         })
     })
+}
+
+#[test]
+fn regression_chunks_share_packets_with_acknowledgements_whatever_their_order() {
+    let least = *ACK_BYTES.start();
+    // The first packet fits both chunks, the second one only the smaller chunk.
+    let packets = vec![(100 + least + 8, true), (100 + least, true)];
+    for chunks in [[100, 108], [108, 100]] {
+        assert!(are_sent(&chunks, packets.clone()), "{chunks:?}");
+    }
+    assert!(!are_sent(&[108, 108], packets));
 }

@@ -81,7 +81,8 @@ pub struct UdpOptions {
     pub further: Vec<IpAddr>,
     /// Number of paths, which use consecutive source ports from the base port on. 1 to 256.
     pub paths: u16,
-    /// Whether a path uses any free source port if its consecutive port is taken.
+    /// Whether a path uses any free source port if its own port (the base port plus the path's
+    /// number) is taken. If false, binding fails in this case.
     pub paths_anywhere: bool,
     /// The ECN field of most packets. A packet with another ECN field costs an additional control
     /// message.

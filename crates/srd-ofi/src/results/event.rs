@@ -13,7 +13,7 @@ pub const EVENTS_MAX: usize = 1 << 16;
 /// Largest number of bytes of an event.
 pub const EVENT_BYTES_MAX: usize = 1024;
 
-/// An event.
+/// An entry of an event queue, as the application reads it by `fi_eq_read`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Kind of the event, as a number that the application chooses.

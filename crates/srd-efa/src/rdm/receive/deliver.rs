@@ -211,8 +211,8 @@ impl Rdm {
         self.confirm(info, status);
     }
 
-    /// Sends RECEIPT to a sender that waits for it (G8), unless the sender has been replaced by
-    /// another run, for which the token has another meaning.
+    /// Sends RECEIPT to a sender that waits for it (G8). If another run has replaced the sender,
+    /// nothing is sent, because the token of the message may belong to another operation there.
     pub(crate) fn confirm(&mut self, info: &MessageInfo, status: u8) {
         let same = |conn: &Connection| conn.remote == info.run;
         if let (Some(token), Some(index)) = (info.token, self.index_of(info))

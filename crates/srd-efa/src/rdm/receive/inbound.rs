@@ -217,8 +217,9 @@ impl LongIn {
         Self { run, iov }
     }
 
-    /// Returns contiguous bytes at `offset` of the message: the key and the offset of their piece,
-    /// and their number, at most `most`. `None` at the end of the message.
+    /// Finds the contiguous memory of the sender that holds the message from `offset` on. Returns
+    /// the key and the offset of this memory, and the number of its bytes, at most `most`; `None`
+    /// at the end of the message.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<(Remote, u64)> {
         for piece in &self.iov {
             if offset < piece.length {

@@ -95,8 +95,9 @@ pub(super) fn expand(
     }
 }
 
-/// Adds a message between two members. The message leaves after its sender has begun the
-/// collective, and both members end the collective after the message.
+/// Adds a message between two members of a collective. It is sent after its sender has begun the
+/// collective, and both members end the collective after it. Returns the numbers of the two
+/// operations; `None` if there are too many.
 fn deliver(messages: &mut Messages, from: Member, to: Member, bytes: u64) -> Option<(u32, u32)> {
     let (send, receive) = messages.message(from.rank, to.rank, bytes)?;
     let waits = [(send, from.begin), (receive, to.begin), (from.end, send), (to.end, receive)];
