@@ -9,6 +9,8 @@ use srd_proto::time::{Duration, Instant};
 use super::codel::Codel;
 use super::fattest::{Link, Linked};
 use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::rewrite::ecn;
 use crate::wire::cloud::{self, Trailer};
 
 /// Bytes that a flow may send in one round of the deficit round robin. // Q1
@@ -123,6 +125,25 @@ impl QueuedFrame {
     pub(super) fn frames(&self) -> u64 {
         let trailer = Trailer::split(&self.frame).filter(|_| self.kind.is_of_cloud());
         trailer.map_or(1, |(_, trailer)| trailer.frames() as u64)
+    }
+
+    /// Sets the mark CE in the first packet of this entry that is ECN-capable. Returns whether a
+    /// packet has the mark afterwards.
+    #[cold]
+    pub(super) fn mark(&mut self) -> bool {
+        let frames = self.frames() as usize;
+        let end = if frames > 1 { self.frame.len() - cloud::TRAILER_BYTES } else { self.frame.len() };
+        let Some((all, frames)) = cloud::unbundle(&self.frame[..end], frames) else { return false };
+        let lengths = all.map(<[u8]>::len);
+        let mut at = 0;
+        for (number, length) in lengths[..frames].iter().enumerate() {
+            let packet = at + OFFLOAD_BYTES..at + length;
+            if self.frame.get_mut(packet).is_some_and(ecn::mark) {
+                return true;
+            }
+            at += length + if number == 0 { 0 } else { cloud::LENGTH_BYTES };
+        }
+        false
     }
 }
 
@@ -240,4 +261,50 @@ pub(crate) struct Turn {
     pub fresh: bool,
     /// Bytes of the flow's next frame.
     pub frame_bytes: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+
+    use super::*;
+    use crate::meta::packet::protocol;
+    use crate::testing::{framed, layout, v4, v6};
+
+    /// Returns an entry with these packets as frames of a cloud, and the packets' ECN bits.
+    fn entry(packets: &[(&[u8], u8)]) -> QueuedFrame {
+        let trailer = Trailer([7; 20]).of_one();
+        let mut frames = packets.iter().map(|(packet, bits)| {
+            let mut packet = packet.to_vec();
+            packet[1] |= if packet[0] >> 4 == 4 { *bits } else { bits << 4 };
+            framed(&packet)
+        });
+        let mut frame = trailer.behind(&frames.next().unwrap()).to_vec();
+        assert!(frames.all(|of| cloud::join(&mut frame, &of, &trailer, 1400)));
+        let layout = layout(packets[0].0);
+        QueuedFrame { frame, layout, at: Instant::ZERO, kind: Kind::PlainCloud, path: 0 }
+    }
+
+    /// Returns the ECN bits of each packet in an entry.
+    fn bits(of: &QueuedFrame) -> Vec<u8> {
+        let (rest, trailer) = Trailer::split(&of.frame).unwrap();
+        let (all, frames) = cloud::unbundle(rest, trailer.frames()).unwrap();
+        all[..frames].iter().map(|frame| ecn::ecn(&frame[OFFLOAD_BYTES..])).collect()
+    }
+
+    #[test]
+    fn regression_the_first_packet_of_a_bundle_that_is_ecn_capable_gets_the_mark() {
+        let [four, six] = [v4(protocol::UDP, (1, 2), b"four"), v6(protocol::UDP, (1, 2), b"six")];
+        for (packets, marked) in [
+            (vec![(&four[..], 2)], Some(vec![3])),
+            (vec![(&four[..], 0), (&six, 2), (&four, 2)], Some(vec![0, 3, 2])),
+            (vec![(&four[..], 0), (&four, 0), (&four, 1)], Some(vec![0, 0, 3])),
+            (vec![(&four[..], 0), (&six, 0)], None),
+        ] {
+            let mut of = entry(&packets);
+            assert_eq!(of.mark(), marked.is_some());
+            let before = packets.iter().map(|(_, bits)| *bits).collect();
+            assert_eq!(bits(&of), marked.unwrap_or(before));
+        }
+    }
 }

@@ -10,8 +10,6 @@ use super::flow::{
     Aqm, FlowQueue, Lane, List, QUANTUM_BYTES, QueueCounts, QueuedFrame, RECORD_BYTES, RING_KEPT,
     Rule, Turn,
 };
-use crate::meta::offload::OFFLOAD_BYTES;
-use crate::rewrite::ecn;
 
 /// Flows of one lane that have frames, or had frames until a moment ago. New flows and old ones are
 /// in separate lists.
@@ -223,7 +221,7 @@ impl Tenant {
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
             if flow.codel.strikes(late, now, aqm.interval) {
                 // Q3: Drops in place of marks
-                if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
+                if !waiting.mark() {
                     counts.dropped_late += waiting.frames();
                     continue;
                 }

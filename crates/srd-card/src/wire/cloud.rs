@@ -39,7 +39,7 @@ const MORE_AT: usize = 1;
 /// Largest number of frames in a bundle.
 pub(crate) const BUNDLE_FRAMES_MAX: usize = 32;
 /// Bytes of the length field that follows each frame of a bundle except the first.
-const LENGTH_BYTES: usize = 2;
+pub(crate) const LENGTH_BYTES: usize = 2;
 
 /// Trailer of a frame or of a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
