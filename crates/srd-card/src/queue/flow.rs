@@ -132,7 +132,8 @@ impl QueuedFrame {
     #[cold]
     pub(super) fn mark(&mut self) -> bool {
         let frames = self.frames() as usize;
-        let end = if frames > 1 { self.frame.len() - cloud::TRAILER_BYTES } else { self.frame.len() };
+        let end =
+            if frames > 1 { self.frame.len() - cloud::TRAILER_BYTES } else { self.frame.len() };
         let Some((all, frames)) = cloud::unbundle(&self.frame[..end], frames) else { return false };
         let lengths = all.map(<[u8]>::len);
         let mut at = 0;

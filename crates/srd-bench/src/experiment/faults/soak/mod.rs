@@ -40,6 +40,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Longest time until the long connections continue after every trouble was undone: TCP doubles its
 /// retransmission timeout while a path is down.
 const RECOVER_MAX: Duration = Duration::from_secs(30);
+/// Longest time until the last processes have ended after the daemons were stopped.
+const END_MAX: Duration = Duration::from_secs(30);
 /// Name of the network device that each daemon creates.
 const DEVICE: &str = "srd0";
 /// Largest number of errors that the message of a failed run lists.
@@ -106,6 +108,19 @@ struct Soak<'a, 'f> {
     wrong: Vec<String>,
 }
 
+/// Returns the number of processes of each kind that are left in the hosts of a fabric: processes
+/// that end within [`END_MAX`] are not.
+fn left_at_end(fabric: &str) -> Result<[usize; 3]> {
+    let until = Instant::now() + END_MAX;
+    loop {
+        let left = sample::processes(fabric)?;
+        if left == [0; 3] || Instant::now() >= until {
+            return Ok(left);
+        }
+        thread::sleep(NAP);
+    }
+}
+
 fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
     let fabric = stage.fabric;
     let overlay = stage.overlay.take().context("the soak needs daemons")?;
@@ -145,7 +160,7 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
             wrong.push(format!("{host}, left behind: {line}"));
         }
     }
-    let processes = sample::processes(fabric.name())?;
+    let processes = left_at_end(fabric.name())?;
     if processes != [0; 3] {
         wrong.push(format!("{processes:?} daemons, network processes and others are left"));
     }
