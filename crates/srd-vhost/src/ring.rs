@@ -417,7 +417,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether this end of the ring asks the driver to kick (to notify it) after new buffers.
+    /// Whether this end of the ring requests kicks (notifications) of the driver for new buffers.
     pub fn asks_for_kicks(&self) -> bool {
         self.kicks != Kicks::Refused
     }
