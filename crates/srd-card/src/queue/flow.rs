@@ -131,7 +131,7 @@ impl QueuedFrame {
     /// packet has the mark afterwards.
     #[cold]
     pub(super) fn mark(&mut self) -> bool {
-        let frames = self.frames() as usize;
+        let frames = usize::try_from(self.frames()).unwrap_or(usize::MAX);
         let end =
             if frames > 1 { self.frame.len() - cloud::TRAILER_BYTES } else { self.frame.len() };
         let Some((all, frames)) = cloud::unbundle(&self.frame[..end], frames) else { return false };
