@@ -82,8 +82,9 @@ pub(crate) struct SocketState {
 /// - No call waits.
 /// - An error of [`read`](Self::read) means that the device is unusable. A frame that the device
 ///   refuses is counted in [`drops`](Self::drops), and is no error.
-/// - The guest may not see a frame before [`flush`](Self::flush), or before the time of
-///   [`poll_timeout`](Self::poll_timeout).
+/// - The guest of a vhost-user device sees a frame after [`flush`](Self::flush). A TUN device joins
+///   segments until [`Kernel::finish`], and keeps packets whose interrupt is delayed until the time
+///   of [`poll_timeout`](Self::poll_timeout).
 /// - If [`rest`](Self::rest) returns true, the loop must not wait.
 ///
 /// # Limits
