@@ -1,4 +1,4 @@
-//! Experiments with engines that sort and join records in a cluster: Spark, Dask and Ray.
+//! Experiments with engines that sort and join records in a cluster: Spark and Dask.
 //!
 //! Each engine has a scheduler in host `h0.0`, and a worker in two hosts under each leaf. Most of
 //! the records are sent between workers. A job is valid only if its output contains all records of
@@ -8,10 +8,8 @@
 //! |---|---|
 //! | `spark`, `Records.java` | sort and join with Spark |
 //! | `dask`, `dask_records.py` | sort and join with Dask |
-//! | `ray`, `ray_records.py` | sort with Ray |
 
 pub(in crate::experiment) mod dask;
-pub(in crate::experiment) mod ray;
 pub(in crate::experiment) mod spark;
 
 use crate::experiment::measure::programs::Program;
