@@ -39,8 +39,8 @@ fn two_wires(tag: &str) -> Pair {
 fn configure(pair: &Pair, end: usize, interface: &str, allowed: &str) {
     let (own, other) = (end + 1, 2 - end);
     let text = format!(
-        "[interface]\n{interface}\nlisten = [\"198.18.0.{own}:7471\", \"198.19.0.{own}:7471\"]\n\
-         paths = 16\nprivate_key_file = \"{key}\"\n[control]\nsocket = \"{socket}\"\n\
+        "[expert]\npaths = 16\n[interface]\n{interface}\nlisten = [\"198.18.0.{own}:7471\", \"198.19.0.{own}:7471\"]\n\
+         private_key_file = \"{key}\"\n[control]\nsocket = \"{socket}\"\n\
          [[peer]]\nname = \"other\"\npublic_key = \"{public}\"\n\
          endpoint = [\"198.18.0.{other}:7471\", \"198.19.0.{other}:7471\"]\n\
          allowed = [{allowed}]\n",

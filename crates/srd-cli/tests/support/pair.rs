@@ -63,15 +63,17 @@ pub(crate) struct Settings<'a> {
     pub(crate) overlay: bool,
     /// Lines that are added to the table `[interface]`.
     pub(crate) interface: &'a str,
+    /// Lines that are added to the table `[expert]`.
+    pub(crate) expert: &'a str,
     /// Lines that are added to the table `[[peer]]`.
     pub(crate) peer: &'a str,
 }
 
 impl Settings<'_> {
     pub(crate) const OVERLAY: Settings<'static> =
-        Settings { overlay: true, interface: "", peer: "" };
+        Settings { overlay: true, interface: "", expert: "", peer: "" };
     pub(crate) const TRANSPARENT: Settings<'static> =
-        Settings { overlay: false, interface: "", peer: "" };
+        Settings { overlay: false, interface: "", expert: "", peer: "" };
 }
 
 impl Pair {
@@ -152,7 +154,7 @@ impl Pair {
 
     /// Writes the configuration of a machine's daemon.
     pub(crate) fn configure(&self, end: usize, settings: &Settings<'_>) {
-        let Settings { overlay, interface, peer } = *settings;
+        let Settings { overlay, interface, expert, peer } = *settings;
         let (own, other) = (end + 1, 2 - end);
         let (mode, allowed) = if overlay {
             (format!("address = [\"10.77.0.{own}/24\"]"), format!("10.77.0.{other}/32"))
@@ -160,7 +162,8 @@ impl Pair {
             ("mode = \"transparent\"".to_owned(), format!("198.18.0.{other}/32"))
         };
         let text = format!(
-            "[interface]\n{mode}\nlisten = \"198.18.0.{own}:7471\"\npaths = 4\n\
+            "[expert]\npaths = 4\n{expert}\n\
+             [interface]\n{mode}\nlisten = \"198.18.0.{own}:7471\"\n\
              private_key_file = \"{key}\"\n{interface}\n[control]\nsocket = \"{socket}\"\n\
              [[peer]]\nname = \"other\"\npublic_key = \"{public}\"\n\
              endpoint = \"198.18.0.{other}:7471\"\nallowed = [\"{allowed}\"]\n{peer}\n",

@@ -24,6 +24,8 @@ pub(crate) struct Routed {
     pub(crate) router: String,
     pub(crate) directory: tempfile::TempDir,
     public: [String; 2],
+    /// Lines that [`Routed::configure`] adds to the table `[expert]`.
+    pub(crate) expert: &'static str,
     /// The daemons of a and b; `None` if a daemon does not run.
     pub(crate) daemons: [Option<Child>; 2],
     echo: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
@@ -68,7 +70,7 @@ impl Routed {
             String::from_utf8(output).unwrap().trim().to_owned()
         });
         let daemons = [None, None];
-        let mut net = Self { a, b, router, directory, public, daemons, echo: None };
+        let mut net = Self { a, b, router, directory, public, expert: "", daemons, echo: None };
         net.wait_until_up("v0");
         net
     }
@@ -104,9 +106,10 @@ impl Routed {
             ("198.51.100.10", "192.0.2.10")
         };
         let mut text = format!(
-            "[interface]\nlisten = \"{own}:7471\"\npaths = 2\nprivate_key_file = \"{key}\"\n\
-             {interface}\n[control]\nsocket = \"{socket}\"\n",
+            "[interface]\nlisten = \"{own}:7471\"\nprivate_key_file = \"{key}\"\n{interface}\n\
+             [expert]\npaths = 2\n{expert}\n[control]\nsocket = \"{socket}\"\n",
             key = self.path(&format!("{end}.key")).display(),
+            expert = self.expert,
             socket = self.path(&format!("{end}.sock")).display(),
         );
         if let Some(allowed) = allowed {
