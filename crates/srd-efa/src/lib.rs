@@ -65,6 +65,9 @@ mod error;
 mod handle;
 mod hash;
 pub mod layer;
+#[cfg(test)]
+#[path = "../../srd-proto/tests/support/wire.rs"]
+mod lossy_wire;
 mod memory;
 mod mr;
 mod qp;
