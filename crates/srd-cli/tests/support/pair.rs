@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::operational;
+use crate::cable::{End, connect};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Maximum time that a test waits for one event.
@@ -81,13 +81,9 @@ impl Pair {
     pub(crate) fn new(tag: &str) -> Self {
         let names = Self::namespaces(tag);
         let [a, b] = &names;
-        must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
-        for (i, name) in (1..).zip(&names) {
-            must(&format!("-n {name} addr add 198.18.0.{i}/24 dev v0"));
-            must(&format!("-n {name} link set v0 up"));
-            must(&format!("-n {name} link set lo up"));
-        }
-        names.iter().for_each(|name| operational::wait(name, "v0"));
+        let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
+        connect(&[end(a, &["198.18.0.1/24"]), end(b, &["198.18.0.2/24"])], "mtu 1500");
+        names.iter().for_each(|name| drop(must(&format!("-n {name} link set lo up"))));
         Self::with_keys(names, None)
     }
 
@@ -100,23 +96,18 @@ impl Pair {
         must(&format!("netns exec {router} sysctl -qw net.ipv4.ip_forward=1"));
         for (i, name) in (1..).zip(&names) {
             let w = format!("w{}", i - 1);
-            must(&format!(
-                "link add v0 netns {name} mtu 9000 type veth peer name {w} netns {router} mtu 9000"
-            ));
+            must(&format!("-n {name} link set lo up"));
+            let own = format!("198.18.0.{i}/32");
+            let end = |namespace, interface, addresses| End { namespace, interface, addresses };
+            let ends = [end(name, "v0", &[&own]), end(&router, &w, &["198.18.0.254/32"])];
+            connect(&ends, "mtu 9000");
             for line in [
-                format!("-n {name} link set lo up"),
-                format!("-n {name} addr add 198.18.0.{i}/32 dev v0"),
-                format!("-n {name} link set v0 up"),
                 format!("-n {name} route add 198.18.0.254 dev v0"),
                 format!("-n {name} route add default via 198.18.0.254"),
-                format!("-n {router} addr add 198.18.0.254/32 dev {w}"),
-                format!("-n {router} link set {w} up"),
                 format!("-n {router} route add 198.18.0.{i} dev {w}"),
             ] {
                 must(&line);
             }
-            operational::wait(name, "v0");
-            operational::wait(&router, &w);
         }
         Self::with_keys(names, Some(router))
     }

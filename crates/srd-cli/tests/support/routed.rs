@@ -1,5 +1,7 @@
 //! Two machines in different networks and a router between them, through which all packets pass.
 
+use crate::cable::{End, connect};
+
 use super::pair::{PATIENCE, ip, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -47,14 +49,12 @@ impl Routed {
         for (end, space, v4, v6) in
             [("a", &a, "192.0.2", "2001:db8:a:"), ("b", &b, "198.51.100", "2001:db8:b:")]
         {
-            must(&format!("link add v0 netns {space} type veth peer name r{end} netns {router}"));
-            for (space, link, host) in
-                [(space, "v0".to_owned(), 10), (&router, format!("r{end}"), 1)]
-            {
-                must(&format!("-n {space} link set {link} up"));
-                must(&format!("-n {space} addr add {v4}.{host}/24 dev {link}"));
-                must(&format!("-n {space} addr add {v6}:{host}/64 dev {link} nodad"));
-            }
+            let [own, gateway] =
+                [10, 1].map(|host| [format!("{v4}.{host}/24"), format!("{v6}:{host}/64")]);
+            let [own, gateway] = [&own, &gateway].map(|both| both.each_ref().map(String::as_str));
+            let port = format!("r{end}");
+            let end = |namespace, interface, addresses| End { namespace, interface, addresses };
+            connect(&[end(space, "v0", &own), end(&router, &port, &gateway)], "");
             must(&format!("-n {space} route add default via {v4}.1"));
             must(&format!("-n {space} -6 route add default via {v6}:1"));
         }
