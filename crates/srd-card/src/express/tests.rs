@@ -10,14 +10,10 @@ use crate::rules::prefix::Prefix;
 use crate::rules::snapshot::{PeerSettings, PeerSlot};
 use crate::testing::{layout, v4};
 use crate::wire::cloud::Trailer;
-use core::net::SocketAddr;
 use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::crypto::public_key;
-use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
-use srd_proto::{
-    Config as CoreConfig, Ecn, Epoch, PacketMeta, PacketRef, PeerConfig, Protection, TransmitBuf,
-};
+use srd_proto::{Config as CoreConfig, Epoch, PacketRef, PeerConfig, Protection, TransmitBuf};
 use srd_proto::{Endpoint, PeerId, Secret};
 use std::collections::BTreeMap;
 use std::vec;

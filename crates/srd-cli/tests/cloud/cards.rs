@@ -35,7 +35,8 @@ fn two_wires(tag: &str) -> Pair {
 fn configure(pair: &Pair, end: usize, interface: &str, allowed: &str) {
     let (own, other) = (end + 1, 2 - end);
     let text = format!(
-        "[expert]\npaths = 16\n[interface]\n{interface}\nlisten = [\"198.18.0.{own}:7471\", \"198.19.0.{own}:7471\"]\n\
+        "[expert]\npaths = 16\n[interface]\n{interface}\n\
+         listen = [\"198.18.0.{own}:7471\", \"198.19.0.{own}:7471\"]\n\
          private_key_file = \"{key}\"\n[control]\nsocket = \"{socket}\"\n\
          [[peer]]\nname = \"other\"\npublic_key = \"{public}\"\n\
          endpoint = [\"198.18.0.{other}:7471\", \"198.19.0.{other}:7471\"]\n\

@@ -16,7 +16,8 @@ fn key() -> String {
 fn configure(pair: &Pair, interface: &str, peers: &[[&str; 4]]) {
     let mut text = format!(
         "[expert]\npaths = 4\n\
-         [interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"198.18.0.1:7471\"\n{interface}\n[control]\nsocket = \"{}\"\n",
+         [interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"198.18.0.1:7471\"\n\
+         {interface}\n[control]\nsocket = \"{}\"\n",
         pair.path("0.sock".into()).display()
     );
     for [name, key, endpoint, allowed] in peers {

@@ -97,9 +97,10 @@ impl Pair {
         for (i, name) in (1..).zip(&names) {
             let w = format!("w{}", i - 1);
             must(&format!("-n {name} link set lo up"));
-            let own = format!("198.18.0.{i}/32");
+            let address = format!("198.18.0.{i}/32");
+            let own = [address.as_str()];
             let end = |namespace, interface, addresses| End { namespace, interface, addresses };
-            let ends = [end(name, "v0", &[&own]), end(&router, &w, &["198.18.0.254/32"])];
+            let ends = [end(name, "v0", &own), end(&router, &w, &["198.18.0.254/32"])];
             connect(&ends, "mtu 9000");
             for line in [
                 format!("-n {name} route add 198.18.0.254 dev v0"),

@@ -33,9 +33,7 @@ use crate::interfaces::link;
 use crate::sys::errno;
 use crate::sys::os::{self, Interest};
 use crate::sys::timer::Alarm;
-use crate::sys::udp::refused;
-use crate::sys::udp::send::Sender;
-use crate::sys::udp::socket::Socket;
+use crate::sys::udp::{refused, send::Sender, socket::Socket};
 use receive::Input;
 use refusals::Refusals;
 

@@ -7,7 +7,8 @@
 //! | `udp` | UDP sockets, their sends and receives |
 //! | `shared` | memory that the kernel or another process shares: AF_XDP, packet sockets, rings |
 //! | `bpf` | BPF maps, programs and links |
-//! | `addr`, `interface`, `ethtool`, `tun` | addresses; interfaces and their drivers' statistics; TUN devices |
+//! | `addr` | socket addresses |
+//! | `interface`, `ethtool`, `tun` | interfaces; statistics of drivers; TUN devices |
 //! | `os`, `timer` | clocks, waiting, wake-ups, random bytes; alarms |
 #![allow(unsafe_code)]
 

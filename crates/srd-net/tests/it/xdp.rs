@@ -183,8 +183,9 @@ impl Router {
         for (end, ip, gateway, port) in [(0, a, "10.78.0.2", "ra"), (1, b, "10.79.0.2", "rb")] {
             let (address, other) = (format!("{ip}/24"), format!("{gateway}/24"));
             let of = |namespace, interface, addresses| End { namespace, interface, addresses };
-            let near = of(&pair.names[end], INTERFACE, &[&address]);
-            cable::connect(&[near, of(&router.0, port, &[&other])], "");
+            let [near, far] = [[address.as_str()], [other.as_str()]];
+            let near = of(&pair.names[end], INTERFACE, &near);
+            cable::connect(&[near, of(&router.0, port, &far)], "");
             pair.ip(end, &["route", "add", "default", "via", gateway]);
         }
         let inside = ["netns", "exec", &router.0];

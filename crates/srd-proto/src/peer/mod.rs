@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `context` | how the context with a peer begins, changes and ends |
 //! | `plan`, `encode` | the decision about the next packet; its bytes |
-//! | `recv`, `acknowledge`, `acked` | received packets; acknowledgements that leave, and their effects |
+//! | `recv` | received packets |
+//! | `acknowledge`, `acked` | acknowledgements that leave; the effects of those that arrive |
 //! | `unreliable` | datagrams without acknowledgement |
 //! | `timeout`, `exhausted` | timers; a PSN window that is full of lost packets |
 //! | `mtu`, `control_paths` | the largest packet; the paths of control packets |

@@ -1,5 +1,5 @@
-//! Text of a `vpc.toml` for tests: a cloud with one subnet, in which instances exchange packets. The
-//! tests of several crates include this file by its path.
+//! Text of a `vpc.toml` for tests: a cloud with one subnet, in which instances exchange packets.
+//! The tests of several crates include this file by its path.
 
 use std::fmt::Write;
 
