@@ -106,6 +106,18 @@ fn case(
     }
 }
 
+/// Creates the cases of an engine: two sorts and a join; only the first in a smoke test.
+fn cases(options: &Options, measure: fn(&Stage<'_>, &Job, &Path) -> Result<Measured>) -> Vec<Case> {
+    let case = |work, rate_mbps, records| case(options, work, rate_mbps, records, measure);
+    let mut all = vec![
+        case(Work::Sort, 100, 5_000_000),
+        case(Work::Join, 100, 2_500_000),
+        case(Work::Sort, 50, 5_000_000),
+    ];
+    all.truncate(options.quick_or(1, all.len()));
+    all
+}
+
 /// Figures that a job has printed about its last round.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct RoundReport {
