@@ -71,6 +71,8 @@ mod lossy_wire;
 mod memory;
 mod mr;
 mod qp;
+#[cfg(test)]
+mod ram;
 pub mod rdm;
 pub mod slots;
 mod wire;

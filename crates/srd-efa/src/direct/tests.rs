@@ -1,50 +1,24 @@
 //! Endpoints over a lossy wire. The name of each test is the rule that the test shows.
 
 use crate::Access;
-use core::net::SocketAddr;
-use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
 use crate::lossy_wire::{Arrival, Wire, address};
-use bytes::Bytes;
+use crate::ram::Ram;
 use srd_proto::rng::Rng;
-use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef, Transmit,
-    TransmitBuf,
-};
+use srd_proto::{Config as CoreConfig, Duration, Endpoint, Epoch, Instant, PacketRef, TransmitBuf};
 
 use super::*;
 use crate::layer::{
     Iov, Kind, Message, OperationCompletion, Outcome, Peer, Receive, Refused, Rma, RmaIov,
     Selector, Shared, Until, World,
 };
-use crate::memory::Memory;
 
 /// Bytes of each end's memory. Region 1 is its second half.
 const RAM_BYTES: usize = 1 << 20;
 const KEY: u64 = 77;
 const BASE: u64 = 0x7000_0000;
-
-struct Ram(Vec<u8>);
-
-impl Ram {
-    fn at(region: u64, offset: u64) -> usize {
-        usize::try_from(offset).unwrap() + if region == 0 { 0 } else { RAM_BYTES / 2 }
-    }
-}
-
-impl Memory for Ram {
-    fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes {
-        let at = Self::at(region, offset);
-        Bytes::copy_from_slice(&self.0[at..at + bytes])
-    }
-
-    fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {
-        let at = Self::at(region, offset);
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
 
 struct End {
     endpoint: Endpoint,
@@ -77,7 +51,7 @@ impl Net {
             let seed = [u8::try_from(end).unwrap(); 32];
             let mut endpoint = Endpoint::new(core, Epoch(1), seed, now).unwrap();
             let direct = Direct::new(config(*service), &mut endpoint, address(end));
-            End { endpoint, direct, ram: Ram(vec![0; RAM_BYTES]) }
+            End { endpoint, direct, ram: Ram::new(RAM_BYTES) }
         };
         Self {
             ends: services.iter().enumerate().map(end).collect(),

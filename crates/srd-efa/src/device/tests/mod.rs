@@ -21,7 +21,6 @@ use srd_proto::{
     Config as CoreConfig, Datagram, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
     PeerConfig, PeerId, Qpn, TransmitBuf,
 };
-use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 

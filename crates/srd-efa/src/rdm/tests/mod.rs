@@ -19,43 +19,17 @@ use srd_proto::rng::Rng;
 use super::*;
 use crate::layer::*;
 use crate::lossy_wire::{Arrival, Wire, address};
-use crate::memory::Memory;
 use crate::mr::Access;
+use crate::ram::Ram;
 use crate::rdm::send::operation::Op;
 use crate::rdm::state::QPN;
-use bytes::Bytes;
 use core::net::SocketAddr;
-use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
-    TransmitBuf,
-};
-use std::collections::BTreeMap;
+use srd_proto::{Config as CoreConfig, Duration, Endpoint, Epoch, Instant, PacketRef, TransmitBuf};
 use std::vec;
 use std::vec::Vec;
 
 /// Bytes of each node's memory.
 const RAM_BYTES: usize = 8 << 20;
-
-/// Memory of one vector: addresses are offsets. Region 1 is its second half.
-struct Ram(Vec<u8>);
-
-impl Ram {
-    fn at(region: u64, offset: u64) -> usize {
-        usize::try_from(offset).unwrap() + if region == 0 { 0 } else { RAM_BYTES / 2 }
-    }
-}
-
-impl Memory for Ram {
-    fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes {
-        let at = Self::at(region, offset);
-        Bytes::copy_from_slice(&self.0[at..at + bytes])
-    }
-
-    fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {
-        let at = Self::at(region, offset);
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
 
 /// A node of the network.
 struct Node {
@@ -88,7 +62,7 @@ impl Node {
         let seed = [u8::try_from(node as u64 + 16 * (incarnation / 1000)).unwrap(); 32];
         let mut endpoint = Endpoint::new(net.1.clone(), Epoch(incarnation), seed, now).unwrap();
         let rdm = Rdm::new(*net.0, &mut endpoint, address(node), incarnation);
-        Self { endpoint, rdm, ram: Ram(vec![0; RAM_BYTES]), incarnation }
+        Self { endpoint, rdm, ram: Ram::new(RAM_BYTES), incarnation }
     }
 }
 
