@@ -5,7 +5,8 @@
 use srd_daemon::config::wireguard::{Names, convert, is_meant};
 
 /// Keys that a table of the result may have. This is the list for `[interface]`.
-const INTERFACE: [&str; 6] = ["name", "private_key_file", "address", "listen", "paths", "table"];
+const INTERFACE: [&str; 4] = ["name", "private_key_file", "address", "listen"];
+const EXPERT: [&str; 2] = ["paths", "table"];
 const PEER: [&str; 4] = ["public_key", "preshared_key_file", "endpoint", "allowed"];
 
 /// Converts a file, and checks the result.
@@ -26,7 +27,9 @@ pub(crate) fn wireguard(bytes: &[u8]) {
         assert!(table.keys().all(|key| known.contains(&key.as_str())), "{made}");
     };
     keys(&table["interface"], &INTERFACE);
+    table.get("expert").into_iter().for_each(|expert| keys(expert, &EXPERT));
     let peers = table.get("peer").and_then(toml::Value::as_array);
     peers.into_iter().flatten().for_each(|peer| keys(peer, &PEER));
-    assert!(table.keys().all(|key| key == "interface" || key == "peer"), "{made}");
+    let tables = ["interface", "expert", "peer"];
+    assert!(table.keys().all(|key| tables.contains(&key.as_str())), "{made}");
 }

@@ -32,7 +32,7 @@ mod wellformed;
 pub use axis::Axis;
 pub use bars::{Bar, BarChart};
 pub use lines::{ChartLine, LineChart, Mark};
-pub use number::{figure, number};
+pub use number::{figure, grouped, number};
 pub use page::Page;
 pub use style::{Colour, Dashes, nth};
 pub use svg::escape;

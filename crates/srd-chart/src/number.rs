@@ -1,5 +1,7 @@
 //! Text forms of numbers.
 
+use std::fmt::Display;
+
 /// Returns a number as text with a suitable number of decimals: `0.987`, `9.87`, `98.7`, `987`.
 /// Zero and negative zero are `0`.
 #[must_use]
@@ -16,6 +18,21 @@ pub fn figure(value: f64) -> String {
     } else {
         format!("{value:.3}")
     }
+}
+
+/// Returns a whole number with commas between groups of three digits: `136,812`.
+#[must_use]
+pub fn grouped(number: impl Display) -> String {
+    let text = number.to_string();
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
+    let mut grouped = sign.to_owned();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
 }
 
 /// Returns the text of a number at a tick: at most four significant digits, without zeros at the

@@ -1,6 +1,6 @@
 //! Quantities in units that are easy to read: `935 Mb/s`, not `934536978`.
 
-use crate::figure;
+use crate::{figure, grouped};
 
 /// Value from which the next larger unit is used, if there is a larger unit.
 const VALUE_MAX: f64 = 10_000.0;
@@ -85,7 +85,11 @@ impl Unit {
     #[must_use]
     pub fn digits(&self, value: f64) -> String {
         let scaled = self.scale(value);
-        if scaled.abs() >= VALUE_MAX { grouped(scaled) } else { figure(scaled) }
+        if scaled.abs() >= VALUE_MAX {
+            grouped(format_args!("{scaled:.0}"))
+        } else {
+            figure(scaled)
+        }
     }
 
     /// Returns a value, converted to this unit, as text with the unit's name.
@@ -135,19 +139,6 @@ fn known(unit: &str) -> Option<(Family, f64)> {
         let (_, size) = family.iter().find(|(known, _)| *known == name)?;
         Some((family, *size))
     })
-}
-
-/// Returns a whole number with commas between groups of three digits.
-fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -81,6 +81,22 @@ impl Source<'_> {
         }
     }
 
+    /// Returns the error for a key of the table `[expert]` that stands in another table; `None` if
+    /// `message`, a message of the TOML parser about `span`, has another cause. `keys` are the keys
+    /// of `[expert]`.
+    pub fn moved_to_expert(
+        &self,
+        span: Option<Range<usize>>,
+        message: &str,
+        keys: &[&str],
+    ) -> Option<ConfigError> {
+        let key = message.strip_prefix("unknown field `")?.split('`').next()?;
+        let key = keys.iter().find(|expert| **expert == key)?;
+        let what = format!("`{key}` was moved to the table [expert]");
+        let remedy = format!("take it out here, and write `{key}` under a line [expert]");
+        Some(self.error(span, what, remedy))
+    }
+
     fn place(&self, span: &Range<usize>) -> Location {
         let begin = span.start.min(self.text.len());
         let before = self.text.get(..begin).unwrap_or_default();

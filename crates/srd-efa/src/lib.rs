@@ -65,9 +65,14 @@ mod error;
 mod handle;
 mod hash;
 pub mod layer;
+#[cfg(test)]
+#[path = "../../srd-proto/tests/support/wire.rs"]
+mod lossy_wire;
 mod memory;
 mod mr;
 mod qp;
+#[cfg(test)]
+mod ram;
 pub mod rdm;
 pub mod slots;
 mod wire;

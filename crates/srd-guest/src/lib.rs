@@ -27,6 +27,9 @@
 #![forbid(unsafe_code)]
 
 mod cloud;
+#[cfg(test)]
+#[path = "../../srd-vpc-file/tests/support/cloud_text.rs"]
+mod cloud_text;
 mod control;
 mod failure;
 mod figures;

@@ -14,10 +14,12 @@
 //! | `server` | connections |
 //! | [`places`] | slots of connections, and their replacement |
 //! | `http` | reading a request, writing a response |
+//! | [`exposition`] | the answer to a request for metrics |
 //! | `host` | check that a request names this machine |
 //! | `names` | the names of this machine |
 #![forbid(unsafe_code)]
 
+pub mod exposition;
 mod host;
 mod http;
 mod names;

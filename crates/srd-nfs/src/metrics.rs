@@ -8,7 +8,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use srd_http::{Listener, Request, Response, Server, Status};
+use srd_http::{Listener, Request, Response, Server, exposition};
 
 /// Counters of a process. Clones share them.
 #[derive(Clone, Default, Debug)]
@@ -115,12 +115,5 @@ impl Metrics {
 }
 
 fn answer(request: &Request, registry: &Registry) -> Response {
-    if request.path != "/metrics" {
-        return Response::text(Status::NotFound, "there is /metrics");
-    }
-    let mut text = String::new();
-    match encode(&mut text, registry) {
-        Ok(()) => Response::ok("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
-        Err(error) => Response::text(Status::Unavailable, error.to_string()),
-    }
+    exposition::answer(request, |text| encode(text, registry))
 }

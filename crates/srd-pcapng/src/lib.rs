@@ -200,24 +200,13 @@ fn end_options(body: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
+#[path = "../tests/support/blocks.rs"]
+mod blocks;
+
+#[cfg(test)]
 mod tests {
+    use super::blocks::{blocks, number};
     use super::*;
-
-    fn number(bytes: &[u8], at: usize) -> u32 {
-        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
-    }
-
-    fn blocks(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
-        let (mut found, mut at) = (Vec::new(), 0);
-        while at < bytes.len() {
-            let length = number(bytes, at + 4) as usize;
-            assert_eq!(length % 4, 0);
-            assert_eq!(number(bytes, at + length - 4) as usize, length, "both lengths agree");
-            found.push((number(bytes, at), bytes[at + 8..at + length - 4].to_vec()));
-            at += length;
-        }
-        found
-    }
 
     fn packet<'a>(interface: u32, bytes: &'a [u8], comment: &'a str) -> Packet<'a> {
         let (direction, time_ns, length) = (Direction::Out, 0x1122_3344_5566_7788, 100);

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant as Clock};
 
 use srd_net::tap::{Tap, now_ns};
 use srd_proto::time::Instant;
-use srd_watch::PacketDirection;
-use srd_watch::read::{HEADERS_BYTES, Raw};
+use srd_watch::read::HEADERS_BYTES;
 
 use crate::analysis::profiler::Profiler;
 use crate::needs::TrafficSummary;
@@ -109,15 +108,5 @@ pub fn run(
 
 /// Passes the packets that wait in the ring to the analysis.
 fn look(tap: &mut Tap, profiler: &mut Profiler) {
-    tap.look(BLOCKS_MAX, |seen| {
-        profiler.see(&Raw {
-            time: Instant::from_nanos(seen.time_ns),
-            way: if seen.outgoing { PacketDirection::Out } else { PacketDirection::In },
-            ethertype: Some(seen.protocol),
-            length: seen.length,
-            segment_bytes: seen.segment_bytes,
-            mtu_bytes: None,
-            bytes: seen.bytes,
-        });
-    });
+    tap.look(BLOCKS_MAX, |seen| profiler.see(&seen.into()));
 }

@@ -5,7 +5,7 @@ use super::srd_incast::{self, SrdIncast};
 use super::srd_probe::{self, Flow, Setup};
 use super::story::{CUBIC, Contestant, Failover, Incast, IncastRun, Single, Story, size};
 use super::{Options, Part, Say};
-use crate::tcp::{self, Congestion};
+use crate::tcp::{self, Congestion, HealOnDrop, sleep_until};
 use anyhow::Result;
 use srd_lab::{Fabric, FabricConfig, HostId, priority};
 use std::thread;
@@ -267,23 +267,6 @@ fn srd_failover(
         interval_ms: INTERVAL_MS,
         intervals,
     })
-}
-
-struct HealOnDrop<'a> {
-    fabric: &'a Fabric,
-    spine: u16,
-}
-
-impl Drop for HealOnDrop<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.fabric.heal_spine(self.spine) {
-            tracing::error!("spine {} stays failed: {error:#}", self.spine);
-        }
-    }
-}
-
-fn sleep_until(moment: Instant) {
-    thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
 fn incast(fabric: &Fabric, setup: &Setup, course: &Course, say: Say<'_>) -> Result<Incast> {

@@ -161,7 +161,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 22] = [
+pub const ALL: [&Experiment; 21] = [
     &paths::single_flow::EXPERIMENT,
     &paths::nconnect::EXPERIMENT,
     &load::redis::EXPERIMENT,
@@ -178,7 +178,6 @@ pub const ALL: [&Experiment; 22] = [
     &clusters::hadoop::EXPERIMENT,
     &clusters::records::spark::EXPERIMENT,
     &clusters::records::dask::EXPERIMENT,
-    &clusters::records::ray::EXPERIMENT,
     &clusters::mpi::EXPERIMENT,
     &clusters::mpi::INCAST,
     &clusters::training::EXPERIMENT,
@@ -478,7 +477,7 @@ pub(crate) mod tests {
     fn what_is_to_be_fetched_is_known_before_anything_starts() {
         let fetched: Vec<_> =
             ALL.iter().filter_map(|all| Some((all.name, all.fetched()?))).collect();
-        let each = ["hadoop", "spark", "dask", "ray"].map(|name| (name, name));
+        let each = ["hadoop", "spark", "dask"].map(|name| (name, name));
         assert_eq!(fetched, [&each[..], &[("training", "jax"), ("training-mpi", "jax")]].concat());
         let options = Options { cache: "/no/such/cache".into(), ..options() };
         assert!(find("incast").unwrap().require(&options).is_ok());

@@ -373,8 +373,8 @@ mod tests {
     #[test]
     fn too_few_samples_make_no_chart() {
         assert_eq!(page(&[outcome(5)], &[]).matches("<figure>").count(), 5);
-        let html = page(&[], &[("ray", "not fetched: srd lab fetch ray".to_owned())]);
-        assert!(html.contains("Not run") && html.contains("srd lab fetch ray"), "{html}");
+        let html = page(&[], &[("dask", "not fetched: srd lab fetch dask".to_owned())]);
+        assert!(html.contains("Not run") && html.contains("srd lab fetch dask"), "{html}");
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     }
 

@@ -97,9 +97,10 @@ pub fn failover(fabric: &Fabric, failover: &Failover) -> Result<FailoverResult> 
     Ok(FailoverResult { throughput, spine, failed_ms, healed_ms, silence_ms, recovered })
 }
 
-struct HealOnDrop<'a> {
-    fabric: &'a Fabric,
-    spine: u16,
+/// Heals a failed spine when dropped.
+pub(crate) struct HealOnDrop<'a> {
+    pub(crate) fabric: &'a Fabric,
+    pub(crate) spine: u16,
 }
 
 impl Drop for HealOnDrop<'_> {
@@ -110,7 +111,8 @@ impl Drop for HealOnDrop<'_> {
     }
 }
 
-fn sleep_until(moment: Instant) {
+/// Sleeps until a moment; returns at once if it has passed.
+pub(crate) fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 

@@ -29,6 +29,7 @@ pub(crate) use connection::{connect_to, receive, send};
 
 pub use closed::{ClosedLoop, ClosedLoopResult};
 pub use failover::{Failover, FailoverResult, failover, silence_ms};
+pub(crate) use failover::{HealOnDrop, sleep_until};
 pub use incast::{Incast, IncastResult, IncastSummary, barrier_incast};
 pub use long::{LongFlows, Timelines};
 pub use single::{Flow, INTERVALS_MAX, Interval, Throughput, single_flow};

@@ -33,10 +33,53 @@ pub trait Guest {
     fn deliver(&mut self, frame: &[u8]);
 }
 
-/// The Express stage, which carries packets of a guest and of clouds to peers, over SRD or by plain
-/// encapsulation. Bounds: `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for
-/// each peer, `receive_bytes_max` bytes waiting for the guest, and `receive_bytes_max` more waiting
-/// for instances of a cloud.
+/// The Express stage: the carrier of a host, which moves frames between the hosts, over SRD or by
+/// plain encapsulation. The frames are those of the host's guest and those of instances of a cloud.
+///
+/// # Calls
+///
+/// The caller passes the present time to each call. It owns an [`Endpoint`], and calls:
+///
+/// - **Frames that leave**: [`from_guest`](Self::from_guest) for a frame of the guest, which the
+///   [`Rules`] assign to a peer, and [`from_cloud`](Self::from_cloud) for a frame of an instance,
+///   whose receiver's host the caller names. Each of them queues the frame, or drops and counts it.
+///   [`pump`](Self::pump) passes queued frames and due offers to the endpoint.
+/// - **Datagrams that arrive**: [`delivered`](Self::delivered) for each datagram that the endpoint
+///   delivers. Complete frames for the guest go to a [`Guest`], in the order of their flow. If a
+///   node has several shards, [`delivered_by`](Self::delivered_by) takes their datagrams. If
+///   [`Config::cloud`] is true, [`delivered_of_cloud`](Self::delivered_of_cloud) is called first,
+///   and passes frames for instances to an [`Arrivals`](super::Arrivals).
+/// - **Events**: [`event`](Self::event) for each event of the endpoint.
+/// - **Time**: [`handle_timeout`](Self::handle_timeout),
+///   [`handle_cloud_timeout`](Self::handle_cloud_timeout) and [`pump`](Self::pump), when the time
+///   of [`poll_timeout`](Self::poll_timeout) has come.
+/// - **Rules**: [`add_peer`](Self::add_peer), [`remove_peer`](Self::remove_peer),
+///   [`set_rules`](Self::set_rules) and the other calls with the prefix `set_`. The change applies
+///   to frames that wait, too (X4 of `docs/spec/express.md`).
+///
+/// # Contract
+///
+/// - SRD carries no frame until the peer has made its offer (X1); until then, frames use plain
+///   encapsulation.
+/// - Frames of one flow that SRD carries are delivered in order. The wait for a missing frame ends
+///   after [`Config::order_wait`].
+/// - After [`event`](Self::event) or a frame that leaves, the caller calls [`pump`](Self::pump)
+///   before it polls the endpoint for packets. [`has_waiting`](Self::has_waiting) is true if the
+///   endpoint could not take all frames; the next call of [`pump`](Self::pump) continues.
+/// - Nothing that a frame or a datagram contains makes a call panic: a frame that cannot be used is
+///   dropped and counted in [`Counters`].
+///
+/// # Limits
+///
+/// `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for each peer,
+/// `receive_bytes_max` bytes waiting for the guest, and `receive_bytes_max` more waiting for
+/// instances of a cloud.
+///
+/// # Example
+///
+/// Two hosts, each with a guest, an endpoint and this stage, and the network between them:
+///
+#[doc = concat!("```ignore\n", include_str!("../../tests/it/express_example.rs"), "```\n")]
 #[derive(Debug)]
 pub struct Express {
     pub(super) config: Config,

@@ -10,18 +10,19 @@ use crate::rules::prefix::Prefix;
 use crate::rules::snapshot::{PeerSettings, PeerSlot};
 use crate::testing::{layout, v4};
 use crate::wire::cloud::Trailer;
-use core::net::SocketAddr;
 use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::crypto::public_key;
-use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
-use srd_proto::{
-    Config as CoreConfig, Ecn, Epoch, PacketMeta, PacketRef, PeerConfig, Protection, TransmitBuf,
-};
+use srd_proto::{Config as CoreConfig, Epoch, PacketRef, PeerConfig, Protection, TransmitBuf};
 use srd_proto::{Endpoint, PeerId, Secret};
 use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
+
+#[path = "../../../srd-proto/tests/support/wire.rs"]
+mod lossy_wire;
+
+use lossy_wire::{Arrival, Wire, address as outer};
 
 mod borders;
 mod bundles;
@@ -62,21 +63,8 @@ struct End {
 struct Rig {
     ends: Vec<End>,
     now: Instant,
-    wire: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
-    sequence: u64,
-    rng: Rng,
-    loss_permille: u32,
-    jitter_us: u32,
-    /// Unit of the differences between the delays of paths: a path has from 0 to 63 units more
-    /// delay than the link alone.
-    path_delay_us: u64,
-    /// Size in bytes of the largest outer packet that the link does not lose.
-    passes_bytes: usize,
+    wire: Wire,
     epoch: u64,
-}
-
-fn outer(end: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, u8::try_from(end).unwrap()], 7471))
 }
 
 fn inner(end: usize) -> Prefix {
@@ -127,13 +115,7 @@ impl Rig {
         Self {
             ends: vec![stage(0, 1, now, &a), stage(1, 1, now, &b)],
             now,
-            wire: BTreeMap::new(),
-            sequence: 0,
-            rng: Rng::new(5),
-            loss_permille: 0,
-            jitter_us: 0,
-            path_delay_us: 0,
-            passes_bytes: usize::MAX,
+            wire: Wire::new(),
             epoch: 1,
         }
     }
@@ -162,21 +144,8 @@ impl Rig {
     fn carry(&mut self, end: usize, buf: &mut TransmitBuf) -> bool {
         buf.clear();
         let Some(t) = self.ends[end].endpoint.poll_transmit(self.now, buf) else { return false };
-        if t.destination != outer(1 - end) {
-            return true;
-        }
-        let source = SocketAddr::new(outer(end).ip(), 7471 + t.entropy.0);
-        for (head, payload) in buf.segments() {
-            let swallowed = head.len() + payload.len() > self.passes_bytes;
-            if swallowed || self.rng.below(1000) < self.loss_permille {
-                continue;
-            }
-            let jitter = u64::from(self.rng.below(self.jitter_us + 1));
-            let of_path = u64::from(t.entropy.0) * 37 % 64 * self.path_delay_us;
-            let at = self.now + Duration::from_micros(20 + of_path + jitter);
-            self.sequence += 1;
-            let bytes = [head, payload].concat();
-            self.wire.insert((at, self.sequence), (1 - end, source, bytes));
+        if t.destination == outer(1 - end) {
+            self.wire.put(self.now, end, &t, buf);
         }
         true
     }
@@ -202,22 +171,16 @@ impl Rig {
         let until = self.now + Duration::from_millis(ms);
         loop {
             self.drain();
-            let wire = self.wire.keys().next().map(|(at, _)| *at);
             let timers = self.ends.iter().flat_map(|end| {
                 [end.endpoint.poll_timeout(), end.express.poll_timeout()].into_iter().flatten()
             });
-            let next = wire.into_iter().chain(timers).min().unwrap_or(until);
+            let next = self.wire.next().into_iter().chain(timers).min().unwrap_or(until);
             if next > until {
                 self.now = until;
                 return;
             }
             self.now = self.now.max(next);
-            while let Some(entry) = self.wire.first_entry() {
-                if entry.key().0 > self.now {
-                    break;
-                }
-                let (to, source, mut bytes) = entry.remove();
-                let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
+            while let Some(Arrival { to, meta, mut bytes }) = self.wire.take(self.now) {
                 let End { endpoint, express, guest, instances, .. } = &mut self.ends[to];
                 let whole = PacketRef::Whole(&mut bytes);
                 if let Some(delivery) = endpoint.handle_packet(self.now, meta, whole) {
@@ -327,7 +290,7 @@ fn tunnels_ride_srd_in_order_if_both_ends_carry_them() {
     // With loss and reordering on the link, the packets of a tunnel come up in order.
     let mut rig = Rig::new(tunnels(), tunnels());
     rig.run_ms(20);
-    (rig.loss_permille, rig.jitter_us) = (200, 300);
+    (rig.wire.loss_permille, rig.wire.jitter_us) = (200, 300);
     for n in 0..200 {
         rig.send(0, &gre(n));
     }
@@ -390,7 +353,7 @@ fn a_super_packet_travels_whole_by_srd_and_cut_by_plain_encapsulation() {
 #[test]
 fn tcp_stays_in_order_under_loss_and_jitter() {
     let mut rig = Rig::both();
-    (rig.loss_permille, rig.jitter_us) = (20, 300);
+    (rig.wire.loss_permille, rig.wire.jitter_us) = (20, 300);
     for n in 0..2000 {
         rig.send(0, &tcp(n));
         if n % 20 == 0 {
@@ -409,7 +372,7 @@ fn udp_is_in_order_unless_that_is_bypassed() {
     for bypass in [false, true] {
         let mut rig = Rig::both();
         rig.ends[1].express.set_order(bypass, Duration::from_millis(100));
-        (rig.loss_permille, rig.jitter_us) = (50, 300);
+        (rig.wire.loss_permille, rig.wire.jitter_us) = (50, 300);
         for n in 0..500 {
             rig.send(0, &udp(n, 9));
             if n % 10 == 0 {
@@ -467,7 +430,7 @@ fn a_peer_that_restarts_is_met_again_and_flows_go_on() {
     rig.run_ms(5);
     rig.epoch += 1;
     rig.ends[1] = stage(1, rig.epoch, rig.now, &settings());
-    rig.wire.clear();
+    rig.wire.lose_all();
     for n in 50..1000 {
         rig.send(0, &tcp(n));
         rig.run_ms(1);

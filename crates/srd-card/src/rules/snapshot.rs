@@ -51,7 +51,38 @@ pub(crate) struct Verdict {
     pub(crate) epoch: u64,
 }
 
-/// A snapshot of the rules.
+/// A snapshot of the rules: the gate between a guest and its peers. It assigns each inner address
+/// to at most one peer, and states which kinds of packets SRD carries to which peer.
+///
+/// # Calls
+///
+/// - **Queries**: [`peer_of`](Self::peer_of) for an address, [`peer`](Self::peer) and
+///   [`slots`](Self::slots) for the peers, [`enabled`](Self::enabled) and
+///   [`enabled_for`](Self::enabled_for) for the kinds of packets. They change nothing.
+/// - **Changes**: [`add_peer`](Self::add_peer), [`remove_peer`](Self::remove_peer),
+///   [`set_allowed`](Self::set_allowed), [`set_express`](Self::set_express),
+///   [`set_enabled`](Self::set_enabled) and [`set_tunnels`](Self::set_tunnels). Each of them
+///   increases the [`epoch`](Self::epoch).
+///
+/// # Contract
+///
+/// - Packets to an address are sent to the peer with the longest prefix that contains the address
+///   (X3 of `docs/spec/express.md`). The same peer, and no other, may send packets from this
+///   address (G1). An address without a peer receives nothing and sends nothing.
+/// - If two peers have the same prefix, it belongs to the peer whose rules were set last.
+/// - A peer gets the first free slot. The slots of the other peers do not change.
+/// - [`Express`](crate::Express) uses a snapshot until
+///   [`Express::set_rules`](crate::Express::set_rules) replaces it. The new snapshot is a changed
+///   copy, with a larger epoch. After the call, the old rules let no packet pass.
+///
+/// # Limits
+///
+/// One lookup for each length of prefix in use, once for each flow. The number of peers and
+/// prefixes is that of the configuration; the network cannot increase it.
+///
+/// # Example
+///
+#[doc = concat!("```ignore\n", include_str!("../../tests/it/gate_example.rs"), "```\n")]
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     epoch: u64,

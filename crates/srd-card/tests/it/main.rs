@@ -14,8 +14,10 @@ mod card_example;
 mod chance;
 mod concern;
 mod corpus;
+mod express_example;
 mod flow_logs;
 mod fragments;
+mod gate_example;
 #[path = "../../../srd-vpc/tests/generate/mod.rs"]
 mod generate;
 mod isolation;

@@ -3,7 +3,7 @@
 //! of the gateway's subnet apply to answers.
 #![allow(clippy::unwrap_used)]
 
-use crate::lane::{open, rule};
+use crate::lane::{self, open, rule};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
@@ -73,35 +73,8 @@ fn cloud(world: &mut World, id: u64, block: &str, subnets: &[(u64, &str, &str, T
 }
 
 fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, host: &str) {
-    let name = String::new;
-    let instance = Instance {
-        name: name(),
-        instance_type: "c7i.large".into(),
-        zone: "a".into(),
-        placement: None,
-        host: Some(host.into()),
-    };
-    world.instances.insert(InstanceId(id), instance);
-    let attachment = Attachment {
-        id: AttachmentId(id),
-        instance: InstanceId(id),
-        device_index: 0,
-        express: ExpressSpec::default(),
-    };
-    let eni = Eni {
-        name: name(),
-        subnet: SubnetId(subnet),
-        mac: [2; 6],
-        ipv4: vec![at],
-        ipv6: Vec::new(),
-        ipv4_prefixes: Vec::new(),
-        ipv6_prefixes: Vec::new(),
-        groups: vec![GroupId(world.subnets[&SubnetId(subnet)].vpc.0)],
-        source_dest_check: true,
-        attachment: Some(attachment),
-        tracking: TrackingSpec::default(),
-    };
-    world.enis.insert(EniId(id), eni);
+    let group = GroupId(world.subnets[&SubnetId(subnet)].vpc.0);
+    lane::interface(world, id, (SubnetId(subnet), group), (at, Vec::new()), host);
 }
 
 /// Two clouds that are peered. The far cloud has a route back to the gateway's subnet only, and its

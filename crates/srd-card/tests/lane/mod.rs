@@ -2,7 +2,7 @@
 //! and packets between them.
 #![allow(dead_code)] // each test uses a part of it
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 #[allow(unused_imports)] // tests inside of the crate have no such prelude
 use std::prelude::v1::*;
 use std::sync::Arc;
@@ -53,6 +53,46 @@ pub(crate) fn rule(n: u64, egress: bool, traffic: Traffic, block: &str) -> Group
     GroupRule { id: GroupRuleId(n), egress, traffic, peer, description: String::new() }
 }
 
+/// Adds an instance on a host, with one interface in a subnet and a group. The instance and the
+/// interface have the number `id`.
+pub(crate) fn interface(
+    world: &mut World,
+    id: u64,
+    (subnet, group): (SubnetId, GroupId),
+    (ipv4, ipv6): (Ipv4Addr, Vec<Ipv6Addr>),
+    host: &str,
+) {
+    let name = String::new;
+    let instance = Instance {
+        name: name(),
+        instance_type: "c7i.large".into(),
+        zone: "a".into(),
+        placement: None,
+        host: Some(host.into()),
+    };
+    world.instances.insert(InstanceId(id), instance);
+    let attachment = Attachment {
+        id: AttachmentId(id),
+        instance: InstanceId(id),
+        device_index: 0,
+        express: ExpressSpec::default(),
+    };
+    let eni = Eni {
+        name: name(),
+        subnet,
+        mac: [2; 6],
+        ipv4: vec![ipv4],
+        ipv6,
+        ipv4_prefixes: Vec::new(),
+        ipv6_prefixes: Vec::new(),
+        groups: vec![group],
+        source_dest_check: true,
+        attachment: Some(attachment),
+        tracking: TrackingSpec::default(),
+    };
+    world.enis.insert(EniId(id), eni);
+}
+
 /// A world with three instances in one subnet. The subnet's network ACL has `entries` before
 /// entries that allow all packets. Instance `n` is in security group `n`, whose rules are
 /// `groups[n]`.
@@ -97,34 +137,8 @@ pub(crate) fn world(entries: &[AclEntry], groups: [Vec<GroupRule>; 3]) -> World 
         let (id, octet) = (u64::from(n), n + 10);
         let group = Group { name: name(), description: name(), vpc, rules };
         world.groups.insert(GroupId(id), group);
-        let instance = Instance {
-            name: name(),
-            instance_type: "c7i.large".into(),
-            zone: "a".into(),
-            placement: None,
-            host: Some(HOST.into()),
-        };
-        world.instances.insert(InstanceId(id), instance);
-        let attachment = Attachment {
-            id: AttachmentId(id),
-            instance: InstanceId(id),
-            device_index: 0,
-            express: ExpressSpec::default(),
-        };
-        let eni = Eni {
-            name: name(),
-            subnet,
-            mac: [2; 6],
-            ipv4: vec![v4(octet)],
-            ipv6: vec![v6(octet).into()],
-            ipv4_prefixes: Vec::new(),
-            ipv6_prefixes: Vec::new(),
-            groups: vec![GroupId(id)],
-            source_dest_check: true,
-            attachment: Some(attachment),
-            tracking: TrackingSpec::default(),
-        };
-        world.enis.insert(EniId(id), eni);
+        let (v4, v6) = (v4(octet), vec![v6(octet).into()]);
+        interface(&mut world, id, (subnet, GroupId(id)), (v4, v6), HOST);
     }
     world
 }

@@ -142,8 +142,8 @@ impl Try {
              [interface]\nname = \"{INTERFACE}\"\naddress = [\"{here}/{PREFIX_BITS}\"]\n\
              private_key_file = \"try.key\"\n\
              # At every address of this machine, so that it may get another one meanwhile.\n\
-             listen = \"{listen}\"\npaths = {PATHS}\n\
-             workers = 1\n\n\
+             listen = \"{listen}\"\nworkers = 1\n\n\
+             [expert]\npaths = {PATHS}\n\n\
              [[peer]]\nname = \"{name}\"\npublic_key = \"{theirs}\"\n\
              endpoint = \"{endpoint}\"\nallowed = [\"{there}/32\"]\n",
             name = self.peer,

@@ -18,7 +18,6 @@ WHAT
   hadoop  HDFS, YARN and MapReduce: jars from Maven Central, 95 MB
   spark   Spark: jars from Maven Central, 269 MB
   dask    Dask: an environment of Python with packages from PyPI, 400 MB
-  ray     Ray: the same, 620 MB
   jax     JAX and mpi4py, for `training` and `training-mpi`: the same, 630 MB
 
 Each file is checked against a SHA-256 that this program knows.";

@@ -20,7 +20,7 @@ EXAMPLES
   sudo srd lab run incast --quick          does it work here? a smoke test
   sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
   sudo srd lab run --all --quick --report /tmp/all.html
-  sudo srd lab run --all --except hadoop,spark,ray --quick
+  sudo srd lab run --all --except hadoop,spark --quick
   sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
   sudo srd lab run redis --case changes --report /tmp/changes.html
   sudo srd lab run redis --case incast --rate 20000 --threads 2 --seconds 28800

@@ -84,13 +84,24 @@ pub(super) fn send_bulk(
     params: &Params,
     intervals: &mut Intervals<'_>,
 ) -> Result<u64> {
+    let work = |stream, bytes: &_, stop: &_| write_until(stream, params.size(), bytes, stop);
+    send_in_threads(streams, params, intervals, work)
+}
+
+/// Runs `work` on a thread for each of the `streams`, for the time of the measurement. `work` adds
+/// the bytes that it sends to a counter, until a flag is set. Returns the bytes sent.
+pub(super) fn send_in_threads<S: Send>(
+    streams: Vec<S>,
+    params: &Params,
+    intervals: &mut Intervals<'_>,
+    work: impl Fn(S, &AtomicU64, &AtomicBool) -> Result<()> + Sync,
+) -> Result<u64> {
     let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (bytes, stop, work) = (&bytes, &stop, &work);
     let time = Duration::from_millis(params.time_ms);
     thread::scope(|scope| {
-        let workers: Vec<_> = streams
-            .into_iter()
-            .map(|stream| scope.spawn(|| write_until(stream, params.size(), &bytes, &stop)))
-            .collect();
+        let start = |stream| scope.spawn(move || work(stream, bytes, stop));
+        let workers: Vec<_> = streams.into_iter().map(start).collect();
         let mut outcome = Ok(());
         while outcome.is_ok() && intervals.elapsed() < time {
             let left = time.saturating_sub(intervals.elapsed());

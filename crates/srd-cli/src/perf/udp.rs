@@ -11,7 +11,6 @@ use srd_net::raw;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Maximum number of datagrams given to the kernel at a time.
@@ -51,28 +50,8 @@ pub(super) fn send_bulk(
 ) -> Result<u64> {
     let one = |_| socket(near, server);
     let sockets: Vec<UdpSocket> = (0..params.streams).map(one).collect::<Result<_>>()?;
-    let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let time = Duration::from_millis(params.time_ms);
-    thread::scope(|scope| {
-        let workers: Vec<_> = sockets
-            .iter()
-            .map(|socket| scope.spawn(|| send_until(socket, params.size(), &bytes, &stop)))
-            .collect();
-        let mut outcome = Ok(());
-        while outcome.is_ok() && intervals.elapsed() < time {
-            let left = time.saturating_sub(intervals.elapsed());
-            thread::sleep(intervals.until_due().min(left).min(NAP));
-            outcome = intervals.tick(bytes.load(Ordering::Relaxed));
-            if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
-                break;
-            }
-        }
-        stop.store(true, Ordering::Relaxed);
-        for worker in workers {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        outcome.map(|()| bytes.load(Ordering::Relaxed))
-    })
+    let work = |socket, bytes: &_, stop: &_| send_until(&socket, params.size(), bytes, stop);
+    super::tcp::send_in_threads(sockets, params, intervals, work)
 }
 
 fn send_until(socket: &UdpSocket, size: usize, bytes: &AtomicU64, stop: &AtomicBool) -> Result<()> {

@@ -28,9 +28,9 @@ fn a_check_says_what_the_file_means_or_what_is_wrong_in_it() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("app: c7i.large, a namespace"), "{said}");
     assert!(said.contains("web: c7i.large, vhost-user at "), "{said}");
-    let (code, said) = check("vpc = \"cloud.toml\"\nscale = \"1/0\"\n");
+    let (code, said) = check("vpc = \"cloud.toml\"\n[expert]\nscale = \"1/0\"\n");
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("card.toml:2:9: `1/0` is no scale"), "{said}");
+    assert!(said.contains("card.toml:3:9: `1/0` is no scale"), "{said}");
     assert!(said.contains("remedy: write 1/N"), "{said}");
     let (code, said) = check("vpc = \"cloud.toml\"\n[vhost_user]\ndb = \"web.sock\"\n");
     assert_eq!(code, Some(2));
@@ -73,7 +73,7 @@ fn sighup_reads_both_files_again_and_a_wrong_one_changes_nothing() {
     let more = "\"tcp 443 from 0.0.0.0/0\", \"tcp 80 from 10.0.0.0/16\"";
     let wider = text.replace("\"tcp 443 from 0.0.0.0/0\"", more);
     fs::write(&file, wider).unwrap();
-    fs::write(&config, "vpc = \"cloud.toml\"\nscale = \"1/10\"\n").unwrap();
+    fs::write(&config, "vpc = \"cloud.toml\"\n[expert]\nscale = \"1/10\"\n").unwrap();
     reload("but for scale: `srd card up -c ");
     let http = listen(&web, 80);
     assert!(connect(&app, WEB, 80).is_ok());

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::operational;
+use crate::cable::{End, connect};
 use crate::support::pair::{Pair, must, ready};
 
 /// Time for which a card that fails or comes back is observed.
@@ -25,12 +25,8 @@ const DEATHS: usize = 12;
 fn two_wires(tag: &str) -> Pair {
     let pair = Pair::new(tag);
     let [a, b] = &pair.names;
-    must(&format!("link add v1 netns {a} mtu 1500 type veth peer name v1 netns {b} mtu 1500"));
-    for (i, name) in (1..).zip(&pair.names) {
-        must(&format!("-n {name} addr add 198.19.0.{i}/24 dev v1"));
-        must(&format!("-n {name} link set v1 up"));
-    }
-    pair.names.iter().for_each(|name| operational::wait(name, "v1"));
+    let end = |namespace, addresses| End { namespace, interface: "v1", addresses };
+    connect(&[end(a, &["198.19.0.1/24"]), end(b, &["198.19.0.2/24"])], "mtu 1500");
     pair
 }
 
@@ -39,8 +35,9 @@ fn two_wires(tag: &str) -> Pair {
 fn configure(pair: &Pair, end: usize, interface: &str, allowed: &str) {
     let (own, other) = (end + 1, 2 - end);
     let text = format!(
-        "[interface]\n{interface}\nlisten = [\"198.18.0.{own}:7471\", \"198.19.0.{own}:7471\"]\n\
-         paths = 16\nprivate_key_file = \"{key}\"\n[control]\nsocket = \"{socket}\"\n\
+        "[expert]\npaths = 16\n[interface]\n{interface}\n\
+         listen = [\"198.18.0.{own}:7471\", \"198.19.0.{own}:7471\"]\n\
+         private_key_file = \"{key}\"\n[control]\nsocket = \"{socket}\"\n\
          [[peer]]\nname = \"other\"\npublic_key = \"{public}\"\n\
          endpoint = [\"198.18.0.{other}:7471\", \"198.19.0.{other}:7471\"]\n\
          allowed = [{allowed}]\n",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::operational;
+use crate::cable::{End, connect};
 use crate::support::hosts::{Hosts, carries_a_megabyte};
 use crate::support::machine::*;
 use crate::support::pair::must;
@@ -141,7 +141,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     let text = fs::read_to_string(&file).unwrap();
     let rule = "ingress = [\"tcp 5000";
     let text = text.replace(rule, "ingress = [\"tcp 80 from group m\", \"tcp 5000");
-    let text = text.replace("[group.g]", "[group.m]\n[group.g]");
+    let text = text.replace("[group.main]", "[group.m]\n[group.main]");
     let apply = |text: &str| {
         fs::write(&file, text).unwrap();
         hosts.apply(&file);
@@ -149,7 +149,7 @@ fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     apply(&text);
     assert!(connect_in_vain(&a, [10, 0, 1, 11], 80).is_err(), "the group has no member yet");
     assert_eq!(tables(beta)["members"], 0);
-    apply(&text.replacen("groups = [\"g\"]", "groups = [\"g\", \"m\"]", 1));
+    apply(&text.replacen("groups = [\"main\"]", "groups = [\"main\", \"m\"]", 1));
     assert_eq!(tables(beta)["members"], 1);
     connect(&a, [10, 0, 1, 11], 80).unwrap();
     listener.accept().unwrap();
@@ -189,14 +189,10 @@ fn regression_the_internets_side_is_no_router_for_strangers() {
     let own = &machine.namespace;
     for (number, other) in (2..).zip([&outside.namespace, &beyond.namespace]) {
         let name = format!("v{number}");
-        must(&format!("link add {name} netns {own} type veth peer name v0 netns {other}"));
-        must(&format!("-n {own} addr add 192.0.{number}.1/24 dev {name}"));
-        must(&format!("-n {own} link set {name} up"));
-        must(&format!("-n {other} addr add 192.0.{number}.2/24 dev v0"));
-        must(&format!("-n {other} link set v0 up"));
+        let [near, far] = [1, 2].map(|last| format!("192.0.{number}.{last}/24"));
+        let end = |namespace, interface, addresses| End { namespace, interface, addresses };
+        connect(&[end(own, &name, &[&near]), end(other, "v0", &[&far])], "");
         must(&format!("-n {other} route add default via 192.0.{number}.1"));
-        operational::wait(own, &name);
-        operational::wait(other, "v0");
     }
     let file = machine.example("vpc.toml", |text| text);
     let mut card = machine.up(&[&file, "--internet"]);
@@ -226,14 +222,9 @@ fn regression_instances_reach_neither_this_machines_networks_nor_its_services() 
     }
     let [machine, outside] = [Machine::new("ln"), Machine::new("lo")];
     let (own, other) = (&machine.namespace, &outside.namespace);
-    must(&format!("link add v1 netns {own} type veth peer name v1 netns {other}"));
-    for (of, last) in [(own, 1), (other, 2)] {
-        for net in ["192.168.77", "192.0.2"] {
-            must(&format!("-n {of} addr add {net}.{last}/24 dev v1"));
-        }
-        must(&format!("-n {of} link set v1 up"));
-    }
-    [own, other].into_iter().for_each(|of| operational::wait(of, "v1"));
+    let end = |namespace, addresses| End { namespace, interface: "v1", addresses };
+    let addresses = [["192.168.77.1/24", "192.0.2.1/24"], ["192.168.77.2/24", "192.0.2.2/24"]];
+    connect(&[end(own, &addresses[0]), end(other, &addresses[1])], "");
     let file = machine.example("vpc.toml", |text| text);
     let (lan, neighbour) = ([192, 168, 77, 1], [192, 168, 77, 2]);
     let (public, far) = ([192, 0, 2, 1], [192, 0, 2, 2]);

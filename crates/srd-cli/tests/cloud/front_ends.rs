@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::front_end::kinds::{self, Kind};
 use crate::front_end::{FrontEnd, PLAIN, REGION_BYTES, frame};
+use crate::support::cloud_text::{Instance, cloud};
 use crate::support::machine::*;
 use srd_vhost::message::request;
 
@@ -18,42 +19,17 @@ use srd_vhost::message::request;
 /// would exceed any limit.
 const GAP_MAX: Duration = Duration::from_secs(5);
 
-fn cloud(machine: &Machine) -> String {
-    machine.cloud(
-        "cloud.toml",
-        "[vpc.main]
-        cidr = ['10.0.0.0/16']
-        [acl.open]
-        ingress = ['100 allow all from 0.0.0.0/0']
-        egress = ['100 allow all to 0.0.0.0/0']
-        [subnet.s]
-        cidr = '10.0.1.0/24'
-        acl = 'open'
-        [group.g]
-        ingress = ['all from 10.0.0.0/16']
-        egress = ['all to 0.0.0.0/0']
-        [instance.Pa]
-        type = 'c7i.large'
-        [instance.Pb]
-        type = 'c7i.large'
-        [instance.Pc]
-        type = 'c7i.large'
-        [interface.a]
-        subnet = 's'
-        address = ['10.0.1.10']
-        groups = ['g']
-        instance = 'Pa'
-        [interface.b]
-        subnet = 's'
-        address = ['10.0.1.11']
-        groups = ['g']
-        instance = 'Pb'
-        [interface.c]
-        subnet = 's'
-        address = ['10.0.1.12']
-        groups = ['g']
-        instance = 'Pc'",
-    )
+fn cloud_file(machine: &Machine) -> String {
+    let instance = |(name, interface, last)| Instance {
+        name,
+        interface,
+        kind: "c7i.large",
+        host: "",
+        last,
+        lines: "",
+    };
+    let instances = [("Pa", "a", 10), ("Pb", "b", 11), ("Pc", "c", 12)].map(instance);
+    machine.cloud("cloud.toml", &cloud("main", "'all from 10.0.0.0/16'", &instances))
 }
 
 /// Sends an echo request each millisecond until `is_over` is set. Returns the number of echoes, and
@@ -126,7 +102,7 @@ fn regression_a_hostile_front_end_holds_up_no_other_guest() {
         return;
     }
     let machine = Machine::new("v");
-    let file = cloud(&machine);
+    let file = cloud_file(&machine);
     let path = machine.path("c.sock");
     let at = format!("{}c={}", machine.prefix, path.display());
     let _card = machine.up(&[&file, "--vhost-user", &at]);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+#[path = "../../../srd-net/tests/support/cable.rs"]
+mod cable;
 mod card_config;
 mod card_device;
 mod card_end;
@@ -20,8 +22,6 @@ mod instances;
 mod keys;
 mod lives;
 mod local_users;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 mod privileges;
 mod services;
 #[path = "../support/mod.rs"]

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::cloud_text::{Instance, cloud};
 use crate::support::hosts::Hosts;
 use crate::support::machine::*;
 
@@ -15,48 +16,24 @@ const QUESTIONS: u32 = 300;
 const EVERY: Duration = Duration::from_millis(10);
 /// Number of packets of the flood.
 const FLOOD: u64 = 5000;
+
 /// Writes two clouds with the same addresses, each with an instance on both hosts. `lines` are
 /// added to all interfaces. Returns the file.
-fn cloud(machine: &Machine, name: &str, lines: &str) -> String {
-    let mut text = String::new();
-    for tenant in ["q", "f"] {
-        text += &"
-            [vpc.T]
-            cidr = ['10.0.0.0/16']
-            [acl.T]
-            vpc = 'T'
-            ingress = ['100 allow all from 0.0.0.0/0']
-            egress = ['100 allow all to 0.0.0.0/0']
-            [subnet.T]
-            vpc = 'T'
-            cidr = '10.0.1.0/24'
-            acl = 'T'
-            [group.T]
-            vpc = 'T'
-            ingress = ['all from 10.0.0.0/16']
-            egress = ['all to 0.0.0.0/0']
-            [instance.PT1]
-            type = 'c7i.24xlarge'
-            host = 'alpha'
-            [instance.PT2]
-            type = 'c7i.24xlarge'
-            host = 'beta'
-            [interface.T1]
-            subnet = 'T'
-            address = ['10.0.1.11']
-            groups = ['T']
-            instance = 'PT1'
-            LINES
-            [interface.T2]
-            subnet = 'T'
-            address = ['10.0.1.12']
-            groups = ['T']
-            instance = 'PT2'
-            LINES
-            "
-        .replace('T', tenant);
-    }
-    machine.cloud(name, &text.replace("LINES", lines))
+fn cloud_file(machine: &Machine, name: &str, lines: &str) -> String {
+    let tenant = |tenant| {
+        let names = [1, 2].map(|n| [format!("P{tenant}{n}"), format!("{tenant}{n}")]);
+        let hosts = [("alpha", 11), ("beta", 12)].into_iter().zip(&names);
+        let instances = hosts.map(|((host, last), [name, interface])| Instance {
+            name,
+            interface,
+            kind: "c7i.24xlarge",
+            host,
+            last,
+            lines,
+        });
+        cloud(tenant, "'all from 10.0.0.0/16'", &instances.collect::<Vec<_>>())
+    };
+    machine.cloud(name, &["q", "f"].map(tenant).concat())
 }
 
 fn bind(instance: &str, host: u8) -> UdpSocket {
@@ -100,9 +77,9 @@ fn regression_a_tenant_that_floods_another_host_does_not_take_anothers_packets()
         return;
     }
     let hosts = Hosts::new("tn", 1500);
-    let file = cloud(&hosts.machines[0], "plain.toml", "");
+    let file = cloud_file(&hosts.machines[0], "plain.toml", "");
     let by_srd = "express = true\nexpress_udp = true";
-    let rides = cloud(&hosts.machines[0], "express.toml", by_srd);
+    let rides = cloud_file(&hosts.machines[0], "express.toml", by_srd);
     hosts.configure(&file, "");
     let _cards = hosts.both_up();
     let [asks, answers] =

@@ -59,7 +59,6 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("hadoop", "read", AtLeastOfPlain(1.2)),
     ("spark", "sort", Above(0.0)),
     ("dask", "sort", AtMostOfPlain(1.0)),
-    ("ray", "sort", Above(0.0)),
     ("mpi", "iterations", Above(0.0)),
     ("mpi-incast", "iterations", Above(0.0)),
     ("mpi-incast", "dropped by ports", AtMostOfPlain(0.5)),
@@ -76,9 +75,9 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("soak", "Express switched off", Is(1.0)),
 ];
 
-/// Experiments with clusters of JVMs or of Ray. Their programs are fetched on demand (`srd lab
+/// Experiments with clusters of JVMs. Their programs are fetched on demand (`srd lab
 /// fetch`), and not in CI.
-const ON_DEMAND: [&str; 3] = ["hadoop", "spark", "ray"];
+const ON_DEMAND: [&str; 2] = ["hadoop", "spark"];
 
 fn srd(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_srd"))
@@ -156,7 +155,7 @@ fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
 const COMPARING: [&str; 2] = ["single-flow,incast,failover,fairness", "loss,ordering,nfs,hadoop"];
 
 /// Experiments with clusters of other programs, which start slowly.
-const CLUSTERS: &str = "spark,dask,ray,training,training-mpi";
+const CLUSTERS: &str = "spark,dask,training,training-mpi";
 
 /// Runs the experiments for which `part` returns true, in their smallest form, and checks each.
 fn run_and_judge(part: impl Fn(&str) -> bool) {

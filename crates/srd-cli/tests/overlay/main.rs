@@ -22,4 +22,4 @@ mod up;
 mod veth;
 mod watch;
 
-use veth::operational;
+use veth::cable;

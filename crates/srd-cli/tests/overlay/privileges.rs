@@ -222,9 +222,10 @@ fn regression_a_start_that_fails_half_way_leaves_nothing() {
     fails("is there already", &net.network());
     must(&format!("-n {} link delete srd0", net.a));
     // The overlay's network contains one of the machine's own networks.
-    net.configure(0, "address = [\"192.0.2.99/16\"]\ntable = 7000", None);
+    net.configure(0, "address = [\"192.0.2.99/16\"]", None);
     let text = std::fs::read_to_string(net.path("0.toml")).unwrap();
     let text = text.replace("listen = \"192.0.2.10:7471\"", "listen = \"0.0.0.0:7471\"");
+    let text = text.replace("paths = 2", "paths = 2\ntable = 7000");
     std::fs::write(net.path("0.toml"), text).unwrap();
     fails("that network would be cut off", &before);
     // A start without the privilege to create the interface.

@@ -15,7 +15,8 @@ fn key() -> String {
 /// endpoint and an allowed prefix.
 fn configure(pair: &Pair, interface: &str, peers: &[[&str; 4]]) {
     let mut text = format!(
-        "[interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"198.18.0.1:7471\"\npaths = 4\n\
+        "[expert]\npaths = 4\n\
+         [interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"198.18.0.1:7471\"\n\
          {interface}\n[control]\nsocket = \"{}\"\n",
         pair.path("0.sock".into()).display()
     );

@@ -501,7 +501,8 @@ fn a_table_may_be_chosen_shared_with_nobody_or_switched_off() {
     assert!(error.contains("routing table 7471 holds a route to 203.0.113.0/24"), "{error}");
     assert_eq!(net.difference(&before), [""; 0]);
     // The configuration chooses another table.
-    net.configure_overlay("table = 9999", SOME);
+    net.expert = "table = 9999";
+    net.configure_overlay("", SOME);
     net.start(1);
     net.start(0);
     net.wait("traffic", |n| n.is_echoed("203.0.113.9"));
@@ -523,7 +524,8 @@ fn a_table_may_be_chosen_shared_with_nobody_or_switched_off() {
     net.stop(0);
     assert_eq!(net.difference(&before), [""; 0]);
     // The configuration uses no table.
-    net.configure_overlay("table = \"off\"", SOME);
+    net.expert = "table = \"off\"";
+    net.configure_overlay("", SOME);
     net.start(0);
     let during = net.network();
     for line in during.lines().filter(|line| line.contains("srd0")) {

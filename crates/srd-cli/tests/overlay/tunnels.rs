@@ -29,8 +29,8 @@ fn packets_of_tunnels_ride_srd_in_order_where_both_ends_say_so() {
     }
     let mut pair = Pair::new("t");
     for end in [0, 1] {
-        let interface = "express_tunnels = true\nudp_ordering = \"bypass\"";
-        pair.configure(end, &Settings { interface, ..Settings::OVERLAY });
+        let (interface, expert) = ("express_tunnels = true", "udp_ordering = \"bypass\"");
+        pair.configure(end, &Settings { interface, expert, ..Settings::OVERLAY });
         pair.start(end);
     }
     pair.wait_for_express();

@@ -9,6 +9,8 @@ use std::thread;
 
 use serde_json::Value;
 
+use crate::cable::{End, connect};
+
 use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
 use super::pair::must;
 
@@ -35,15 +37,9 @@ impl Hosts {
     pub(crate) fn between(tag: &str, mtu: u16, addresses: [&str; 2], bits: u8) -> Self {
         let machines = ["a", "b"].map(|end| Machine::new(&format!("{tag}{end}")));
         let [a, b] = machines.each_ref().map(|machine| machine.namespace.as_str());
-        must(&format!(
-            "link add v0 netns {a} mtu {mtu} type veth peer name v0 netns {b} mtu {mtu}"
-        ));
-        for (machine, address) in [a, b].into_iter().zip(addresses) {
-            let nodad = if address.contains(':') { " nodad" } else { "" };
-            must(&format!("-n {machine} addr add {address}/{bits} dev v0{nodad}"));
-            must(&format!("-n {machine} link set v0 up"));
-        }
-        [a, b].into_iter().for_each(|machine| crate::operational::wait(machine, "v0"));
+        let [first, second] = addresses.map(|address| format!("{address}/{bits}"));
+        let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
+        connect(&[end(a, &[&first]), end(b, &[&second])], &format!("mtu {mtu}"));
         let bracketed = |address: &str| match address.contains(':') {
             true => format!("[{address}]"),
             false => address.to_owned(),

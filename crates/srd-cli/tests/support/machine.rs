@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
+use super::cloud_text::{self, Instance};
 pub(crate) use super::pair::PATIENCE;
 use super::pair::{ip, must, own_suffix, ready};
 
@@ -80,38 +81,12 @@ impl Machine {
     /// Writes a cloud with the hosts alpha and beta to the file `name`. `lines` are added to the
     /// interfaces of the two instances.
     pub(crate) fn two_hosts_with(&self, name: &str, ingress: &str, lines: [&str; 2]) -> String {
-        let text = "
-            [vpc.main]
-            cidr = ['10.0.0.0/16']
-            [acl.open]
-            ingress = ['100 allow all from 0.0.0.0/0']
-            egress = ['100 allow all to 0.0.0.0/0']
-            [subnet.s]
-            cidr = '10.0.1.0/24'
-            acl = 'open'
-            [group.g]
-            ingress = [INGRESS]
-            egress = ['all to 0.0.0.0/0']
-            [instance.Pa]
-            type = 'c7i.24xlarge'
-            host = 'alpha'
-            [instance.Pb]
-            type = 'c7i.24xlarge'
-            host = 'beta'
-            [interface.a]
-            subnet = 's'
-            address = ['10.0.1.10']
-            groups = ['g']
-            instance = 'Pa'
-            OF_A
-            [interface.b]
-            subnet = 's'
-            address = ['10.0.1.11']
-            groups = ['g']
-            instance = 'Pb'
-            OF_B";
-        let text = text.replace("INGRESS", ingress);
-        self.cloud(name, &text.replace("OF_A", lines[0]).replace("OF_B", lines[1]))
+        let instance = |(name, interface, host, last, lines)| {
+            let kind = "c7i.24xlarge";
+            Instance { name, interface, kind, host, last, lines }
+        };
+        let instances = [("Pa", "a", "alpha", 10, lines[0]), ("Pb", "b", "beta", 11, lines[1])];
+        self.cloud(name, &cloud_text::cloud("main", ingress, &instances.map(instance)))
     }
 
     /// Writes the example of the documentation to the file `name`, with the prefix of the machine

@@ -3,6 +3,8 @@
 // Each test program uses only a part of the helpers; a test may fail by a panic.
 #![allow(dead_code, clippy::unwrap_used)]
 
+#[path = "../../../srd-vpc-file/tests/support/cloud_text.rs"]
+pub(crate) mod cloud_text;
 pub(crate) mod dpdk;
 pub(crate) mod hosts;
 pub(crate) mod inner;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::operational;
+use crate::cable::{End, connect};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Maximum time that a test waits for one event.
@@ -63,15 +63,17 @@ pub(crate) struct Settings<'a> {
     pub(crate) overlay: bool,
     /// Lines that are added to the table `[interface]`.
     pub(crate) interface: &'a str,
+    /// Lines that are added to the table `[expert]`.
+    pub(crate) expert: &'a str,
     /// Lines that are added to the table `[[peer]]`.
     pub(crate) peer: &'a str,
 }
 
 impl Settings<'_> {
     pub(crate) const OVERLAY: Settings<'static> =
-        Settings { overlay: true, interface: "", peer: "" };
+        Settings { overlay: true, interface: "", expert: "", peer: "" };
     pub(crate) const TRANSPARENT: Settings<'static> =
-        Settings { overlay: false, interface: "", peer: "" };
+        Settings { overlay: false, interface: "", expert: "", peer: "" };
 }
 
 impl Pair {
@@ -79,13 +81,9 @@ impl Pair {
     pub(crate) fn new(tag: &str) -> Self {
         let names = Self::namespaces(tag);
         let [a, b] = &names;
-        must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
-        for (i, name) in (1..).zip(&names) {
-            must(&format!("-n {name} addr add 198.18.0.{i}/24 dev v0"));
-            must(&format!("-n {name} link set v0 up"));
-            must(&format!("-n {name} link set lo up"));
-        }
-        names.iter().for_each(|name| operational::wait(name, "v0"));
+        let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
+        connect(&[end(a, &["198.18.0.1/24"]), end(b, &["198.18.0.2/24"])], "mtu 1500");
+        names.iter().for_each(|name| drop(must(&format!("-n {name} link set lo up"))));
         Self::with_keys(names, None)
     }
 
@@ -98,23 +96,19 @@ impl Pair {
         must(&format!("netns exec {router} sysctl -qw net.ipv4.ip_forward=1"));
         for (i, name) in (1..).zip(&names) {
             let w = format!("w{}", i - 1);
-            must(&format!(
-                "link add v0 netns {name} mtu 9000 type veth peer name {w} netns {router} mtu 9000"
-            ));
+            must(&format!("-n {name} link set lo up"));
+            let address = format!("198.18.0.{i}/32");
+            let own = [address.as_str()];
+            let end = |namespace, interface, addresses| End { namespace, interface, addresses };
+            let ends = [end(name, "v0", &own), end(&router, &w, &["198.18.0.254/32"])];
+            connect(&ends, "mtu 9000");
             for line in [
-                format!("-n {name} link set lo up"),
-                format!("-n {name} addr add 198.18.0.{i}/32 dev v0"),
-                format!("-n {name} link set v0 up"),
                 format!("-n {name} route add 198.18.0.254 dev v0"),
                 format!("-n {name} route add default via 198.18.0.254"),
-                format!("-n {router} addr add 198.18.0.254/32 dev {w}"),
-                format!("-n {router} link set {w} up"),
                 format!("-n {router} route add 198.18.0.{i} dev {w}"),
             ] {
                 must(&line);
             }
-            operational::wait(name, "v0");
-            operational::wait(&router, &w);
         }
         Self::with_keys(names, Some(router))
     }
@@ -152,7 +146,7 @@ impl Pair {
 
     /// Writes the configuration of a machine's daemon.
     pub(crate) fn configure(&self, end: usize, settings: &Settings<'_>) {
-        let Settings { overlay, interface, peer } = *settings;
+        let Settings { overlay, interface, expert, peer } = *settings;
         let (own, other) = (end + 1, 2 - end);
         let (mode, allowed) = if overlay {
             (format!("address = [\"10.77.0.{own}/24\"]"), format!("10.77.0.{other}/32"))
@@ -160,7 +154,8 @@ impl Pair {
             ("mode = \"transparent\"".to_owned(), format!("198.18.0.{other}/32"))
         };
         let text = format!(
-            "[interface]\n{mode}\nlisten = \"198.18.0.{own}:7471\"\npaths = 4\n\
+            "[expert]\npaths = 4\n{expert}\n\
+             [interface]\n{mode}\nlisten = \"198.18.0.{own}:7471\"\n\
              private_key_file = \"{key}\"\n{interface}\n[control]\nsocket = \"{socket}\"\n\
              [[peer]]\nname = \"other\"\npublic_key = \"{public}\"\n\
              endpoint = \"198.18.0.{other}:7471\"\nallowed = [\"{allowed}\"]\n{peer}\n",

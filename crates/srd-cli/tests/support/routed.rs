@@ -1,5 +1,7 @@
 //! Two machines in different networks and a router between them, through which all packets pass.
 
+use crate::cable::{End, connect};
+
 use super::pair::{PATIENCE, ip, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -24,6 +26,8 @@ pub(crate) struct Routed {
     pub(crate) router: String,
     pub(crate) directory: tempfile::TempDir,
     public: [String; 2],
+    /// Lines that [`Routed::configure`] adds to the table `[expert]`.
+    pub(crate) expert: &'static str,
     /// The daemons of a and b; `None` if a daemon does not run.
     pub(crate) daemons: [Option<Child>; 2],
     echo: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
@@ -45,14 +49,12 @@ impl Routed {
         for (end, space, v4, v6) in
             [("a", &a, "192.0.2", "2001:db8:a:"), ("b", &b, "198.51.100", "2001:db8:b:")]
         {
-            must(&format!("link add v0 netns {space} type veth peer name r{end} netns {router}"));
-            for (space, link, host) in
-                [(space, "v0".to_owned(), 10), (&router, format!("r{end}"), 1)]
-            {
-                must(&format!("-n {space} link set {link} up"));
-                must(&format!("-n {space} addr add {v4}.{host}/24 dev {link}"));
-                must(&format!("-n {space} addr add {v6}:{host}/64 dev {link} nodad"));
-            }
+            let [own, gateway] =
+                [10, 1].map(|host| [format!("{v4}.{host}/24"), format!("{v6}:{host}/64")]);
+            let [own, gateway] = [&own, &gateway].map(|both| both.each_ref().map(String::as_str));
+            let port = format!("r{end}");
+            let end = |namespace, interface, addresses| End { namespace, interface, addresses };
+            connect(&[end(space, "v0", &own), end(&router, &port, &gateway)], "");
             must(&format!("-n {space} route add default via {v4}.1"));
             must(&format!("-n {space} -6 route add default via {v6}:1"));
         }
@@ -68,7 +70,7 @@ impl Routed {
             String::from_utf8(output).unwrap().trim().to_owned()
         });
         let daemons = [None, None];
-        let mut net = Self { a, b, router, directory, public, daemons, echo: None };
+        let mut net = Self { a, b, router, directory, public, expert: "", daemons, echo: None };
         net.wait_until_up("v0");
         net
     }
@@ -104,9 +106,10 @@ impl Routed {
             ("198.51.100.10", "192.0.2.10")
         };
         let mut text = format!(
-            "[interface]\nlisten = \"{own}:7471\"\npaths = 2\nprivate_key_file = \"{key}\"\n\
-             {interface}\n[control]\nsocket = \"{socket}\"\n",
+            "[interface]\nlisten = \"{own}:7471\"\nprivate_key_file = \"{key}\"\n{interface}\n\
+             [expert]\npaths = 2\n{expert}\n[control]\nsocket = \"{socket}\"\n",
             key = self.path(&format!("{end}.key")).display(),
+            expert = self.expert,
             socket = self.path(&format!("{end}.sock")).display(),
         );
         if let Some(allowed) = allowed {

@@ -81,26 +81,15 @@ impl Writer {
 }
 
 #[cfg(test)]
+#[path = "../../../srd-pcapng/tests/support/blocks.rs"]
+mod blocks;
+
+#[cfg(test)]
 mod tests {
     use srd_pcapng::SECTION;
 
+    use super::blocks::{blocks, number};
     use super::*;
-
-    fn number(bytes: &[u8], at: usize) -> u32 {
-        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
-    }
-
-    fn blocks(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
-        let (mut found, mut at) = (Vec::new(), 0);
-        while at < bytes.len() {
-            let length = number(bytes, at + 4) as usize;
-            assert_eq!(length % 4, 0);
-            assert_eq!(number(bytes, at + length - 4) as usize, length, "both lengths agree");
-            found.push((number(bytes, at), bytes[at + 8..at + length - 4].to_vec()));
-            at += length;
-        }
-        found
-    }
 
     fn packet(is_outer: bool, bytes: &[u8]) -> Packet {
         let direction = if is_outer { tap::Direction::Out } else { tap::Direction::In };

@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::address::{addresses, is_many, prefix, socket_address};
 use super::back_end;
 use super::endpoint::Endpoint;
-use super::file::{ControlTable, Document, InterfaceTable, PeerTable};
+use super::file::{ControlTable, Document, ExpertTable, InterfaceTable, PeerTable};
 use super::metrics::metrics;
 use super::number::whole;
 use super::routes;
@@ -71,7 +71,7 @@ pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Resu
         let remedy = "begin with [interface] and the address, private_key_file and listen of it";
         return Err(source.error(None, "there is no table [interface]", remedy));
     };
-    let interface = interface(source, table, keys)?;
+    let interface = interface(source, table, &document.expert, keys)?;
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
     let peers = peers(source, &document.peer, &interface, &[], keys)?;
@@ -81,6 +81,7 @@ pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Resu
 fn interface(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
+    expert: &ExpertTable,
     keys: Keys,
 ) -> Result<Interface> {
     let table = spanned.as_ref();
@@ -92,17 +93,17 @@ fn interface(
     let address = addresses(source, spanned, mode)?;
     let protection = protection(source, spanned, keys)?;
     let paths =
-        whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(super::PATHS_DEFAULT);
+        whole(source, expert.paths.as_ref(), "paths", &PATHS)?.unwrap_or(super::PATHS_DEFAULT);
     let (listen, listen_further) = listens(source, spanned, paths, &address)?;
     let io = back_end::io(source, table, &listen, &listen_further)?;
     let workers = workers::workers(source, table, (listen.port(), paths), io)?;
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
     let dscp = whole(source, table.dscp.as_ref(), "dscp", &DSCP)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
-    let order_wait = table.order_wait_ms.as_ref();
+    let order_wait = expert.order_wait_ms.as_ref();
     let link_rate_bps = link_rate(source, table.link_rate.as_ref())?;
     let order_wait_ms = order_wait_default_ms(link_rate_bps);
-    let queue_delay = table.queue_delay_ms.as_ref();
+    let queue_delay = expert.queue_delay_ms.as_ref();
     Ok(Interface {
         name,
         mode,
@@ -119,12 +120,12 @@ fn interface(
         express: table.express.unwrap_or(true),
         express_udp: table.express_udp.unwrap_or(true),
         express_tunnels: table.express_tunnels.unwrap_or(false),
-        udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
+        udp_ordering: choice(source, expert.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
         order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, order_wait_ms)?,
         dscp: dscp.and_then(|dscp| u8::try_from(dscp).ok()).unwrap_or(0),
         queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 5.0)?,
-        table: routes::table(source, table.table.as_ref())?,
-        kill_switch: routes::kill_switch(source, table, mode)?,
+        table: routes::table(source, expert.table.as_ref())?,
+        kill_switch: routes::kill_switch(source, table, expert, mode)?,
         hooks: Hooks {
             pre_up: commands(source, &table.pre_up)?,
             post_up: commands(source, &table.post_up)?,

@@ -20,6 +20,8 @@ type Maybe<T> = Option<Spanned<T>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct Document {
     pub(super) interface: Maybe<InterfaceTable>,
+    #[serde(default)]
+    pub(super) expert: ExpertTable,
     pub(super) control: Option<ControlTable>,
     pub(super) metrics: Maybe<MetricsTable>,
     #[serde(default)]
@@ -37,7 +39,6 @@ pub(super) struct InterfaceTable {
     pub(super) listen: Maybe<Several>,
     pub(super) protection: Maybe<String>,
     pub(super) mtu: Maybe<i64>,
-    pub(super) paths: Maybe<i64>,
     pub(super) workers: Maybe<i64>,
     pub(super) io: Maybe<String>,
     pub(super) poll: Maybe<String>,
@@ -45,11 +46,7 @@ pub(super) struct InterfaceTable {
     pub(super) express: Option<bool>,
     pub(super) express_udp: Option<bool>,
     pub(super) express_tunnels: Option<bool>,
-    pub(super) udp_ordering: Maybe<String>,
-    pub(super) order_wait_ms: Maybe<f64>,
-    pub(super) queue_delay_ms: Maybe<f64>,
     pub(super) dscp: Maybe<i64>,
-    pub(super) table: Maybe<toml::Value>,
     pub(super) kill_switch: Maybe<bool>,
     #[serde(default)]
     pub(super) pre_up: Vec<Spanned<String>>,
@@ -60,6 +57,21 @@ pub(super) struct InterfaceTable {
     #[serde(default)]
     pub(super) post_down: Vec<Spanned<String>>,
 }
+
+/// Settings of the interface whose defaults are right on almost every network.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpertTable {
+    pub(super) paths: Maybe<i64>,
+    pub(super) udp_ordering: Maybe<String>,
+    pub(super) order_wait_ms: Maybe<f64>,
+    pub(super) queue_delay_ms: Maybe<f64>,
+    pub(super) table: Maybe<toml::Value>,
+}
+
+/// Keys of [`ExpertTable`].
+pub(super) const EXPERT_KEYS: [&str; 5] =
+    ["paths", "udp_ordering", "order_wait_ms", "queue_delay_ms", "table"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,7 +136,8 @@ pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
     }
     toml::from_str(source.text).map_err(|e| {
         let message = e.message().trim().replace('\n', "; ");
-        source.error(e.span(), in_words(&message), remedy(&message))
+        let moved = source.moved_to_expert(e.span(), &message, &EXPERT_KEYS);
+        moved.unwrap_or_else(|| source.error(e.span(), in_words(&message), remedy(&message)))
     })
 }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use toml::{Spanned, Value};
 
-use super::file::{InterfaceTable, PeerTable};
+use super::file::{ExpertTable, InterfaceTable, PeerTable};
 use super::{Interface, Mode, Table};
 use crate::netconf::GUARDED_MAX;
 use srd_config::{ConfigError, Source};
@@ -40,17 +40,22 @@ pub(super) fn table(source: &Source<'_>, value: Option<&Spanned<Value>>) -> Resu
 
 /// Reads `kill_switch`: whether the prefixes behind peers stay unreachable after the daemon has
 /// ended. It is an error in transparent mode and without routes.
-pub(super) fn kill_switch(source: &Source<'_>, table: &InterfaceTable, mode: Mode) -> Result<bool> {
+pub(super) fn kill_switch(
+    source: &Source<'_>,
+    table: &InterfaceTable,
+    expert: &ExpertTable,
+    mode: Mode,
+) -> Result<bool> {
     let Some(value) = table.kill_switch.as_ref().filter(|value| *value.as_ref()) else {
         return Ok(false);
     };
-    let off = table.table.as_ref().is_some_and(|t| t.as_ref().as_str() == Some("off"));
+    let off = expert.table.as_ref().is_some_and(|t| t.as_ref().as_str() == Some("off"));
     let what = match mode {
         Mode::Transparent => "in transparent mode packets go on without the daemon",
         Mode::Overlay if off => "without routes there is nothing to keep unreachable",
         Mode::Overlay => return Ok(true),
     };
-    let remedy = "take `kill_switch` out, or use an overlay with a `table`";
+    let remedy = "take `kill_switch` out, or use an overlay with a `table` in [expert]";
     Err(source.error(Some(value.span()), what, remedy))
 }
 
@@ -140,11 +145,11 @@ mod tests {
             ("table = 1", Table::Number(1)),
             ("table = 4294967295", Table::Number(u32::MAX)),
         ] {
-            let config = parse(&format!("{OVERLAY}{line}"), PEER).unwrap();
+            let config = parse(&format!("{OVERLAY}[expert]\n{line}"), PEER).unwrap();
             assert_eq!(config.interface.table, expected, "{line}");
         }
         for bad in ["0", "253", "254", "255", "-1", "4294967296", "\"on\"", "1.5", "true"] {
-            let error = complaint(&format!("{OVERLAY}table = {bad}"), PEER).expect(bad);
+            let error = complaint(&format!("{OVERLAY}[expert]\ntable = {bad}"), PEER).expect(bad);
             assert!(error.contains("unused table"), "{error}");
         }
     }
@@ -155,7 +160,7 @@ mod tests {
             parse(&format!("{OVERLAY}kill_switch = true"), PEER).unwrap().interface.kill_switch
         );
         for bad in [
-            format!("{OVERLAY}kill_switch = true\ntable = \"off\""),
+            format!("{OVERLAY}kill_switch = true\n[expert]\ntable = \"off\""),
             "mode = \"transparent\"\nkill_switch = true".to_owned(),
         ] {
             let error = complaint(&bad, PEER).expect(&bad);

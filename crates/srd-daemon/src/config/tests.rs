@@ -27,14 +27,17 @@ private_key_file = "private.key"
 listen = "0.0.0.0:7471"
 protection = "encrypted"
 mtu = 8900
-paths = 32
 link_rate = "10G"
 express = true
 express_udp = false
+dscp = 26
+
+[expert]
+paths = 32
 udp_ordering = "bypass"
 order_wait_ms = 50
 queue_delay_ms = 1.5
-dscp = 26
+table = 7000
 
 [control]
 socket = "/run/srd/other.sock"
@@ -95,6 +98,7 @@ fn the_whole_file_is_understood() {
     assert_eq!(interface.order_wait, Duration::from_millis(50));
     assert_eq!(interface.queue_delay, Duration::from_micros(1500));
     assert_eq!(interface.dscp, 26);
+    assert_eq!(interface.table, Table::Number(7000));
     assert_eq!(config.control.socket, Path::new("/run/srd/other.sock"));
     assert_eq!(config.control.group, Some(Group { name: "root".into(), id: 0 }));
     assert!(!config.metrics.unwrap().allow_remote);
@@ -135,7 +139,7 @@ fn slow_links_wait_longer_for_holes_unless_told_otherwise() {
     {
         assert_eq!(wait_ms(&format!("link_rate = \"{rate}\"\n")), ms, "{rate}");
     }
-    assert_eq!(wait_ms("link_rate = \"1M\"\norder_wait_ms = 7\n"), 7);
+    assert_eq!(wait_ms("link_rate = \"1M\"\n[expert]\norder_wait_ms = 7\n"), 7);
 }
 
 #[test]
@@ -156,8 +160,8 @@ fn unknown_keys_wrong_types_and_broken_files_are_refused_at_their_place() {
     refused(&with("[control]", "[controls]"), &["controls", "write `control`"]);
     refused(&with("allowed = [\"10.77.0.2", "allow = [\"10.77.0.2"), &["allow", "allowed"]);
     refused(&with("mtu = 8900", "mtu = \"8900\""), &["srd.toml:9:7", "in quotes"]);
-    refused(&with("paths = 32", "mtu = 9000"), &["srd.toml:10:", "keep one of the two"]);
-    refused(&with("paths = 32", "paths ="), &["srd.toml:10:"]);
+    refused(&with("express = true", "mtu = 9000"), &["srd.toml:11:", "keep one of the two"]);
+    refused(&with("paths = 32", "paths ="), &["srd.toml:16:"]);
     refused("", &["no table [interface]"]);
     refused(&"[".repeat(10_000), &["srd.toml:1:"]);
 }
@@ -169,6 +173,26 @@ fn what_is_written_as_elsewhere_is_recognised() {
     refused(&with("mtu = 8900", "mtu = \"8900\""), &["expected a whole number"]);
     refused(&with("order_wait_ms = 50", "order_wait_ms = \"50\""), &["expected a number"]);
     refused("[Interface]\nPrivateKey = x\n[Peer]\n", &["WireGuard", "srd import"]);
+}
+
+#[test]
+fn keys_for_experts_are_refused_in_other_tables() {
+    for (key, value) in [
+        ("paths", "32"),
+        ("udp_ordering", "\"bypass\""),
+        ("order_wait_ms", "50"),
+        ("queue_delay_ms", "1.5"),
+        ("table", "\"off\""),
+    ] {
+        let text = with("dscp = 26", &format!("{key} = {value}"));
+        let says = [&format!("`{key}` was moved to the table [expert]"), "under a line [expert]"];
+        assert_eq!(refused(&text, &says).place.unwrap().line, 13);
+        let alone = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                     protection = \"plain\"\n";
+        assert!(parse(&format!("{alone}[expert]\n{key} = {value}\n")).is_ok(), "{key}");
+        refused(&format!("{key} = {value}\n{alone}"), &says);
+    }
+    refused(&with("paths = 32", "dscp = 26"), &["unknown field `dscp`"]);
 }
 
 #[test]
@@ -460,7 +484,7 @@ fn a_difference_tells_peers_by_key_and_settings_by_what_they_need() {
 
 #[test]
 fn each_worker_has_ports_of_its_own_and_all_of_them_exist() {
-    let workers = |n: &str| with("paths = 32", &format!("paths = 32\nworkers = {n}"));
+    let workers = |n: &str| with("dscp = 26", &format!("dscp = 26\nworkers = {n}"));
     let config = parse(&workers("3")).unwrap();
     assert_eq!((config.interface.workers, config.interface.last_port()), (3, 7471 + 95));
     refused(&workers("0"), &["`workers` cannot be 0", "from 1 to 8"]);
@@ -477,7 +501,7 @@ fn each_worker_has_ports_of_its_own_and_all_of_them_exist() {
 #[test]
 fn af_xdp_needs_one_interface_and_one_worker() {
     let io = |line: &str, listen: &str| {
-        with("paths = 32", &format!("paths = 32\n{line}")).replace("0.0.0.0:7471", listen)
+        with("dscp = 26", &format!("dscp = 26\n{line}")).replace("0.0.0.0:7471", listen)
     };
     let one = "192.0.2.1:7471";
     let choice = |text: &str| parse(text).map(|config| config.interface.io);
@@ -495,7 +519,7 @@ fn af_xdp_needs_one_interface_and_one_worker() {
 
 #[test]
 fn threads_wait_as_the_file_says_and_as_a_reload_says() {
-    let poll = |line: &str| parse(&with("paths = 32", &format!("paths = 32\n{line}")));
+    let poll = |line: &str| parse(&with("dscp = 26", &format!("dscp = 26\n{line}")));
     let modes = [("", PollMode::Block), ("poll = \"block\"", PollMode::Block)];
     let others = [("adaptive", PollMode::ADAPTIVE), ("spin", PollMode::Spin)];
     let others = others.map(|(name, mode)| (format!("poll = \"{name}\""), mode));
@@ -503,7 +527,7 @@ fn threads_wait_as_the_file_says_and_as_a_reload_says() {
     for (line, mode) in modes.into_iter().chain(others) {
         assert_eq!(poll(line).unwrap().interface.poll, mode, "{line}");
     }
-    let text = with("paths = 32", "paths = 32\npoll = \"often\"");
+    let text = with("dscp = 26", "dscp = 26\npoll = \"often\"");
     refused(&text, &["`poll` cannot be `often`", "\"block\" or \"adaptive\" or \"spin\""]);
     let difference = poll("").unwrap().diff(&poll("poll = \"spin\"").unwrap());
     assert!(!difference.restart.contains(&"poll"), "{difference:?}");

@@ -16,12 +16,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
+pub(super) use srd_http::exposition::CONTENT_TYPE;
+
 use crate::snapshot::{
     Counter, ExpressState, Kind, PathSnapshot, PeerSnapshot, PeerState, Snapshot,
 };
 
-/// Media type of the text.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Number of counters of the ENA driver, which are the first in the list of counters.
 const DRIVER_COUNTERS: usize = 5;
 

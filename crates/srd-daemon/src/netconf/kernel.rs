@@ -91,7 +91,7 @@ impl Kernel {
     /// program leads to it.
     pub(super) fn check_table(&mut self) -> Result<(), String> {
         let Some(table) = self.spec.table else { return Ok(()) };
-        let remedy = "choose an unused number: `table` in [interface]";
+        let remedy = "choose an unused number: `table` in [expert]";
         for v6 in [false, true] {
             let routes = self.installed(v6).map_err(|e| format!("reading routes: {e}"))?;
             if let Some(foreign) = routes.iter().find(|r| !r.is_ours) {

@@ -183,7 +183,7 @@ impl Keeper {
             Some(table) => match lock_for_daemon(table).context("cannot reserve a table")? {
                 TableLock::Taken => bail!(
                     "another `srd up` uses routing table {table}: choose an unused number for \
-                         one of the two, `table` in [interface]"
+                         one of the two, `table` in [expert]"
                 ),
                 lock => Some(lock),
             },

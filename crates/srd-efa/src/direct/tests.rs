@@ -1,49 +1,24 @@
 //! Endpoints over a lossy wire. The name of each test is the rule that the test shows.
 
 use crate::Access;
-use core::net::SocketAddr;
-use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
-use bytes::Bytes;
+use crate::lossy_wire::{Arrival, Wire, address};
+use crate::ram::Ram;
 use srd_proto::rng::Rng;
-use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef, Transmit,
-    TransmitBuf,
-};
+use srd_proto::{Config as CoreConfig, Duration, Endpoint, Epoch, Instant, PacketRef, TransmitBuf};
 
 use super::*;
 use crate::layer::{
     Iov, Kind, Message, OperationCompletion, Outcome, Peer, Receive, Refused, Rma, RmaIov,
     Selector, Shared, Until, World,
 };
-use crate::memory::Memory;
 
 /// Bytes of each end's memory. Region 1 is its second half.
 const RAM_BYTES: usize = 1 << 20;
 const KEY: u64 = 77;
 const BASE: u64 = 0x7000_0000;
-
-struct Ram(Vec<u8>);
-
-impl Ram {
-    fn at(region: u64, offset: u64) -> usize {
-        usize::try_from(offset).unwrap() + if region == 0 { 0 } else { RAM_BYTES / 2 }
-    }
-}
-
-impl Memory for Ram {
-    fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes {
-        let at = Self::at(region, offset);
-        Bytes::copy_from_slice(&self.0[at..at + bytes])
-    }
-
-    fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {
-        let at = Self::at(region, offset);
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
 
 struct End {
     endpoint: Endpoint,
@@ -54,17 +29,7 @@ struct End {
 struct Net {
     ends: Vec<End>,
     now: Instant,
-    wire: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
-    sequence: u64,
-    rng: Rng,
-    loss_permille: u32,
-    jitter_us: u32,
-    /// End whose packets are dropped on the wire.
-    dead: Option<usize>,
-}
-
-fn address(end: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, u8::try_from(end).unwrap()], 7471))
+    wire: Wire,
 }
 
 fn config(service: Service) -> Config {
@@ -86,17 +51,12 @@ impl Net {
             let seed = [u8::try_from(end).unwrap(); 32];
             let mut endpoint = Endpoint::new(core, Epoch(1), seed, now).unwrap();
             let direct = Direct::new(config(*service), &mut endpoint, address(end));
-            End { endpoint, direct, ram: Ram(vec![0; RAM_BYTES]) }
+            End { endpoint, direct, ram: Ram::new(RAM_BYTES) }
         };
         Self {
             ends: services.iter().enumerate().map(end).collect(),
             now,
-            wire: BTreeMap::new(),
-            sequence: 0,
-            rng: Rng::new(5),
-            loss_permille: 50,
-            jitter_us: 300,
-            dead: None,
+            wire: Wire { loss_permille: 50, jitter_us: 300, ..Wire::new() },
         }
     }
 
@@ -165,7 +125,7 @@ impl Net {
                     events += 1;
                 }
                 match transmit {
-                    Some(t) => self.put_on_wire(end, &t, &buf),
+                    Some(t) => self.wire.put(self.now, end, &t, &buf),
                     None if took || events > 0 => {}
                     None => break,
                 }
@@ -173,37 +133,19 @@ impl Net {
         }
     }
 
-    fn put_on_wire(&mut self, end: usize, t: &Transmit, buf: &TransmitBuf) {
-        let core::net::IpAddr::V4(ip) = t.destination.ip() else { panic!("IPv4 only") };
-        let to = usize::from(ip.octets()[3]);
-        let source = SocketAddr::new(address(end).ip(), 7471 + t.entropy.0);
-        for (head, payload) in buf.segments() {
-            if self.rng.below(1000) < self.loss_permille || self.dead == Some(to) {
-                continue;
-            }
-            let jitter = u64::from(self.rng.below(self.jitter_us + 1));
-            self.sequence += 1;
-            let at = (self.now + Duration::from_micros(20 + jitter), self.sequence);
-            self.wire.insert(at, (to, source, [head, payload].concat()));
-        }
-    }
-
     fn run_ms(&mut self, ms: u64) {
         let until = self.now + Duration::from_millis(ms);
         loop {
             self.drain();
-            let wire = self.wire.keys().next().map(|(at, _)| *at);
             let timers = self.ends.iter().filter_map(|end| end.endpoint.poll_timeout());
-            let next = wire.into_iter().chain(timers).min();
+            let next = self.wire.next().into_iter().chain(timers).min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 self.now = until;
                 return;
             };
             self.now = self.now.max(next);
-            while let Some(entry) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
-                let (to, source, mut bytes) = entry.remove();
+            while let Some(Arrival { to, meta, mut bytes }) = self.wire.take(self.now) {
                 let Some(End { endpoint, direct, ram }) = self.ends.get_mut(to) else { continue };
-                let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
                 let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
                 endpoint.handle_packet_with(now, meta, whole, |d| direct.admit(now, d, ram));
             }
@@ -312,7 +254,7 @@ fn services_do_not_hear_each_other() {
 #[test]
 fn a_peer_that_is_not_there_fails_what_is_sent_to_it() {
     let (mut net, to) = Net::two(Service::Datagrams);
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     net.send(to, 0, 10);
     net.run_ms(3000);
     assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Unreachable)]);

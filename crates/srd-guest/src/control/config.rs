@@ -40,20 +40,31 @@ type Maybe<T> = Option<Spanned<T>>;
 struct Document {
     vpc: Maybe<String>,
     host: Maybe<String>,
-    scale: Maybe<String>,
-    credits: Maybe<u32>,
     internet: bool,
     internet_private: Maybe<bool>,
     poll: Maybe<String>,
     busy_poll: Maybe<toml::Value>,
     end_programs: bool,
     socket: Maybe<String>,
+    expert: ExpertTable,
     transport: Option<TransportTable>,
     peer: Vec<PeerTable>,
     metrics: Option<MetricsTable>,
     vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
     vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
 }
+
+/// Settings of a laboratory, and those whose defaults are right on almost every network.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ExpertTable {
+    paths: Maybe<u16>,
+    scale: Maybe<String>,
+    credits: Maybe<u32>,
+}
+
+/// Keys of [`ExpertTable`].
+const EXPERT_KEYS: [&str; 3] = ["paths", "scale", "credits"];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,7 +102,8 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
     let source = Source { path, text };
     let document: Document = toml::from_str(text).map_err(|error| {
         let what = error.message().trim().to_owned();
-        source.error(error.span(), what, "docs/card.md lists the keys")
+        let moved = source.moved_to_expert(error.span(), &what, &EXPERT_KEYS);
+        moved.unwrap_or_else(|| source.error(error.span(), what, "docs/card.md lists the keys"))
     })?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let place = |text: &Spanned<String>| directory.join(text.get_ref());
@@ -123,16 +135,17 @@ pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigEr
         private => private.as_ref().is_some_and(|private| *private.get_ref()),
     };
     let peers = &document.peer;
-    let transport = transport::read(&source, document.transport.as_ref(), peers, &host)?;
+    let ExpertTable { paths, scale, credits } = &document.expert;
+    let table = document.transport.as_ref();
+    let transport = transport::read(&source, table, paths.as_ref(), peers, &host)?;
     Ok(Options {
         config: Some(path.to_owned()),
         file: document.vpc.as_ref().map(place),
         host,
-        scale: document.scale.as_ref().map_or(Ok(1), |scale| read_scale(&source, scale))?,
-        credits_s: document
-            .credits
+        scale: scale.as_ref().map_or(Ok(1), |scale| read_scale(&source, scale))?,
+        credits_s: credits
             .as_ref()
-            .map_or(Ok(CREDITS_S_DEFAULT), |of| credits(&source, of))?,
+            .map_or(Ok(CREDITS_S_DEFAULT), |of| read_credits(&source, of))?,
         internet: document.internet,
         internet_private,
         transport,
@@ -205,7 +218,7 @@ fn poll(source: &Source<'_>, document: &Document) -> Result<PollMode, ConfigErro
     })
 }
 
-fn credits(source: &Source<'_>, seconds: &Spanned<u32>) -> Result<u32, ConfigError> {
+fn read_credits(source: &Source<'_>, seconds: &Spanned<u32>) -> Result<u32, ConfigError> {
     match *seconds.get_ref() {
         seconds @ 1..=CREDITS_S_MAX => Ok(seconds),
         other => {
@@ -289,17 +302,18 @@ mod tests {
         let text = r#"
             vpc = "cloud.toml"
             host = "alpha"
-            scale = "1/100"
-            credits = 600
             internet = true
             internet_private = true
             poll = "spin"
             end_programs = true
             socket = "/run/other.sock"
+            [expert]
+            paths = 8
+            scale = "1/100"
+            credits = 600
             [transport]
             listen = "0.0.0.0:7535"
             protection = "plain"
-            paths = 8
             link_rate_mbps = 10000
             dscp = 46
             [[peer]]
@@ -361,12 +375,16 @@ mod tests {
             ("\nhost = \"\"", 2, "a host without a name"),
             ("\nbusy_poll = true", 2, "remedy: write poll = \"spin\" for true"),
             ("poll = \"often\"", 1, "remedy: write \"block\", \"adaptive\" or \"spin\""),
-            ("scale = \"1/0\"", 1, "remedy: write 1/N with N from 1 to 1000000"),
+            ("[expert]\nscale = \"1/0\"", 2, "remedy: write 1/N with N from 1 to 1000000"),
             ("\ninternet_private = true", 2, "remedy: add internet = true"),
-            ("\n\ncredits = 4000", 3, "remedy: write 1 to 3600"),
+            ("[expert]\n\ncredits = 4000", 3, "remedy: write 1 to 3600"),
             ("[transport]\nlisten = \"10.0.0.0/8\"\nprotection = \"plain\"", 2, "is no address"),
             ("[transport]\nlisten = \"10.0.0.1:7535\"", 2, "a host without a key"),
-            (&format!("{PLAIN}paths = 0"), 4, "remedy: write 1 to 256"),
+            (&format!("{PLAIN}[expert]\npaths = 0"), 5, "remedy: write 1 to 256"),
+            ("[expert]\npaths = 257", 2, "remedy: write 1 to 256"),
+            (&format!("{PLAIN}paths = 8"), 4, "`paths` was moved to the table [expert]"),
+            ("scale = \"1/100\"", 1, "`scale` was moved to the table [expert]"),
+            ("\ncredits = 600", 2, "remedy: take it out here, and write `credits` under a line"),
             (&format!("{PLAIN}private_key_file = \"k\""), 4, "a key that nothing uses"),
             (&format!("{PLAIN}[[peer]]\nname = \"here\"\nendpoint = \"[::1]:1\""), 5, "this host"),
             (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2\""), 6, "no address"),

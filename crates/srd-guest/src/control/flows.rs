@@ -105,6 +105,8 @@ mod tests {
     use srd_vpc::judge::Service;
     use srd_vpc_file::Kind;
 
+    use crate::cloud_text::{self, Instance};
+
     const FLOWS: u16 = 1000;
 
     struct Nothing;
@@ -125,35 +127,17 @@ mod tests {
     }
 
     fn card() -> (Card, PortId, EniId) {
-        let text = "
-            [vpc.main]
-            cidr = [\"10.0.0.0/16\"]
-            [acl.open]
-            ingress = [\"100 allow all from 0.0.0.0/0\"]
-            egress = [\"100 allow all to 0.0.0.0/0\"]
-            [subnet.s]
-            cidr = \"10.0.1.0/24\"
-            acl = \"open\"
-            [group.g]
-            ingress = [\"all from 10.0.0.0/16\"]
-            egress = [\"all to 10.0.0.0/16\"]
-            [instance.a]
-            type = \"c7i.24xlarge\"
-            host = \"here\"
-            [instance.b]
-            type = \"c7i.24xlarge\"
-            host = \"here\"
-            [interface.a]
-            subnet = \"s\"
-            address = [\"10.0.1.10\"]
-            groups = [\"g\"]
-            instance = \"a\"
-            [interface.b]
-            subnet = \"s\"
-            address = [\"10.0.1.11\"]
-            groups = [\"g\"]
-            instance = \"b\"";
-        let file = srd_vpc_file::parse(text, std::path::Path::new("vpc.toml")).unwrap();
+        let instance = |(name, last)| Instance {
+            name,
+            interface: name,
+            kind: "c7i.24xlarge",
+            host: "here",
+            last,
+            lines: "",
+        };
+        let instances = [("a", 10), ("b", 11)].map(instance);
+        let text = cloud_text::cloud("main", "\"all from 10.0.0.0/16\"", &instances);
+        let file = srd_vpc_file::parse(&text, std::path::Path::new("vpc.toml")).unwrap();
         let eni = |name| EniId(file.names.number(Kind::Interface, name).unwrap());
         let rules = Arc::new(Rules::compile(&file.world, "here"));
         let mut card = Card::new("here", rules, srd_net::clock::secret().unwrap());

@@ -14,4 +14,6 @@ pub(crate) mod kernel;
 pub(crate) mod kernel_counts;
 pub(crate) mod memory;
 pub(crate) mod port;
+#[cfg(test)]
+mod port_example;
 pub(crate) mod remake;

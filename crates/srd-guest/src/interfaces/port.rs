@@ -60,6 +60,41 @@ pub(crate) struct SocketState {
 }
 
 /// The device through which a guest sends and receives the packets of an interface.
+///
+/// # Calls
+///
+/// - **Creation**: [`tun`](Self::tun) for the queues of a TUN device, [`vhost`](Self::vhost) and
+///   [`joining`](Self::joining) for vhost-user, and the variant `Memory` for a [`MemoryGuest`].
+/// - **Frames**: [`read`](Self::read) returns the next frame for the card,
+///   [`write`](Self::write) gives a frame to the guest.
+/// - **A turn of the loop**: [`wake`](Self::wake), then any number of reads and writes, then
+///   [`flush`](Self::flush). Before the loop waits for [`descriptors`](Self::descriptors), it calls
+///   [`rest`](Self::rest).
+/// - **Front end**: [`asks`](Self::asks) and [`found`](Self::found) connect a vhost-user device to
+///   its front end.
+/// - **End**: [`into_queues`](Self::into_queues) and [`leave`](Self::leave), if another process
+///   continues with the device; otherwise the device ends when it is dropped.
+///
+/// # Contract
+///
+/// - A frame is an offload header ([`srd_card::offload`]) and an IP packet, whatever the kind of
+///   device.
+/// - No call waits.
+/// - An error of [`read`](Self::read) means that the device is unusable. A frame that the device
+///   refuses is counted in [`drops`](Self::drops), and is no error.
+/// - The guest of a vhost-user device sees a frame after [`flush`](Self::flush). A TUN device joins
+///   segments until [`Kernel::finish`], and keeps packets whose interrupt is delayed until the time
+///   of [`poll_timeout`](Self::poll_timeout).
+/// - If [`rest`](Self::rest) returns true, the loop must not wait.
+///
+/// # Limits
+///
+/// One call of [`read`](Self::read) takes at most [`NO_PACKETS_MAX`] Ethernet frames without a
+/// packet from a vhost-user guest.
+///
+/// # Example
+///
+#[doc = concat!("```ignore\n", include_str!("port_example.rs"), "```\n")]
 pub(crate) enum Port {
     Tun(Box<Kernel>),
     Vhost(Box<Vhost>),

@@ -12,8 +12,8 @@ use std::process::{Command, ExitStatus};
 pub struct Variation {
     /// A host that is left out of the daemon's peers; `None`: all peers are present.
     pub without: Option<HostId>,
-    /// Lines that are added to the section `[interface]`, each with its line end.
-    pub settings: &'static str,
+    /// Lines of the section `[expert]`, each with its line end; empty: there is no such section.
+    pub expert: &'static str,
 }
 
 impl Overlay<'_> {
@@ -34,9 +34,10 @@ impl Overlay<'_> {
         if let Some(without) = variation.without.filter(|without| *without != host) {
             keys.remove(&without);
         }
-        let text = config_text(self.fabric.config(), host, &keys, &self.options);
-        let head = format!("[interface]\n{}", variation.settings);
-        let text = text.replacen("[interface]\n", &head, 1);
+        let mut text = config_text(self.fabric.config(), host, &keys, &self.options);
+        if !variation.expert.is_empty() {
+            text = format!("[expert]\n{}\n{text}", variation.expert);
+        }
         let file = self.options.file(host, "toml");
         fs::write(&file, text).with_context(|| file.display().to_string())
     }

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, unsafe_code)] // a test may fail loudly, and calls like C code
 
+#[path = "../../../srd-net/tests/support/cable.rs"]
+mod cable;
 mod closing;
 mod lies;
 mod loopback;
 mod network;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test, with helpers that call as C does")]
 
+use crate::cable::Cable;
 use crate::support;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -80,48 +81,25 @@ fn run(command: &str) {
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Two network namespaces with a cable between them: 198.18.79.1 and 198.18.79.2.
-struct Cable([String; 2]);
-
-impl Cable {
-    fn new(name: &str) -> Option<Self> {
-        // SAFETY: the call has no conditions.
-        let root = unsafe { libc::geteuid() } == 0;
-        let tool = Command::new("ip").arg("-V").output().is_ok();
-        if !root || !tool {
-            let lacks = if root { "no ip (apt-get install iproute2)" } else { "it needs root" };
-            let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-            assert!(!ci, "in CI this test must run: {lacks}");
-            println!("skipped: {lacks}");
-            return None;
-        }
-        let id = std::process::id();
-        let cable = Self(["a", "b"].map(|end| format!("srdnccl-{name}-{id}-{end}")));
-        let [a, b] = &cable.0;
-        for end in &cable.0 {
-            run(&format!("ip netns add {end}"));
-            run(&format!("ip -n {end} link set lo up"));
-        }
-        run(&format!("ip -n {a} link add v0 mtu 9000 type veth peer name v0 mtu 9000 netns {b}"));
-        for (end, last) in cable.0.iter().zip(1..) {
-            run(&format!("ip -n {end} addr add 198.18.79.{last}/24 dev v0"));
-            run(&format!("ip -n {end} link set v0 up"));
-        }
-        cable.0.iter().for_each(|end| crate::operational::wait(end, "v0"));
-        Some(cable)
+/// Returns two namespaces with a cable between 198.18.79.1 and 198.18.79.2; `None` without root or
+/// without `ip`.
+fn cable(name: &str) -> Option<Cable> {
+    // SAFETY: the call has no conditions.
+    let root = unsafe { libc::geteuid() } == 0;
+    let tool = Command::new("ip").arg("-V").output().is_ok();
+    if !root || !tool {
+        let lacks = if root { "no ip (apt-get install iproute2)" } else { "it needs root" };
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run: {lacks}");
+        println!("skipped: {lacks}");
+        return None;
     }
-
-    fn ends(&self) -> [Option<&str>; 2] {
-        [Some(&self.0[0]), Some(&self.0[1])]
-    }
+    Some(Cable::new(&format!("srdnccl-{name}"), "198.18.79", "mtu 9000"))
 }
 
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for end in &self.0 {
-            let _ = Command::new("ip").args(["netns", "del", end]).status();
-        }
-    }
+/// Returns the names of both namespaces.
+fn ends(cable: &Cable) -> [Option<&str>; 2] {
+    cable.ends.each_ref().map(|end| Some(end.as_str()))
 }
 
 /// Longest time for any step.
@@ -148,15 +126,15 @@ fn two_processes_exchange_messages_of_all_sizes_on_loopback() {
 
 #[test]
 fn two_hosts_exchange_messages_of_all_sizes() {
-    let Some(cable) = Cable::new("all") else { return };
-    moves(cable.ends(), &[], "198.18.79.1", &["check", SIZES]);
+    let Some(cable) = cable("all") else { return };
+    moves(ends(&cable), &[], "198.18.79.1", &["check", SIZES]);
 }
 
 #[test]
 #[ignore = "a gigabyte: with --release"]
 fn two_hosts_exchange_a_gigabyte() {
-    let Some(cable) = Cable::new("giga") else { return };
-    moves(cable.ends(), &[], "198.18.79.1", &["check", "1073741824"]);
+    let Some(cable) = cable("giga") else { return };
+    moves(ends(&cable), &[], "198.18.79.1", &["check", "1073741824"]);
 }
 
 #[test]
@@ -237,11 +215,11 @@ fn small_messages_fail_when_the_peer_s_process_is_killed_though_their_requests_e
 
 #[test]
 fn a_receive_fails_when_the_cable_is_cut() {
-    let Some(cable) = Cable::new("cut") else { return };
+    let Some(cable) = cable("cut") else { return };
     let settings = &SOON[..];
-    let pair = pair(cable.ends(), [settings, settings], "198.18.79.1", &["hang", "0"]);
+    let pair = pair(ends(&cable), [settings, settings], "198.18.79.1", &["hang", "0"]);
     let [mut server, mut client] = pair;
     assert_eq!((server.line().as_str(), client.line().as_str()), ("waits", "connected"));
-    run(&format!("ip -n {} link set v0 down", cable.0[1]));
+    run(&format!("ip -n {} link set v0 down", cable.ends[1]));
     it_fails(server);
 }

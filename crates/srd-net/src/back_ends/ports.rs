@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::endpoints::options::UdpOptions;
-use crate::sys::socket::Socket;
+use crate::sys::udp::socket::Socket;
 use crate::sys::{errno, os};
 
 /// Largest number of attempts to find consecutive free ports, if no base port was requested.

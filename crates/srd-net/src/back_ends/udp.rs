@@ -30,11 +30,10 @@ use crate::clock::Clock;
 use crate::endpoints::options::UdpOptions;
 use crate::endpoints::wake::IoWaker;
 use crate::interfaces::link;
+use crate::sys::errno;
 use crate::sys::os::{self, Interest};
-use crate::sys::send::Sender;
-use crate::sys::socket::Socket;
 use crate::sys::timer::Alarm;
-use crate::sys::{errno, refused};
+use crate::sys::udp::{refused, send::Sender, socket::Socket};
 use receive::Input;
 use refusals::Refusals;
 

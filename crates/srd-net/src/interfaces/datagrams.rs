@@ -18,9 +18,9 @@ use srd_proto::transmit::{Ecn, Transmit};
 use crate::back_ends::io::{BATCH_BYTES_MAX, Segments};
 use crate::interfaces::link;
 use crate::sys::errno;
-use crate::sys::recv::Receiver;
-use crate::sys::send::Sender;
-use crate::sys::socket::Socket;
+use crate::sys::udp::recv::Receiver;
+use crate::sys::udp::send::Sender;
+use crate::sys::udp::socket::Socket;
 
 /// Largest number of messages that wait to be sent.
 const RUNS_MAX: usize = 32;

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use crate::back_ends::io::Segments as _;
 use crate::back_ends::xdp::netlink::Netlink;
 use crate::sys::interface::{self, Address};
-use crate::sys::send::Sender;
-use crate::sys::socket::Socket;
+use crate::sys::udp::send::Sender;
+use crate::sys::udp::socket::Socket;
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, Transmit};
 

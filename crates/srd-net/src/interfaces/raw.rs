@@ -5,9 +5,10 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::sys::cmsg::{UDP_GRO, UDP_SEGMENT};
-use crate::sys::socket::Socket;
-use crate::sys::{os, socket};
+use crate::sys::os;
+use crate::sys::udp::cmsg::{UDP_GRO, UDP_SEGMENT};
+use crate::sys::udp::socket;
+use crate::sys::udp::socket::Socket;
 
 /// Makes the kernel cut every send on a UDP socket into datagrams of `bytes`.
 ///

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use crate::sys::ethtool::Ethtool;
 use crate::sys::interface;
 use crate::sys::os::{self, Interest};
-use crate::sys::packet::PacketRing;
+use crate::sys::shared::packet::PacketRing;
 
 /// A packet that an interface has sent or received.
 #[derive(Clone, Copy, Debug)]

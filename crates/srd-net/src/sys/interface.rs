@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::addr::SockAddr;
 use super::check;
-use super::socket::Socket;
+use super::udp::socket::Socket;
 
 /// An address of an interface.
 #[derive(Clone, Debug)]

@@ -1,30 +1,26 @@
 //! The operating system: everything that needs `unsafe`, behind safe functions.
 //!
-//! Nothing here depends on SRD. Each file wraps one concern: addresses and control messages (pure
-//! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
-//! AF_XDP sockets and packet sockets with their rings, BPF programs and what they write, statistics
-//! of drivers, alarms, and other system calls (clocks, waiting, wake-ups, random bytes).
+//! Nothing here depends on SRD.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `udp` | UDP sockets, their sends and receives |
+//! | `shared` | memory that the kernel or another process shares: AF_XDP, packet sockets, rings |
+//! | `bpf` | BPF maps, programs and links |
+//! | `addr` | socket addresses |
+//! | `interface`, `ethtool`, `tun` | interfaces; statistics of drivers; TUN devices |
+//! | `os`, `timer` | clocks, waiting, wake-ups, random bytes; alarms |
 #![allow(unsafe_code)]
 
 mod addr;
 pub(crate) mod bpf;
-mod call;
-pub(crate) mod cmsg;
 pub(crate) mod ethtool;
 pub(crate) mod interface;
 pub(crate) mod os;
-pub(crate) mod packet;
-pub(crate) mod records;
-pub(crate) mod recv;
-pub(crate) mod refused;
-mod ring;
-pub(crate) mod segment;
-pub(crate) mod send;
-pub(crate) mod socket;
-mod steer;
+pub(crate) mod shared;
 pub(crate) mod timer;
 pub(crate) mod tun;
-pub(crate) mod xdp;
+pub(crate) mod udp;
 
 use std::io;
 

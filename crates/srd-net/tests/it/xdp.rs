@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::veth::cable::{self, End};
 use crate::support::veth::{INTERFACE, Pair, must};
 use crate::support::{PATIENCE, numbered, transfer};
 use srd_net::xdp::{AnyIo, IoChoice, XdpOptions};
@@ -180,14 +181,11 @@ impl Router {
         must("ip", &["netns", "add", &router.0]);
         pair.ip(0, &["link", "del", "dev", INTERFACE]);
         for (end, ip, gateway, port) in [(0, a, "10.78.0.2", "ra"), (1, b, "10.79.0.2", "rb")] {
-            let of = ["name", INTERFACE, "netns", &pair.names[end]];
-            let peer = ["peer", "name", port, "netns", &router.0];
-            must("ip", &[&["link", "add"], &of[..], &["type", "veth"], &peer[..]].concat());
-            pair.ip(end, &["addr", "add", &format!("{ip}/24"), "dev", INTERFACE]);
-            pair.ip(end, &["link", "set", INTERFACE, "up"]);
-            let address = format!("{gateway}/24");
-            must("ip", &["-n", &router.0, "addr", "add", &address, "dev", port]);
-            must("ip", &["-n", &router.0, "link", "set", port, "up"]);
+            let (address, other) = (format!("{ip}/24"), format!("{gateway}/24"));
+            let of = |namespace, interface, addresses| End { namespace, interface, addresses };
+            let [near, far] = [[address.as_str()], [other.as_str()]];
+            let near = of(&pair.names[end], INTERFACE, &near);
+            cable::connect(&[near, of(&router.0, port, &far)], "");
             pair.ip(end, &["route", "add", "default", "via", gateway]);
         }
         let inside = ["netns", "exec", &router.0];

@@ -1,7 +1,7 @@
 //! Two network namespaces with a veth between them, which are removed when the value is dropped.
 
-#[path = "operational.rs"]
-pub(crate) mod operational;
+#[path = "cable.rs"]
+pub(crate) mod cable;
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -35,22 +35,12 @@ impl Pair {
             return None;
         }
         must("ip", &["netns", "add", &pair.names[1]]);
-        let (mtu, queues) = (mtu.to_string(), queues.to_string());
+        pair.names.iter().for_each(|name| must("ip", &["-n", name, "link", "set", "lo", "up"]));
         let [a, b] = &pair.names;
-        let of = |netns| {
-            let sizes = ["mtu", &mtu, "numrxqueues", &queues, "numtxqueues", &queues];
-            [&["name", INTERFACE, "netns", netns], sizes.as_slice()].concat()
-        };
-        let link = ["link", "add"].into_iter().chain(of(a)).chain(["type", "veth", "peer"]);
-        must("ip", &link.chain(of(b)).collect::<Vec<_>>());
-        for (end, name) in pair.names.iter().enumerate() {
-            let (v4, v6) = (format!("10.77.0.{}/24", end + 1), format!("fd77::{}/64", end + 1));
-            must("ip", &["-n", name, "addr", "add", &v4, "dev", INTERFACE]);
-            must("ip", &["-n", name, "addr", "add", &v6, "dev", INTERFACE, "nodad"]);
-            must("ip", &["-n", name, "link", "set", "lo", "up"]);
-            must("ip", &["-n", name, "link", "set", INTERFACE, "up"]);
-        }
-        pair.names.iter().for_each(|name| operational::wait(name, INTERFACE));
+        let end = |namespace, addresses| cable::End { namespace, interface: INTERFACE, addresses };
+        let ends =
+            [end(a, &["10.77.0.1/24", "fd77::1/64"]), end(b, &["10.77.0.2/24", "fd77::2/64"])];
+        cable::connect(&ends, &format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}"));
         Some(pair)
     }
 

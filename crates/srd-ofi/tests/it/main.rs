@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 mod alltoall;
+#[path = "../../../srd-net/tests/support/cable.rs"]
+mod cable;
 mod faults;
 mod layout;
 mod load;
@@ -10,8 +12,6 @@ mod network;
 #[path = "../support/node.rs"]
 mod node;
 mod objects;
-#[path = "../../../srd-net/tests/support/operational.rs"]
-mod operational;
 mod pingpong;
 mod processes;
 #[path = "../support/mod.rs"]

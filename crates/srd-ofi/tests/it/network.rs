@@ -6,6 +6,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::cable::Cable;
 use crate::node::{End, PATIENCE_MS, Program};
 use crate::support::{is_here, lacks};
 
@@ -21,37 +22,18 @@ fn run(command: &str) {
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Two namespaces connected by a veth pair: 198.18.77.1 and 198.18.77.2.
-struct Cable {
-    ends: [String; 2],
+/// Returns two namespaces with a cable between 198.18.77.1 and 198.18.77.2; `None` if this machine
+/// lacks a requirement.
+fn cable(name: &str) -> Option<Cable> {
+    if !rustix::process::geteuid().is_root() {
+        lacks("it needs root");
+        return None;
+    }
+    let is_complete = is_here("ip", "iproute2") && is_here("nft", "nftables");
+    is_complete.then(|| Cable::new(&format!("srdofi-{name}"), "198.18.77", ""))
 }
 
 impl Cable {
-    fn new(name: &str) -> Option<Self> {
-        let root = rustix::process::geteuid().is_root();
-        if !root {
-            lacks("it needs root");
-            return None;
-        }
-        if !is_here("ip", "iproute2") || !is_here("nft", "nftables") {
-            return None;
-        }
-        let id = std::process::id();
-        let cable = Self { ends: ["a", "b"].map(|end| format!("srdofi-{name}-{id}-{end}")) };
-        let [a, b] = &cable.ends;
-        for end in &cable.ends {
-            run(&format!("ip netns add {end}"));
-            run(&format!("ip -n {end} link set lo up"));
-        }
-        run(&format!("ip -n {a} link add v0 type veth peer name v0 netns {b}"));
-        for (end, last) in cable.ends.iter().zip(1..) {
-            run(&format!("ip -n {end} addr add 198.18.77.{last}/24 dev v0"));
-            run(&format!("ip -n {end} link set v0 up"));
-        }
-        cable.ends.iter().for_each(|end| crate::operational::wait(end, "v0"));
-        Some(cable)
-    }
-
     /// Drops every packet that arrives at the second end.
     fn swallow(&self) {
         let inside = format!("ip netns exec {} nft", self.ends[1]);
@@ -65,18 +47,10 @@ impl Cable {
     }
 }
 
-impl Drop for Cable {
-    fn drop(&mut self) {
-        for end in &self.ends {
-            let _ = Command::new("ip").args(["netns", "del", end]).status();
-        }
-    }
-}
-
 #[test]
 fn a_network_that_swallows_packets_is_told_as_silence_and_healed_it_works_again() {
     let Some(program) = Program::compile("node") else { return };
-    let Some(cable) = Cable::new("hole") else { return };
+    let Some(cable) = cable("hole") else { return };
     let settings = [("FI_SRD_PATHS", "8"), SOON[0], SOON[1]];
     let mut a = program.start_in(&cable.ends[0], &settings);
     let mut b = program.start_in(&cable.ends[1], &settings);
@@ -108,7 +82,7 @@ fn a_network_that_swallows_packets_is_told_as_silence_and_healed_it_works_again(
 #[test]
 fn an_address_without_a_route_or_without_a_host_is_told_as_one_that_never_answered() {
     let Some(program) = Program::compile("node") else { return };
-    let Some(cable) = Cable::new("route") else { return };
+    let Some(cable) = cable("route") else { return };
     let mut a = program.start_in(&cable.ends[0], &[("FI_SRD_PATHS", "8"), SOON[0], SOON[1]]);
     a.open("198.18.77.1", 0);
     for place in ["203.0.113.9", "198.18.77.99"] {

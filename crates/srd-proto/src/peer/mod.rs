@@ -1,26 +1,31 @@
 //! A peer: the state of one remote node, shared by every queue pair that communicates with it. This
 //! file contains the fields; the methods are in the modules of this folder.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `context` | how the context with a peer begins, changes and ends |
+//! | `plan`, `encode` | the decision about the next packet; its bytes |
+//! | `recv` | received packets |
+//! | `acknowledge`, `acked` | acknowledgements that leave; the effects of those that arrive |
+//! | `unreliable` | datagrams without acknowledgement |
+//! | `timeout`, `exhausted` | timers; a PSN window that is full of lost packets |
+//! | `mtu`, `control_paths` | the largest packet; the paths of control packets |
+//! | `audit` | invariants, checked in debug builds |
+//!
 //! The sending and the receiving half are created at first use. So a node that only receives from
 //! ten thousand others does not keep ten thousand tables of paths.
 
 mod acked;
 mod acknowledge;
-mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
-mod close;
+mod context;
 mod control_paths;
 mod encode;
 mod exhausted;
-mod handshake;
-mod hibernation;
-mod lifecycle;
 mod mtu;
 mod plan;
 mod recv;
-mod roam;
-mod silence;
 mod timeout;
 mod unreliable;
 
@@ -48,17 +53,17 @@ use crate::wire::ack::{self, Tuple};
 use crate::wire::handshake::COOKIE_BYTES;
 
 use acknowledge::ack_room;
-pub(crate) use addresses::{Further, ReplyRoute};
-pub(crate) use close::CLOSES;
+pub(crate) use context::addresses::{Further, ReplyRoute};
+pub(crate) use context::close::CLOSES;
+use context::handshake::Protected;
+use context::hibernation::Hibernated;
+use context::roam::Home;
+pub(crate) use context::roam::same_ip;
+use context::silence::{Hints, Silence};
 use control_paths::ControlPaths;
 pub(crate) use encode::bare_header;
-use handshake::Protected;
-use hibernation::Hibernated;
 use mtu::Mtu;
 pub(crate) use recv::{Accepted, DataPacket};
-use roam::Home;
-pub(crate) use roam::same_ip;
-use silence::{Hints, Silence};
 use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 

@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use srd_http::{Listener, Request, Response, Server, Status};
+use srd_http::{Listener, Request, Response, Server, exposition};
 
 use crate::analysis::burst::Burst;
 use crate::session::Session;
@@ -178,14 +178,7 @@ fn reach(family: &Counters, labels: &Labels, total: u64) {
 }
 
 fn answer(request: &Request, registry: &Registry) -> Response {
-    if request.path != "/metrics" {
-        return Response::text(Status::NotFound, "there is /metrics");
-    }
-    let mut text = String::new();
-    match encode(&mut text, registry) {
-        Ok(()) => Response::ok("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
-        Err(error) => Response::text(Status::Unavailable, error.to_string()),
-    }
+    exposition::answer(request, |text| encode(text, registry))
 }
 
 #[cfg(test)]

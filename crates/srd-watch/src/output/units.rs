@@ -1,6 +1,6 @@
 //! Rates, bytes and times as text for the user.
 
-use std::fmt::Display;
+pub use srd_chart::grouped;
 
 /// Returns a rate as text: `9.53 Gb/s`.
 pub fn rate(bps: u64) -> String {
@@ -41,19 +41,6 @@ pub fn clock(ns: u64) -> String {
     let (seconds, rest) = (ns / 1_000_000_000 % 86_400, ns % 1_000_000_000);
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
     format!("{hours:02}:{minutes:02}:{:02}.{:04}", seconds % 60, rest / 100_000)
-}
-
-/// Returns a count with commas: `136,812`.
-pub fn grouped(count: impl Display) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

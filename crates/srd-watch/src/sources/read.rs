@@ -10,6 +10,7 @@
 
 use srd_card::FlowKey;
 use srd_card::packet::{Packet, protocol};
+use srd_net::tap::TappedPacket;
 use srd_proto::time::Instant;
 
 use crate::sources::arrival::{Arrival, Flow, PacketDirection};
@@ -49,6 +50,21 @@ pub struct Raw<'a> {
     pub mtu_bytes: Option<u16>,
     /// The first bytes of the packet, or all of them.
     pub bytes: &'a [u8],
+}
+
+impl<'a> From<TappedPacket<'a>> for Raw<'a> {
+    /// Returns a packet that a packet socket has kept.
+    fn from(seen: TappedPacket<'a>) -> Self {
+        Self {
+            time: Instant::from_nanos(seen.time_ns),
+            way: if seen.outgoing { PacketDirection::Out } else { PacketDirection::In },
+            ethertype: Some(seen.protocol),
+            length: seen.length,
+            segment_bytes: seen.segment_bytes,
+            mtu_bytes: None,
+            bytes: seen.bytes,
+        }
+    }
 }
 
 impl<'a> Raw<'a> {

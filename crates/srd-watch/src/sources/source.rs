@@ -11,7 +11,6 @@ use srd_net::tap::{Tap, TappedPacket, now_ns};
 use srd_net::tcx::{Backlog, Keep, Probe, ProbeError};
 use srd_proto::time::Instant;
 
-use crate::sources::arrival::PacketDirection;
 use crate::sources::read::{HEADERS_BYTES, Raw};
 
 /// Bytes of the link header that a packet socket keeps in addition to the bytes from the IP header
@@ -146,7 +145,7 @@ impl Source {
 
     /// Passes the waiting packets, up to a limit, to `see`.
     pub(crate) fn look(&mut self, mut see: impl FnMut(&Raw<'_>)) -> Far {
-        let show = |seen: TappedPacket<'_>| see(&raw(seen));
+        let show = |seen: TappedPacket<'_>| see(&seen.into());
         match self {
             Self::Packet(tap) => match tap.look(BLOCKS_MAX, show) {
                 true => Far::Some,
@@ -173,16 +172,4 @@ impl Source {
 
 fn opened(interface: &str, source: Kind, reason: String) -> Opened {
     Opened { interface: interface.to_owned(), source, reason }
-}
-
-fn raw(seen: TappedPacket<'_>) -> Raw<'_> {
-    Raw {
-        time: Instant::from_nanos(seen.time_ns),
-        way: if seen.outgoing { PacketDirection::Out } else { PacketDirection::In },
-        ethertype: Some(seen.protocol),
-        length: seen.length,
-        segment_bytes: seen.segment_bytes,
-        mtu_bytes: None,
-        bytes: seen.bytes,
-    }
 }

@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `hadoop` | HDFS, YARN and MapReduce |
-//! | `records` | Spark, Dask, Ray: sorts and joins |
+//! | `records` | Spark, Dask: sorts and joins |
 //! | `training`, `mpi` | data-parallel training; MPI over kernel TCP and over SRD |
 //! | `shuffle` | all-to-all traffic |
 //! | `machines`, `fetched` | host names for these programs; programs from their registries |

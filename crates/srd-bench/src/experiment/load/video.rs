@@ -4,6 +4,7 @@ use crate::experiment::measure::frames::Frames;
 use crate::experiment::measure::result::{Figure, Measured, Samples};
 use crate::experiment::paths::limit::{FlowLimit, SCALE, flow_mbps};
 use crate::experiment::{Case, Experiment, Options, Stage, Variant, describe, load::elephants};
+use crate::tcp::sleep_until;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -261,10 +262,6 @@ impl Video {
 
 fn poisoned<T>(_: std::sync::PoisonError<T>) -> anyhow::Error {
     anyhow::anyhow!("a thread panicked")
-}
-
-fn sleep_until(moment: Instant) {
-    thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
 #[cfg(test)]

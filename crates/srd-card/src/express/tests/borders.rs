@@ -239,7 +239,7 @@ fn regression_a_frame_of_more_chunks_than_have_numbers_goes_plainly() {
     let small = |end, settings: &Config| stage_of(end, 1, Instant::ZERO, settings, 400);
     let mut rig = Rig::both();
     rig.ends = vec![small(0, &settings()), small(1, &settings())];
-    rig.wire.clear();
+    rig.wire.lose_all();
     rig.run_ms(20);
     assert_eq!(rig.reach(0), Reach::Express { udp: true, tunnels: false });
     let payload = vec![7; 60_000];

@@ -85,7 +85,7 @@ fn trailer(interface: u8, to: u8) -> Trailer {
 impl Case {
     fn new() -> Self {
         let mut rig = both();
-        rig.path_delay_us = 10;
+        rig.wire.path_delay_us = 10;
         Self { rig, next: 0, arrived: 0, sent: Numbers::new() }
     }
 
@@ -176,7 +176,7 @@ impl Rig {
 
     /// Returns the paths of the packets in flight, as source ports.
     fn paths(&self) -> BTreeSet<u16> {
-        self.wire.values().map(|(_, source, _)| source.port()).collect()
+        self.wire.sources().map(|source| source.port()).collect()
     }
 }
 
@@ -335,7 +335,7 @@ fn a_bundle_that_fits_no_datagram_any_more_goes_in_packets_that_fit() {
 fn plain_packets_beyond_the_table_of_flows_share_one_queue() {
     let mut rig = Rig::new(Config { flows_max: 4, ..super::cloud::cloud() }, super::cloud::cloud());
     rig.run_ms(20);
-    rig.path_delay_us = 10;
+    rig.wire.path_delay_us = 10;
     for n in 0..2000 {
         let port = u16::try_from(n / 8 % 4).unwrap();
         rig.ship_packet(1 + n % 8, false, &udp(n, port));

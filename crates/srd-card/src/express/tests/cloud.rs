@@ -91,7 +91,7 @@ fn the_largest_super_packet_travels_whole_by_srd_and_cut_plainly() {
 #[test]
 fn clouds_with_the_same_addresses_do_not_meet() {
     let mut rig = both();
-    (rig.loss_permille, rig.jitter_us) = (50, 300);
+    (rig.wire.loss_permille, rig.wire.jitter_us) = (50, 300);
     for n in 0..600 {
         rig.ship_packet(1, true, &tcp(n));
         rig.ship_packet(2, true, &tcp(10_000 + n));
@@ -114,7 +114,7 @@ fn clouds_with_the_same_addresses_do_not_meet() {
 #[test]
 fn switching_express_in_mid_transfer_loses_nothing() {
     let mut rig = both();
-    (rig.loss_permille, rig.jitter_us) = (0, 100);
+    (rig.wire.loss_permille, rig.wire.jitter_us) = (0, 100);
     for n in 0..900 {
         rig.ship_packet(3, n / 100 % 2 == 0, &tcp(n));
         if n % 30 == 0 {

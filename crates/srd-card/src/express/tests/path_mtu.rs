@@ -43,7 +43,7 @@ fn regression_small_plain_packets_go_on_while_nothing_large_passes() {
     let mut rig = rig(jumbo());
     // The link loses all packets that contain a segment, so packets that SRD carries do not arrive,
     // and their queues fill.
-    rig.passes_bytes = 500;
+    rig.wire.mtu_bytes = 500;
     let mut arrived = 0;
     for n in 0..600 {
         rig.send(0, &large(protocol::TCP, n));
@@ -77,11 +77,11 @@ fn tcp_goes_on_when_so_much_passes(passes: usize) {
         longest
     };
     run(&mut rig, 50);
-    rig.passes_bytes = passes;
+    rig.wire.mtu_bytes = passes;
     let silence = run(&mut rig, 1000);
     assert!(silence < 400, "{passes}: {silence} ms");
     assert_eq!(rig.ends[0].express.counters().guest_too_big, 0, "it is cut, not answered");
-    rig.passes_bytes = usize::MAX;
+    rig.wire.mtu_bytes = usize::MAX;
     let silence = run(&mut rig, 3000);
     assert!(silence < 400, "{passes}: {silence} ms");
     let peer = rig.ends[0].endpoint.peer_at(outer(1)).unwrap();
@@ -94,14 +94,14 @@ fn regression_a_plain_packet_that_no_longer_fits_is_answered_until_it_fits_again
     rig.send(0, &large(protocol::ICMP, 1));
     rig.run_ms(5);
     assert_eq!(rig.ends[1].guest.0.len(), 1);
-    rig.passes_bytes = PASSES;
+    rig.wire.mtu_bytes = PASSES;
     for n in 0..20 {
         rig.send(0, &large(protocol::ICMP, n));
         rig.run_ms(50);
     }
     let mtu = answered_mtu(&rig.ends[0].guest.0).expect("an answer: too big");
     assert!((1300..=1472).contains(&mtu), "{mtu}");
-    rig.passes_bytes = usize::MAX;
+    rig.wire.mtu_bytes = usize::MAX;
     for n in 0..100 {
         rig.send(0, &ping(n));
         rig.run_ms(50);
@@ -115,7 +115,7 @@ fn regression_a_plain_packet_that_no_longer_fits_is_answered_until_it_fits_again
 #[test]
 fn regression_plain_tcp_is_cut_to_what_passes() {
     let mut rig = rig(Config { express: false, ..jumbo() });
-    rig.passes_bytes = PASSES;
+    rig.wire.mtu_bytes = PASSES;
     for n in 0..20 {
         rig.send(0, &large(protocol::TCP, n));
         rig.run_ms(50);

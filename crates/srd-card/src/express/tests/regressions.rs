@@ -45,7 +45,7 @@ fn regression_a_flow_takes_a_new_number_when_its_peer_was_removed() {
     // Meanwhile the other end restarts without its state.
     rig.epoch += 1;
     rig.ends[1] = stage(1, rig.epoch, rig.now, &settings());
-    rig.wire.clear();
+    rig.wire.lose_all();
     let end = &mut rig.ends[0];
     let id = end.endpoint.add_peer(rig.now, known(1)).unwrap();
     let peer = PeerSettings { id, allowed: vec![inner(1)], express: true, express_udp: true };

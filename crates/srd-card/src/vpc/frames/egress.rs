@@ -24,7 +24,7 @@ use crate::vpc::frames::parcel::{Going, Parcel};
 use crate::vpc::frames::read::{Read, bytes_of};
 use crate::vpc::frames::with_first::after_refused;
 use crate::vpc::port::{Environment, PortId};
-use crate::vpc::tables::flow::{Flow, FlowLookup, Side, Target, To, Verdict};
+use crate::vpc::tables::flow::{FlowLookup, Side, Target, To, Verdict};
 
 impl Card {
     /// Takes a frame that a guest sends: an offload header and its packet.
@@ -198,28 +198,7 @@ impl Card {
         if related {
             return Ok((slot, None));
         }
-        let flows = &mut self.instances[number as usize].flows;
-        let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
-        let id = match known.id {
-            Some(id) => {
-                if tracked && known.first_way && !known.tracked {
-                    flows.track(now, id).map_err(|_| Cause::Tracking)?;
-                    // The verdict of the other direction was given while the flow was not tracked.
-                    // // V5
-                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
-                }
-                Some(id)
-            }
-            None if tracked => {
-                let new = flows.insert(now, key, true, seen, Flow::new(now));
-                Some(new.map_err(|_| Cause::Tracking)?)
-            }
-            None if read.is_cacheable() => flows.remember(now, key, true, seen, Flow::new(now)),
-            None => None,
-        };
-        if known.id.is_none() {
-            self.make_room(now, number);
-        }
+        let id = self.admitted_flow(now, number, (read, key, seen), known, tracking, true)?;
         if let Some(id) = id {
             self.keep_out(number, id, Verdict::Go(slot));
         }

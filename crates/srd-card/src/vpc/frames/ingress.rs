@@ -23,7 +23,7 @@ use crate::vpc::frames::read::{Read, bytes_of};
 use crate::vpc::frames::translate;
 use crate::vpc::frames::with_first::after_refused;
 use crate::vpc::port::{Environment, PortId};
-use crate::vpc::tables::flow::{Flow, FlowLookup, NOBODY, Sender, Side, Verdict, Via};
+use crate::vpc::tables::flow::{FlowLookup, NOBODY, Sender, Side, Verdict, Via};
 
 impl Card {
     /// Takes a frame that another host, or the edge of a gateway, has sent.
@@ -342,27 +342,7 @@ impl Card {
         if related {
             return Ok(());
         }
-        let flows = &mut self.instances[number as usize].flows;
-        let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
-        let id = match known.id {
-            Some(id) => {
-                if tracked && known.first_way && !known.tracked {
-                    flows.track(now, id).map_err(|_| Cause::Tracking)?;
-                    // The verdict of the other direction was given while the flow was not tracked.
-                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
-                }
-                Some(id)
-            }
-            None if tracked => {
-                let new = flows.insert(now, key, false, seen, Flow::new(now));
-                Some(new.map_err(|_| Cause::Tracking)?)
-            }
-            None if read.is_cacheable() => flows.remember(now, key, false, seen, Flow::new(now)),
-            None => None,
-        };
-        if known.id.is_none() {
-            self.make_room(now, number);
-        }
+        let id = self.admitted_flow(now, number, (read, key, seen), known, tracking, false)?;
         if let Some(id) = id {
             self.keep_into(number, id, sender, Verdict::Take);
         }

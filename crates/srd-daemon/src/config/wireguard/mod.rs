@@ -122,17 +122,20 @@ impl Writer<'_> {
         let port = interface.listen_port.unwrap_or(PORT);
         let host = if serves_ipv4_alone(&file.peers) { "0.0.0.0" } else { "[::]" };
         self.line(format!("listen = \"{host}:{port}\""));
+        let mut expert = Vec::new();
         let ports = i64::from(u16::MAX) + 1 - i64::from(port);
         if ports < super::PATHS_DEFAULT {
-            self.line(format!("paths = {ports}  # there are no more ports behind {port}"));
+            expert.push(format!("paths = {ports}  # there are no more ports behind {port}"));
         }
         match interface.table.as_deref() {
             None => {}
             Some(table) if table.eq_ignore_ascii_case("auto") => {}
-            Some(table) if table.eq_ignore_ascii_case("off") => self.line("table = \"off\""),
+            Some(table) if table.eq_ignore_ascii_case("off") => {
+                expert.push("table = \"off\"".to_owned());
+            }
             Some(table) => match table.parse::<u32>() {
                 Ok(number) if !matches!(number, 0 | 252..=255) => {
-                    self.line(format!("table = {number}"));
+                    expert.push(format!("table = {number}"));
                 }
                 _ => self.leave_out("Table", ": routes of ours stand in a table of their own"),
             },
@@ -153,6 +156,10 @@ impl Writer<'_> {
                 _ => "",
             };
             self.leave_out(key, why);
+        }
+        if !expert.is_empty() {
+            self.line("\n[expert]");
+            expert.iter().for_each(|line| self.line(line));
         }
     }
 

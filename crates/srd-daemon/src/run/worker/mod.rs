@@ -25,6 +25,8 @@
 mod apply;
 mod card;
 mod peers;
+#[cfg(test)]
+mod port_example;
 pub(crate) mod publish;
 
 use std::io;
@@ -48,7 +50,30 @@ use std::sync::Arc;
 /// Largest number of frames that are read from the interface before the sockets are polled again.
 const FRAMES_PER_TURN_MAX: usize = 64;
 
-/// The part of the interface that one worker uses.
+/// The part of the interface that one worker uses: the queues of a TUN device, or an interface in
+/// memory for tests.
+///
+/// # Contract
+///
+/// - A frame is an offload header ([`srd_card::offload`]) and an IP packet, in both directions.
+/// - Neither call waits. The program that creates the worker registers a descriptor, or a wake-up,
+///   that ends the worker's wait for packets when the guest sends a frame
+///   ([`srd_net::LocalEndpoint`]). After [`read`](Self::read) has returned `None`, the next frame
+///   ends this wait.
+/// - Frames of one flow are written in order, and reach the guest in this order.
+/// - An error of [`read`](Self::read) ends the worker: the error number `EBADFD` means that the
+///   interface was deleted. An error of [`write`](Self::write) concerns one frame. The worker
+///   counts and drops the frame.
+///
+/// # Limits
+///
+/// The worker reads at most [`FRAMES_PER_TURN_MAX`] frames in one turn.
+///
+/// # Example
+///
+/// An interface in memory, of which a test has the guest's end:
+///
+#[doc = concat!("```ignore\n", include_str!("port_example.rs"), "```\n")]
 pub(crate) trait Port {
     /// Returns the next frame that the guest sends; `None` if no frame is waiting.
     ///
@@ -57,9 +82,9 @@ pub(crate) trait Port {
     fn read(&mut self) -> io::Result<Option<Vec<u8>>>;
 
     /// Writes a frame to the guest.
-    /// If the interface refuses the frame.
+    ///
     /// # Errors
-    /// If the frame is refused.
+    /// If the interface refuses the frame.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 }
 

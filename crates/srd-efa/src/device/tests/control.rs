@@ -118,7 +118,7 @@ fn a_drained_queue_pair_receives_and_keeps_its_sends() {
 #[test]
 fn error_flushes_both_queues_and_reset_forgets_them() {
     let mut rig = Rig::new(2);
-    rig.dead = Some(1);
+    rig.wire.dead = Some(1);
     rig.ends[0].recv(1, 0, 10);
     rig.send(0, 1, 2, 0, 10);
     rig.write(3, 0, 0, 100_000, None);

@@ -152,7 +152,7 @@ fn an_opened_write_stays_in_its_range_whatever_offsets_say() {
 fn an_answer_to_a_read_counts_only_from_whom_it_was_asked() {
     let mut rig = Rig::new(3);
     rig.ends[0].ram.0[0].fill(0xaa);
-    rig.dead = Some(1);
+    rig.wire.dead = Some(1);
     rig.read(1, 0, 0, 1000); // the transfer's number is 1, because it is the first transfer
     rig.run_ms(5);
     let to = rig.ends[2].endpoint.peer_at(address(0)).unwrap();

@@ -131,7 +131,7 @@ fn another_q_key_or_another_number_is_no_such_queue_pair() {
 #[test]
 fn one_queue_pair_talks_to_many_peers_and_a_dead_one_holds_up_none() {
     let mut rig = Rig::new(5);
-    rig.dead = Some(1);
+    rig.wire.dead = Some(1);
     for to in 1..5 {
         rig.ends[to].recv(0, 0, 1000);
         rig.send(0, to, to as u64, 0, 1000);
@@ -151,7 +151,7 @@ fn a_peer_that_falls_silent_is_unresponsive() {
     rig.send(0, 1, 1, 0, 10);
     rig.run_ms(20);
     assert_eq!(rig.ends[0].statuses(), [WcStatus::Ok]);
-    rig.dead = Some(1);
+    rig.wire.dead = Some(1);
     rig.send(0, 1, 2, 0, 10);
     rig.run_ms(2000);
     assert_eq!(rig.ends[0].statuses(), [WcStatus::UnrespRemote]);

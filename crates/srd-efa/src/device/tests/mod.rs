@@ -8,6 +8,7 @@ mod rdma;
 use super::*;
 use crate::cq::Completion;
 use crate::handle::{Ah, Cq, Pd};
+use crate::lossy_wire::{Arrival, Wire, address};
 use crate::memory::{Memory, Sge};
 use crate::mr::{Access, Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpType};
@@ -20,7 +21,6 @@ use srd_proto::{
     Config as CoreConfig, Datagram, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
     PeerConfig, PeerId, Qpn, TransmitBuf,
 };
-use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
@@ -62,19 +62,7 @@ struct End {
 struct Rig {
     ends: Vec<End>,
     now: Instant,
-    wire: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
-    sequence: u64,
-    rng: Rng,
-    loss_permille: u32,
-    jitter_us: u32,
-    /// End whose packets are dropped on the wire.
-    dead: Option<usize>,
-    /// Size above which packets are dropped on the wire, in bytes.
-    mtu_bytes: usize,
-}
-
-fn address(end: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, u8::try_from(end).unwrap()], 7471))
+    wire: Wire,
 }
 
 fn everything() -> Access {
@@ -182,18 +170,13 @@ impl Rig {
         Self {
             ends: (0..ends).map(|end| End::new(config, end, ends, 1, now)).collect(),
             now,
-            wire: BTreeMap::new(),
-            sequence: 0,
-            rng: Rng::new(5),
-            loss_permille: 0,
-            mtu_bytes: usize::MAX,
-            jitter_us: 0,
-            dead: None,
+            wire: Wire::new(),
         }
     }
 
     fn bad(ends: usize) -> Self {
-        Self { loss_permille: 50, jitter_us: 200, ..Self::new(ends) }
+        let wire = Wire { loss_permille: 50, jitter_us: 200, ..Wire::new() };
+        Self { wire, ..Self::new(ends) }
     }
 
     fn post(&mut self, from: usize, to: usize, wr_id: u64, op: SendOp<'_>) {
@@ -247,23 +230,7 @@ impl Rig {
                 let transmit = endpoint.poll_transmit(self.now, &mut buf);
                 idle_rounds = if handed == 0 && transmit.is_none() { idle_rounds + 1 } else { 0 };
                 let Some(t) = transmit else { continue };
-                let to = usize::from(match t.destination.ip() {
-                    core::net::IpAddr::V4(ip) => ip.octets()[3],
-                    core::net::IpAddr::V6(_) => 255,
-                });
-                let source = SocketAddr::new(address(end).ip(), 7471 + t.entropy.0);
-                for (head, payload) in buf.segments() {
-                    let lost = self.rng.below(1000) < self.loss_permille;
-                    if lost || self.dead == Some(to) || head.len() + payload.len() > self.mtu_bytes
-                    {
-                        continue;
-                    }
-                    let jitter = u64::from(self.rng.below(self.jitter_us + 1));
-                    let at = self.now + Duration::from_micros(20 + jitter);
-                    self.sequence += 1;
-                    let bytes = [head, payload].concat();
-                    self.wire.insert((at, self.sequence), (to, source, bytes));
-                }
+                self.wire.put(self.now, end, &t, &buf);
             }
             while let Some(event) = endpoint.poll_event() {
                 device.event(self.now, &event);
@@ -279,20 +246,14 @@ impl Rig {
         let until = self.now + span;
         loop {
             self.drain();
-            let wire = self.wire.keys().next().map(|(at, _)| *at);
             let timers = self.ends.iter().filter_map(|end| end.endpoint.poll_timeout());
-            let next = wire.into_iter().chain(timers).min();
+            let next = self.wire.next().into_iter().chain(timers).min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 self.now = until;
                 return;
             };
             self.now = self.now.max(next);
-            while let Some(entry) = self.wire.first_entry() {
-                if entry.key().0 > self.now {
-                    break;
-                }
-                let (to, source, mut bytes) = entry.remove();
-                let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
+            while let Some(Arrival { to, meta, mut bytes }) = self.wire.take(self.now) {
                 let End { endpoint, device, ram, .. } = &mut self.ends[to];
                 let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
                 endpoint.handle_packet_with(now, meta, whole, |d| device.admit(now, d, ram));

@@ -41,7 +41,7 @@ fn a_write_changes_the_peers_memory_and_nothing_beside_it() {
 #[test]
 fn transfers_that_a_path_turns_out_to_be_too_narrow_for_are_cut_again() {
     for mtu_bytes in [1472, 1471, 1400, 1300] {
-        let mut rig = Rig { mtu_bytes, ..Rig::new(2) };
+        let mut rig = Rig { wire: Wire { mtu_bytes, ..Wire::new() }, ..Rig::new(2) };
         rig.ends[0].fill(0, 400_000, 1);
         rig.ends[1].fill(1 << 20, 400_000, 2);
         // The path is still unknown, and the transfers are so large that most bytes wait.
@@ -293,7 +293,7 @@ fn a_peer_that_restarts_or_falls_silent_ends_its_transfers() {
         rig.write(2, 0, 0, 3 << 20, None);
         rig.run(BRIEFLY);
         if silent {
-            rig.dead = Some(0);
+            rig.wire.dead = Some(0);
         } else {
             rig.restart(1);
         }
@@ -337,8 +337,8 @@ fn a_write_that_stays_silent_gives_its_place_away() {
     assert_eq!(rig.ends[1].device.transfers_in().0, 1);
     // The initiator has ended permanently, but the target gets no event about it.
     rig.ends[2] = End::new(Config::default(), 2, 3, 1, rig.now);
-    rig.wire.retain(|_, (to, _, _)| *to != 2);
-    rig.dead = Some(2);
+    rig.wire.lose_to(2);
+    rig.wire.dead = Some(2);
     rig.write(1, 0, 0, 100_000, None);
     rig.run_ms(50);
     assert_eq!(rig.ends[0].statuses(), []);

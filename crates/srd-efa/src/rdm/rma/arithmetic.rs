@@ -147,17 +147,24 @@ trait Number: Copy + PartialEq {
     }
 }
 
+/// Reads and writes a number in the byte order of this machine.
+macro_rules! native_bytes {
+    ($t:ty) => {
+        fn of(bytes: &[u8]) -> Self {
+            let mut b = [0; size_of::<$t>()];
+            b.copy_from_slice(bytes);
+            Self::from_ne_bytes(b)
+        }
+        fn put(self, into: &mut [u8]) {
+            into.copy_from_slice(&self.to_ne_bytes());
+        }
+    };
+}
+
 macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Number for $t {
-            fn of(bytes: &[u8]) -> Self {
-                let mut b = [0; size_of::<$t>()];
-                b.copy_from_slice(bytes);
-                Self::from_ne_bytes(b)
-            }
-            fn put(self, into: &mut [u8]) {
-                into.copy_from_slice(&self.to_ne_bytes());
-            }
+            native_bytes!($t);
             fn of_truth(truth: bool) -> Self {
                 Self::from(truth)
             }
@@ -186,14 +193,7 @@ macro_rules! integer {
 macro_rules! float {
     ($($t:ty),*) => {$(
         impl Number for $t {
-            fn of(bytes: &[u8]) -> Self {
-                let mut b = [0; size_of::<$t>()];
-                b.copy_from_slice(bytes);
-                Self::from_ne_bytes(b)
-            }
-            fn put(self, into: &mut [u8]) {
-                into.copy_from_slice(&self.to_ne_bytes());
-            }
+            native_bytes!($t);
             fn of_truth(truth: bool) -> Self {
                 if truth { 1.0 } else { 0.0 }
             }

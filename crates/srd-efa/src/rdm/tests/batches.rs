@@ -101,7 +101,7 @@ fn a_path_that_passes_only_small_packets_gets_them_one_by_one() {
     let mut net = Net { joins: true, ..Net::new(2) };
     net.core.mtu_discovery = true;
     net.nodes = vec![net.node(0), net.node(1)];
-    net.mtu_bytes = 1300;
+    net.wire.mtu_bytes = 1300;
     let to = net.peer(0, 1);
     burst(&mut net, 0, to, 0, 100);
     net.fill(0, 4096, 500, 1);
@@ -127,9 +127,9 @@ fn a_restart_ends_each_of_them_once() {
     burst(&mut net, 0, to, 0, 1);
     net.run_ms(5);
     burst(&mut net, 0, to, 1, 100);
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     net.run_us(200);
-    net.dead = None;
+    net.wire.dead = None;
     net.restart(1);
     net.run_ms(500);
     let ends = net.outcomes(0);

@@ -69,7 +69,7 @@ fn regression_a_peer_that_greets_as_ever_new_runs_has_one_number() {
 /// Starts a node, which sends, is added by node 0 if `named`, and ends without a notice.
 fn visit(net: &mut Net, node: usize, named: bool) {
     let tag = node as u64;
-    net.dead = None;
+    net.wire.dead = None;
     let to = net.peer(node, 0);
     net.recv(0, None, tag, 0, 10);
     net.send(node, to, tag, 0, 10);
@@ -84,7 +84,7 @@ fn visit(net: &mut Net, node: usize, named: bool) {
         net.done(0);
         net.on(0, |rdm, world| rdm.remove_peer(world, back));
     }
-    net.gone.push(node);
+    net.wire.gone.push(node);
     net.run_ms(70_000);
 }
 

@@ -61,12 +61,12 @@ fn a_receiver_whose_sender_restarts_in_the_middle_is_told() {
         net.run_ms(5);
         net.recv(1, None, 1, 0, length);
         net.send(0, to, 1, 0, length);
-        net.loss_permille = 300;
+        net.wire.loss_permille = 300;
         while net.nodes[1].rdm.tagged.len().0 > 0 {
             net.run_us(10);
         }
         net.restart(0);
-        net.loss_permille = 0;
+        net.wire.loss_permille = 0;
         let to = net.peer(0, 1);
         net.send(0, to, 2, 0, 1);
         net.run_ms(2000);
@@ -81,7 +81,7 @@ fn a_receiver_whose_sender_restarts_in_the_middle_is_told() {
 #[test]
 fn a_peer_that_never_answers_is_unreachable_and_one_that_falls_silent_unresponsive() {
     let mut net = Net::new(2);
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     let to = net.peer(0, 1);
     net.send(0, to, 1, 0, 8);
     net.send(0, to, 2, 0, 300_000);
@@ -101,18 +101,18 @@ fn a_peer_that_never_answers_is_unreachable_and_one_that_falls_silent_unresponsi
     net.run_ms(3000);
     let all = |net: &mut Net| net.outcomes(0).iter().map(|(_, _, o)| *o).collect::<Vec<_>>();
     assert_eq!(all(&mut net), [Outcome::Unreachable; 3]);
-    net.dead = None;
+    net.wire.dead = None;
     net.send(0, to, 1, 0, 8);
     net.run_ms(2000);
     assert_eq!(all(&mut net), [Outcome::Ok]);
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     let iov = [Iov { addr: 0, length: 8 }];
     net.send(0, to, 1, 0, 8);
     net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     net.send(0, to, 1, 0, 300_000);
     net.run_ms(3000);
     assert_eq!(all(&mut net), [Outcome::Unresponsive; 3]);
-    net.dead = None;
+    net.wire.dead = None;
     net.send(0, to, 7, 0, 8);
     net.run_ms(2000);
     net.recv(1, None, 7, 0, 8);
@@ -185,7 +185,7 @@ fn regression_a_message_does_not_end_while_parts_of_it_are_on_their_way() {
     let mut ends = 0;
     for seed in 0..30 {
         let mut net = Net::bad(2);
-        net.rng = Rng::new(seed);
+        net.wire.rng = Rng::new(seed);
         net.core.send_queue_datagrams_max = 8;
         net.restart(0);
         let to = net.peer(0, 1);

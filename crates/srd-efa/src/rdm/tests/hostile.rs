@@ -243,7 +243,7 @@ fn regression_parts_of_a_message_that_comes_whole_are_forgotten() {
 #[test]
 fn regression_who_greets_without_end_and_hears_nothing_is_refused() {
     let mut stranger = Stranger::new();
-    stranger.net.dead = Some(0);
+    stranger.net.wire.dead = Some(0);
     let own = stranger.net.nodes[1].rdm.local_check;
     let mut most = 0;
     for session in 0..40_000 {

@@ -41,7 +41,7 @@ fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
     for length in [8u64, 20_000, 70_000] {
         let nodes = 4;
         let mut net = Net::with(nodes, Config { operations_max: 1, ..config() });
-        (net.loss_permille, net.jitter_us) = (20, 100);
+        (net.wire.loss_permille, net.wire.jitter_us) = (20, 100);
         let mut peers = Vec::new();
         for at in 0..nodes {
             peers.push((0..nodes).map(|of| net.peer(at, of)).collect::<Vec<_>>());

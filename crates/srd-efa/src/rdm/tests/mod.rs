@@ -18,43 +18,18 @@ use srd_proto::rng::Rng;
 
 use super::*;
 use crate::layer::*;
-use crate::memory::Memory;
+use crate::lossy_wire::{Arrival, Wire, address};
 use crate::mr::Access;
+use crate::ram::Ram;
 use crate::rdm::send::operation::Op;
 use crate::rdm::state::QPN;
-use bytes::Bytes;
 use core::net::SocketAddr;
-use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
-    TransmitBuf,
-};
-use std::collections::BTreeMap;
+use srd_proto::{Config as CoreConfig, Duration, Endpoint, Epoch, Instant, PacketRef, TransmitBuf};
 use std::vec;
 use std::vec::Vec;
 
 /// Bytes of each node's memory.
 const RAM_BYTES: usize = 8 << 20;
-
-/// Memory of one vector: addresses are offsets. Region 1 is its second half.
-struct Ram(Vec<u8>);
-
-impl Ram {
-    fn at(region: u64, offset: u64) -> usize {
-        usize::try_from(offset).unwrap() + if region == 0 { 0 } else { RAM_BYTES / 2 }
-    }
-}
-
-impl Memory for Ram {
-    fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes {
-        let at = Self::at(region, offset);
-        Bytes::copy_from_slice(&self.0[at..at + bytes])
-    }
-
-    fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {
-        let at = Self::at(region, offset);
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
 
 /// A node of the network.
 struct Node {
@@ -69,27 +44,12 @@ struct Net {
     nodes: Vec<Node>,
     config: Config,
     now: Instant,
-    wire: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
-    sequence: u64,
-    rng: Rng,
-    loss_permille: u32,
-    duplicate_permille: u32,
-    jitter_us: u32,
-    /// Node whose incoming packets are dropped.
-    dead: Option<usize>,
-    /// Nodes whose packets are dropped in both directions.
-    gone: Vec<usize>,
+    wire: Wire,
     /// Node of which only the transport runs, and no layer above it.
     frozen: Option<usize>,
-    /// Size above which packets are dropped, in bytes.
-    mtu_bytes: usize,
     core: CoreConfig,
     /// Whether consecutive messages may share a datagram.
     joins: bool,
-}
-
-fn address(node: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, u8::try_from(node).unwrap()], 7471))
 }
 
 fn config() -> Config {
@@ -102,8 +62,13 @@ impl Node {
         let seed = [u8::try_from(node as u64 + 16 * (incarnation / 1000)).unwrap(); 32];
         let mut endpoint = Endpoint::new(net.1.clone(), Epoch(incarnation), seed, now).unwrap();
         let rdm = Rdm::new(*net.0, &mut endpoint, address(node), incarnation);
-        Self { endpoint, rdm, ram: Ram(vec![0; RAM_BYTES]), incarnation }
+        Self { endpoint, rdm, ram: Ram::new(RAM_BYTES), incarnation }
     }
+}
+
+/// Returns a wire that loses, duplicates and reorders packets.
+fn bad_wire() -> Wire {
+    Wire { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..Wire::new() }
 }
 
 impl Net {
@@ -125,16 +90,8 @@ impl Net {
             nodes: (0..nodes).map(new).collect(),
             config,
             now,
-            wire: BTreeMap::new(),
-            sequence: 0,
-            rng: Rng::new(5),
-            loss_permille: 0,
-            duplicate_permille: 0,
-            jitter_us: 0,
-            dead: None,
-            gone: Vec::new(),
+            wire: Wire::new(),
             frozen: None,
-            mtu_bytes: usize::MAX,
             core,
             joins: false,
         }
@@ -142,8 +99,7 @@ impl Net {
 
     /// Returns a network whose wire loses, duplicates and reorders packets.
     fn bad(nodes: usize) -> Self {
-        let bad = Self::new(nodes);
-        Self { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..bad }
+        Self { wire: bad_wire(), ..Self::new(nodes) }
     }
 
     fn node(&self, node: usize) -> Node {
@@ -228,30 +184,7 @@ impl Net {
                     }
                     break;
                 };
-                self.put_on_wire(node, &t, &buf);
-            }
-        }
-    }
-
-    fn put_on_wire(&mut self, node: usize, t: &srd_proto::Transmit, buf: &TransmitBuf) {
-        let to = usize::from(match t.destination.ip() {
-            core::net::IpAddr::V4(ip) => ip.octets()[3],
-            core::net::IpAddr::V6(_) => 255,
-        });
-        let source = SocketAddr::new(address(node).ip(), 7471 + t.entropy.0);
-        for (head, payload) in buf.segments() {
-            let bytes = [head, payload].concat();
-            let lost = self.rng.below(1000) < self.loss_permille;
-            let gone = self.gone.contains(&to) || self.gone.contains(&node);
-            if lost || gone || self.dead == Some(to) || bytes.len() > self.mtu_bytes {
-                continue;
-            }
-            let copies = 1 + u64::from(self.rng.below(1000) < self.duplicate_permille);
-            for _ in 0..copies {
-                let jitter = u64::from(self.rng.below(self.jitter_us + 1));
-                let at = self.now + Duration::from_micros(20 + jitter);
-                self.sequence += 1;
-                self.wire.insert((at, self.sequence), (to, source, bytes.clone()));
+                self.wire.put(self.now, node, &t, &buf);
             }
         }
     }
@@ -264,9 +197,8 @@ impl Net {
         let until = self.now + Duration::from_micros(us);
         loop {
             self.drain();
-            let wire = self.wire.keys().next().map(|(at, _)| *at);
             let timers = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout());
-            let next = wire.into_iter().chain(timers).min();
+            let next = self.wire.next().into_iter().chain(timers).min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 self.now = until;
                 return;
@@ -280,13 +212,8 @@ impl Net {
     }
 
     fn arrivals(&mut self) {
-        while let Some(entry) = self.wire.first_entry() {
-            if entry.key().0 > self.now {
-                break;
-            }
-            let (to, source, mut bytes) = entry.remove();
+        while let Some(Arrival { to, meta, mut bytes }) = self.wire.take(self.now) {
             let Some(Node { endpoint, rdm, ram, .. }) = self.nodes.get_mut(to) else { continue };
-            let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
             let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
             endpoint.handle_packet_with(now, meta, whole, |d| rdm.admit(now, d, ram));
         }

@@ -159,7 +159,7 @@ fn a_message_after_a_write_comes_when_it_stands_there_if_that_is_asked_for() {
 #[test]
 fn who_asks_for_one_order_waits_for_nothing_else() {
     let (mut net, to) = ordered(Order::default().keeping(Reads, Writes));
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     for at in [FIRST, SECOND] {
         transfer(&mut net, to, false, at, LONG);
     }
@@ -185,7 +185,7 @@ fn a_peer_that_is_busy_holds_up_no_other() {
     net.nodes[0].rdm.set_order(order);
     let (first, second) = (net.peer(0, 1), net.peer(0, 2));
     share(&mut net, 2, all());
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     transfer(&mut net, first, false, FIRST, LONG);
     transfer(&mut net, first, false, SECOND, LONG);
     transfer(&mut net, second, false, BACK, LONG);
@@ -196,7 +196,7 @@ fn a_peer_that_is_busy_holds_up_no_other() {
 #[test]
 fn what_is_held_fails_with_its_peer_and_is_bounded_as_all_operations_are() {
     let (mut net, to) = ordered(Order::default().keeping(Writes, Writes));
-    net.dead = Some(1);
+    net.wire.dead = Some(1);
     let most = u64::from(config().operations_max);
     for n in 0..most {
         transfer(&mut net, to, false, n, 8);

@@ -158,7 +158,7 @@ fn packets_too_large_for_the_path_are_cut_smaller_and_arrive() {
     for node in 0..2 {
         net.restart(node);
     }
-    net.mtu_bytes = 1500;
+    net.wire.mtu_bytes = 1500;
     let to = net.peer(0, 1);
     net.fill(0, 0, 300_000, 8);
     let lengths = [6000u64, 40_000, 200_000, 8, 8000];

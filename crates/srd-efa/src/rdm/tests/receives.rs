@@ -138,12 +138,12 @@ fn claimed_half() -> Net {
 
 fn try_claim_half(seed: u64) -> Option<Net> {
     let mut net = Net::new(2);
-    net.rng = Rng::new(seed);
+    net.wire.rng = Rng::new(seed);
     let to = net.peer(0, 1);
     let source = net.peer(1, 0);
     net.send(0, to, 5, 0, 1);
     net.run_ms(5);
-    net.loss_permille = 300;
+    net.wire.loss_permille = 300;
     net.send(0, to, 1, 0, 60_000);
     while net.nodes[1].rdm.tagged.len().1 < 2 {
         net.run_us(10);
@@ -159,7 +159,7 @@ fn a_claimed_message_whose_sender_is_lost_ends_in_error_when_it_is_asked_for() {
     for take in [true, false] {
         let mut net = claimed_half();
         net.restart(0);
-        net.loss_permille = 0;
+        net.wire.loss_permille = 0;
         let to = net.peer(0, 1);
         net.send(0, to, 2, 0, 1);
         net.run_ms(2000);
@@ -182,10 +182,10 @@ fn a_claimed_message_whose_sender_is_lost_ends_in_error_when_it_is_asked_for() {
 #[test]
 fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender() {
     let mut net = Net::new(2);
-    net.rng = Rng::new(3);
+    net.wire.rng = Rng::new(3);
     let to = net.peer(0, 1);
     net.recv(1, None, 1, 0, 60_000);
-    net.loss_permille = 300;
+    net.wire.loss_permille = 300;
     let iov = [Iov { addr: 0, length: 60_000 }];
     net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     while net.nodes[1].rdm.tagged.len().0 > 0 {
@@ -194,7 +194,7 @@ fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender(
     assert!(!net.nodes[1].rdm.partials.is_empty(), "more is to come");
     // The first operation of the next run has the same number as the first operation of this run.
     net.restart(0);
-    net.loss_permille = 0;
+    net.wire.loss_permille = 0;
     let to = net.peer(0, 1);
     net.try_send(0, Message { until: Until::Delivered, ..message(to, 2, &iov) }).unwrap();
     net.run_ms(2000);

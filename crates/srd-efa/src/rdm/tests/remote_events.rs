@@ -9,7 +9,7 @@ const SIZE: u64 = 1 << 20;
 
 fn net() -> Net {
     let with = Net::with(2, Config { report_remote: true, ..config() });
-    let mut net = Net { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..with };
+    let mut net = Net { wire: bad_wire(), ..with };
     let access = Access { local_write: false, remote_write: true, remote_read: true };
     let shared = Shared { region: 1, addr: BASE, length: SIZE, rkey: KEY, access };
     net.nodes[1].rdm.share(shared).unwrap();

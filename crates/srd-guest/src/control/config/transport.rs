@@ -26,7 +26,6 @@ pub(super) struct TransportTable {
     listen: Spanned<String>,
     private_key_file: Maybe<String>,
     protection: Maybe<String>,
-    paths: Maybe<u16>,
     link_rate_mbps: Maybe<u64>,
     dscp: Maybe<u8>,
 }
@@ -39,13 +38,16 @@ pub(super) struct PeerTable {
     public_key: Maybe<String>,
 }
 
-/// Reads the tables `[transport]` and `[[peer]]`. Returns `None` if the file has no `[transport]`.
+/// Reads the tables `[transport]` and `[[peer]]`, and `paths` of `[expert]`. Returns `None` if the
+/// file has no `[transport]`.
 pub(super) fn read(
     source: &Source<'_>,
     table: Option<&TransportTable>,
+    paths: Option<&Spanned<u16>>,
     peers: &[PeerTable],
     host: &str,
 ) -> Result<Option<TransportOptions>, ConfigError> {
+    let paths = read_paths(source, paths)?;
     let Some(table) = table else {
         return match peers.first() {
             None => Ok(None),
@@ -85,11 +87,6 @@ pub(super) fn read(
         let public_key = key_of(source, peer, &protection)?;
         hosts.insert(name.clone(), HostOptions { endpoint, public_key });
     }
-    let paths = table.paths.as_ref().map_or(PATHS_DEFAULT, |paths| *paths.get_ref());
-    if let Some(written) = table.paths.as_ref().filter(|_| !(1..=PATHS_MAX).contains(&paths)) {
-        let remedy = format!("write 1 to {PATHS_MAX}");
-        return Err(source.error(Some(written.span()), format!("{paths} paths"), remedy));
-    }
     let dscp = table.dscp.as_ref().map_or(0, |dscp| *dscp.get_ref());
     if let Some(written) = table.dscp.as_ref().filter(|_| dscp > DSCP_MAX) {
         let remedy = format!("write 0 to {DSCP_MAX}");
@@ -109,6 +106,17 @@ pub(super) fn read(
         dscp,
         hosts,
     }))
+}
+
+fn read_paths(source: &Source<'_>, paths: Option<&Spanned<u16>>) -> Result<u16, ConfigError> {
+    match paths.map(|paths| (*paths.get_ref(), paths.span())) {
+        None => Ok(PATHS_DEFAULT),
+        Some((paths @ 1..=PATHS_MAX, _)) => Ok(paths),
+        Some((other, span)) => {
+            let remedy = format!("write 1 to {PATHS_MAX}");
+            Err(source.error(Some(span), format!("{other} paths"), remedy))
+        }
+    }
 }
 
 fn listen(source: &Source<'_>, text: &Spanned<String>) -> Result<SocketAddr, ConfigError> {

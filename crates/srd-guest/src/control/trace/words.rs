@@ -397,35 +397,23 @@ pub(crate) fn protocol_name(number: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud_text::{self, Instance};
     use srd_card::track::State;
     use srd_proto::time::Instant;
     use std::path::Path;
 
-    const CLOUD: &str = r#"
-[vpc.main]
-cidr = ["10.0.0.0/16"]
-[subnet.s]
-cidr = "10.0.1.0/24"
-[group.web]
-ingress = ["tcp 443 from 0.0.0.0/0"]
-[instance.web]
-type = "c7i.large"
-[instance.app]
-type = "c7i.large"
-[interface.web]
-subnet = "s"
-address = ["10.0.1.10"]
-groups = ["web"]
-instance = "web"
-[interface.app]
-subnet = "s"
-address = ["10.0.1.11"]
-groups = ["web"]
-instance = "app"
-"#;
-
     fn cloud() -> (VpcFile, Places) {
-        let file = srd_vpc_file::parse(CLOUD, Path::new("vpc.toml")).expect("a cloud");
+        let instance = |(name, last)| Instance {
+            name,
+            interface: name,
+            kind: "c7i.large",
+            host: "",
+            last,
+            lines: "",
+        };
+        let instances = [("web", 10), ("app", 11)].map(instance);
+        let text = cloud_text::cloud("main", "\"tcp 443 from 0.0.0.0/0\"", &instances);
+        let file = srd_vpc_file::parse(&text, Path::new("vpc.toml")).expect("a cloud");
         let eni = *file.world.enis.iter().find(|(_, eni)| eni.name == "web").expect("web").0;
         let place =
             LocalInterface { instance: String::from("web"), device: String::from("ens5"), eni };

@@ -15,11 +15,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+pub(super) use srd_http::exposition::CONTENT_TYPE;
+
 use super::counters::meaning;
 use crate::control::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 
-/// Media type of the text.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Counters that count every packet or byte. All other counters are those of EC2's driver, or
 /// additional ones of this project.
 const PACKET_COUNTERS: [&str; 5] =

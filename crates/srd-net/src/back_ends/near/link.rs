@@ -12,7 +12,7 @@ use srd_trust::closing::Closing;
 use super::meet::{self, Message, SEGMENT_BYTES};
 use super::ring::{Beside, Broken, RING_BYTES, Reader, Writer};
 use crate::back_ends::io::Segments;
-use crate::sys::segment::Segment;
+use crate::sys::shared::segment::Segment;
 
 /// Largest number of packets that one call receives from one link.
 const TURN_PACKETS_MAX: usize = 64;

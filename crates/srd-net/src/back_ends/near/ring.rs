@@ -18,7 +18,7 @@ use std::sync::atomic::{Ordering, fence};
 use srd_proto::time::Instant;
 use srd_proto::transmit::Ecn;
 
-use crate::sys::segment::Segment;
+use crate::sys::shared::segment::Segment;
 
 /// Bytes of a ring for records. This is enough for the packets that a sender has in flight while
 /// the reader's processor core briefly runs another program.

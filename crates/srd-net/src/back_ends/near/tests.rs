@@ -9,7 +9,7 @@ use srd_proto::{Class, Datagram, Delivery, PeerId, Qpn, ReceiveBuffers};
 
 use super::ring::{Beside, Writer};
 use super::*;
-use crate::sys::segment::Segment;
+use crate::sys::shared::segment::Segment;
 use crate::{Application, BindOptions, Context, LocalEndpoint};
 
 const QPN: Qpn = Qpn(1);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::{UdpIo, check};
 use crate::back_ends::ports;
 use crate::endpoints::options::UdpOptions;
-use crate::sys::socket::Socket;
+use crate::sys::udp::socket::Socket;
 
 impl UdpIo {
     /// Makes a back end of the sockets of another process ([`UdpIo::sockets`]): one for each path,

@@ -8,8 +8,8 @@ use srd_proto::transmit::PacketMeta;
 
 use super::{ERRORS_LOOKS, UdpIo, is_later};
 use crate::sys::errno;
-use crate::sys::recv::Receiver;
-use crate::sys::refused;
+use crate::sys::udp::recv::Receiver;
+use crate::sys::udp::refused;
 
 /// The receiving side of one local address.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::netlink::Netlink;
 use super::options::{Why, XdpError};
 use crate::sys::bpf;
 use crate::sys::interface;
-use crate::sys::xdp::XdpSocket;
+use crate::sys::shared::xdp::XdpSocket;
 
 /// The generic netlink family that returns the numbers of the other families.
 const CONTROL: u16 = 0x10;
@@ -48,7 +48,7 @@ pub fn suits(address: IpAddr) -> Result<(), Why> {
     }
     let opened = XdpSocket::may_open();
     let step = "opening an AF_XDP socket";
-    let refused = |error| XdpError::socket(crate::sys::xdp::Refused { step, error });
+    let refused = |error| XdpError::socket(crate::sys::shared::xdp::Refused { step, error });
     opened.map_err(|error| Why::Impossible(refused(error)))?;
     bpf::may_make_maps().map_err(|refused| {
         Why::Impossible(XdpError::bpf(refused.step, refused.error, String::new()))

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use crate::endpoints::options::UdpOptions;
 use crate::sys::bpf::LoadError;
-use crate::sys::xdp::Refused;
+use crate::sys::shared::xdp::Refused;
 
 /// Options with which an [`XdpIo`](super::XdpIo) is opened.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use super::headers::{self, HeaderError};
 use super::next_hops::is_link_local;
 use super::{Blocked, Kernel, XdpIo};
 use crate::back_ends::io::{PacketIo as _, PollMode, Wait};
-use crate::sys::xdp::Piece;
+use crate::sys::shared::xdp::Piece;
 
 /// Largest number of packets that one call takes from the receive ring.
 const PACKETS_MAX: usize = 64;

@@ -11,7 +11,7 @@ use super::headers::{ETHERNET_BYTES, HEADERS_BYTES_MAX, Headers, Sum, ip_headers
 use super::next_hops::Hop;
 use super::{Blocked, FRAME_BYTES, Kernel, XdpIo};
 use crate::back_ends::io::{PacketIo as _, Segments, SendOutcome};
-use crate::sys::xdp::Doorbell;
+use crate::sys::shared::xdp::Doorbell;
 
 impl XdpIo {
     pub(super) fn send_batches<S: Segments>(

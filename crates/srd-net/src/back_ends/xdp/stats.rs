@@ -1,7 +1,7 @@
 //! Counters of the AF_XDP back end: the reasons for losses, and packets through the kernel.
 
 use crate::back_ends::io::IoStats;
-use crate::sys::xdp::Statistics;
+use crate::sys::shared::xdp::Statistics;
 
 /// Counters of the AF_XDP back end, in addition to [`IoStats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -16,7 +16,7 @@ use std::io;
 
 use crate::interfaces::tap::TappedPacket;
 use crate::sys::bpf::{self, Link, LoadError, Program, Purpose};
-use crate::sys::records::{Counter, RecordRing, Remainder};
+use crate::sys::shared::records::{Counter, RecordRing, Remainder};
 use crate::sys::{errno, interface, os};
 use program::{BYTES, KEPT, LENGTH, PROTOCOL, Recorder, SEGMENT, TIME, WAY};
 

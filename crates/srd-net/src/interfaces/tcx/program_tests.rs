@@ -1,6 +1,6 @@
 use super::*;
 use crate::sys::bpf::{Program, Purpose};
-use crate::sys::records::{Counter, RecordRing, Remainder};
+use crate::sys::shared::records::{Counter, RecordRing, Remainder};
 
 /// Bytes of the smallest ring: one page.
 const RING_BYTES: u32 = 4096;

@@ -28,10 +28,6 @@ pub(in crate::experiment) static DASK: Environment = Environment {
     lock: include_str!("dask.lock"),
 };
 
-/// Ray with its data sets.
-pub(in crate::experiment) static RAY: Environment =
-    Environment { name: "ray", title: "Ray", version: "2.60.0", lock: include_str!("ray.lock") };
-
 /// JAX for CPUs, and mpi4py, which finds the library of an installed MPI.
 pub(in crate::experiment) static JAX: Environment =
     Environment { name: "jax", title: "JAX", version: "0.10.2", lock: include_str!("jax.lock") };
@@ -125,7 +121,7 @@ mod tests {
 
     #[test]
     fn every_package_is_pinned_and_has_checksums() {
-        for what in [&DASK, &RAY, &JAX] {
+        for what in [&DASK, &JAX] {
             let own = format!("{}=={} \\", what.name, what.version);
             assert!(what.lock.lines().any(|line| line.ends_with(&own)), "{own}");
             let mut hashes = 1;

@@ -1,4 +1,4 @@
-//! Experiments with engines that sort and join records in a cluster: Spark, Dask and Ray.
+//! Experiments with engines that sort and join records in a cluster: Spark and Dask.
 //!
 //! Each engine has a scheduler in host `h0.0`, and a worker in two hosts under each leaf. Most of
 //! the records are sent between workers. A job is valid only if its output contains all records of
@@ -8,10 +8,8 @@
 //! |---|---|
 //! | `spark`, `Records.java` | sort and join with Spark |
 //! | `dask`, `dask_records.py` | sort and join with Dask |
-//! | `ray`, `ray_records.py` | sort with Ray |
 
 pub(in crate::experiment) mod dask;
-pub(in crate::experiment) mod ray;
 pub(in crate::experiment) mod spark;
 
 use crate::experiment::measure::programs::Program;
@@ -106,6 +104,18 @@ fn case(
         only: None,
         measure: Box::new(move |stage| measure(stage, &job, &cache)),
     }
+}
+
+/// Creates the cases of an engine: two sorts and a join; only the first in a smoke test.
+fn cases(options: &Options, measure: fn(&Stage<'_>, &Job, &Path) -> Result<Measured>) -> Vec<Case> {
+    let case = |work, rate_mbps, records| case(options, work, rate_mbps, records, measure);
+    let mut all = vec![
+        case(Work::Sort, 100, 5_000_000),
+        case(Work::Join, 100, 2_500_000),
+        case(Work::Sort, 50, 5_000_000),
+    ];
+    all.truncate(options.quick_or(1, all.len()));
+    all
 }
 
 /// Figures that a job has printed about its last round.

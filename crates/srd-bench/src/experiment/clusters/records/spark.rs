@@ -1,7 +1,7 @@
 //! The experiment `spark`: Spark in the hosts of a fabric, with a master, workers, and a job whose
 //! executors run on them.
 
-use super::{Job, MASTER, RoundReport, Work};
+use super::{Job, MASTER, RoundReport};
 use crate::experiment::clusters::fetched::SPARK;
 use crate::experiment::clusters::machines::Machines;
 use crate::experiment::measure::programs::{self, Program, logged};
@@ -66,14 +66,7 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
 };
 
 fn cases(options: &Options) -> Vec<Case> {
-    let case = |work, rate_mbps, records| super::case(options, work, rate_mbps, records, measure);
-    let mut all = vec![
-        case(Work::Sort, 100, 5_000_000),
-        case(Work::Join, 100, 2_500_000),
-        case(Work::Sort, 50, 5_000_000),
-    ];
-    all.truncate(options.quick_or(1, all.len()));
-    all
+    super::cases(options, measure)
 }
 
 fn measure(stage: &Stage<'_>, job: &Job, cache: &Path) -> Result<Measured> {

@@ -96,12 +96,11 @@ impl Trouble {
             Kind::LinkSlow => fabric.slow_link(link, amount.into()),
             Kind::Loss => fabric.loss(link.spine, amount),
             Kind::PeerRemoved => {
-                overlay.reload(host, &Variation { without: Some(peer), settings: "" })
+                overlay.reload(host, &Variation { without: Some(peer), expert: "" })
             }
             Kind::SettingChanged => {
-                let settings =
-                    "udp_ordering = \"bypass\"\norder_wait_ms = 50\nqueue_delay_ms = 2\n";
-                overlay.reload(host, &Variation { without: None, settings })
+                let expert = "udp_ordering = \"bypass\"\norder_wait_ms = 50\nqueue_delay_ms = 2\n";
+                overlay.reload(host, &Variation { without: None, expert })
             }
             Kind::ExpressOff => overlay.set_in(host, &["all", "express", "off"]),
         }

@@ -6,9 +6,9 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use super::{Peer, same_ip};
 use crate::config::ADDRESSES_MAX;
 use crate::ids::Entropy;
+use crate::peer::{Peer, same_ip};
 
 /// The addresses of a peer after the first one.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use srd_proto::transmit::Ecn;
 
-use super::addr::{SockAddr, family_of};
 use super::cmsg::{UDP_GRO, UDP_SEGMENT, traffic_class};
-use super::{check, steer};
+use super::steer;
+use crate::sys::addr::{SockAddr, family_of};
+use crate::sys::check;
 
 /// A UDP socket. Each call has the flag that makes it non-blocking.
 #[derive(Debug)]

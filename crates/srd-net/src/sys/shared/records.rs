@@ -17,8 +17,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::bpf::{Purpose, Shape, make_map};
 use super::ring::Mapping;
+use crate::sys::bpf::{Purpose, Shape, make_map};
 
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;

@@ -9,8 +9,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::check;
 use super::ring::{Consumer, Mapping, Producer, RingLayout};
+use crate::sys::check;
 
 /// Bytes of a frame: one page, the largest size that every kernel accepts.
 pub(crate) const FRAME_BYTES: usize = 4096;
@@ -68,7 +68,7 @@ pub(crate) struct Refused {
 }
 
 /// Adds the name of the step to an error.
-pub(super) fn step<T>(step: &'static str, result: io::Result<T>) -> Result<T, Refused> {
+pub(crate) fn step<T>(step: &'static str, result: io::Result<T>) -> Result<T, Refused> {
     result.map_err(|error| Refused { step, error })
 }
 

@@ -1,11 +1,11 @@
 //! The life of a context: its first packet, a restart of the peer, and its end.
 
-use super::Peer;
 use crate::config::Config;
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
 use crate::node::is_newer_context;
+use crate::peer::Peer;
 use crate::send::send_queue::DatagramState;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
@@ -187,7 +187,7 @@ impl Peer {
             tx.queue.refuse();
         }
         for (id, datagram) in waiting {
-            tx.queued_bytes += (datagram.payload.len() + super::DATAGRAM_HEADER_BYTES) as u64;
+            tx.queued_bytes += (datagram.payload.len() + crate::peer::DATAGRAM_HEADER_BYTES) as u64;
             // The old queue had space for these datagrams, so the new one has space as well.
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
@@ -293,7 +293,7 @@ impl Peer {
         self.set_remote_context(0, shared);
         self.remote_epoch = None;
         self.control_seen = 0;
-        self.protected = super::Protected::default();
+        self.protected = crate::peer::Protected::default();
     }
 
     /// Assigns another context number of our own. The peer has not received it yet.
@@ -310,7 +310,7 @@ impl Peer {
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {
-            let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
+            let bytes = tx.queue.held(slot).payload.len() + crate::peer::DATAGRAM_HEADER_BYTES;
             let sent = tx.queue.held(slot).place != DatagramState::Queued;
             // H11. Only datagrams of a queue pair remain in the transport; the caller drops those
             // of a peer next.

@@ -19,9 +19,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 
-use super::Peer;
 use crate::crypto::Space;
 use crate::ids::Entropy;
+use crate::peer::Peer;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::transmit::{PacketMeta, TransmitBuf};
@@ -75,7 +75,7 @@ impl Peer {
     }
 
     /// Sends a challenge to an address, as a request for a proof that the peer receives there.
-    pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
+    pub(in crate::peer) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
         // H12: A peer that moves
         match self.protected.roam.as_deref_mut() {
             Some(roam) if roam.to == to => {
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// Changes the peer's address, and remembers the address that the application named.
-    pub(super) fn move_to(&mut self, to: SocketAddr) {
+    pub(in crate::peer) fn move_to(&mut self, to: SocketAddr) {
         let before = core::mem::replace(&mut self.address, to);
         if self.configured && before.port() != 0 && self.home.is_none() {
             self.home = Some(Box::new(Home { address: before, turn: 0 }));
@@ -118,7 +118,7 @@ impl Peer {
     /// Destination of an opening, if the peer has left the address that the application named. Two
     /// of four openings in a row are sent to each of the two addresses. So each address also gets
     /// openings from the port at which we listen, which are every second one.
-    pub(super) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
+    pub(in crate::peer) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
         // H12a: A peer that moves back
         let home = self.home.as_deref_mut()?;
         home.turn = home.turn.wrapping_add(u8::from(begins));
@@ -127,7 +127,7 @@ impl Peer {
 
     /// Destination of a tail probe, if the peer has left the address that the application named and
     /// a tail probe was not answered. The two addresses take turns.
-    pub(super) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
+    pub(in crate::peer) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
         // H12a: A peer that moves back
         let unanswered = self.tx.as_ref().is_some_and(|tx| tx.probe_backoff > 1);
         let home = self.home.as_deref_mut().filter(|_| unanswered)?;
@@ -149,7 +149,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn write_challenge(
+    pub(in crate::peer) fn write_challenge(
         &mut self,
         now: Instant,
         shared: &mut Shared,
@@ -162,7 +162,7 @@ impl Peer {
         self.write_token(now, shared, buf, Kind::Challenge, token)
     }
 
-    pub(super) fn write_challenge_reply(
+    pub(in crate::peer) fn write_challenge_reply(
         &mut self,
         now: Instant,
         shared: &mut Shared,
@@ -190,7 +190,7 @@ impl Peer {
     }
 
     /// Entropy for a control packet that is not used for measurement.
-    pub(super) fn control_entropy(&mut self, now: Instant) -> Entropy {
+    pub(in crate::peer) fn control_entropy(&mut self, now: Instant) -> Entropy {
         self.tx.as_deref_mut().map_or(Entropy(0), |tx| {
             let fresh = tx.fresh();
             let path = tx.paths.pick_safe(now, fresh);

@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use srd_proto::transmit::{Ecn, Transmit};
 
-use super::addr::SockAddr;
+use super::call;
 use super::cmsg::Control;
 use super::socket::Socket;
-use super::{call, check};
 use crate::back_ends::io::Segments;
+use crate::sys::addr::SockAddr;
+use crate::sys::check;
 
 /// Largest number of messages in one `sendmmsg`; the kernel accepts up to 1,024.
 const MESSAGES_MAX: usize = 64;

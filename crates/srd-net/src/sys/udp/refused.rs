@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use srd_proto::Unreachable;
 
-use super::addr::SockAddr;
-use super::check;
 use super::cmsg::{Control, Refusal};
 use super::socket::Socket;
 use crate::back_ends::io::Undelivered;
+use crate::sys::addr::SockAddr;
+use crate::sys::check;
 
 /// Origin of an ICMP error (`SO_EE_ORIGIN_ICMP`).
 const ICMP: u8 = 2;

@@ -5,10 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::addr::SockAddr;
+use super::call;
 use super::cmsg::{Control, Received};
 use super::socket::Socket;
-use super::{call, check};
+use crate::sys::addr::SockAddr;
+use crate::sys::check;
 
 /// Bytes of a slot: the largest message, which is a UDP datagram or several coalesced ones.
 const SLOT_BYTES: usize = 65_536;

@@ -10,10 +10,10 @@
 
 use bytes::Bytes;
 
-use super::Peer;
 use crate::crypto::Space;
 use crate::event::{DownReason, Status};
 use crate::ids::Entropy;
+use crate::peer::Peer;
 use crate::shared::Shared;
 use crate::time::Instant;
 use crate::transmit::TransmitBuf;

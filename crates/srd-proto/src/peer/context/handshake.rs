@@ -15,13 +15,13 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use super::roam::{Roam, same_ip};
-use super::{Peer, PeerKeys};
 use crate::config::Config;
 use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::Epoch;
 use crate::node::is_newer_context;
+use crate::peer::{Peer, PeerKeys};
 use crate::security::{Opening, Request, Stamp};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};

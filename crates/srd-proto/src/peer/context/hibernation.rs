@@ -9,10 +9,10 @@
 use alloc::boxed::Box;
 use core::net::IpAddr;
 
-use super::mtu::Mtu;
-use super::{Peer, Tx};
 use crate::config::Config;
 use crate::ids::Psn;
+use crate::peer::mtu::Mtu;
+use crate::peer::{Peer, Tx};
 use crate::send::cc::Window;
 use crate::send::delay::RttEstimator;
 use crate::send::sent_packets::SentPackets;
@@ -42,7 +42,7 @@ pub(crate) struct Hibernated {
 
 impl Peer {
     /// Whether the configuration and the state of the context allow it to hibernate.
-    pub(super) fn may_hibernate(&self, config: &Config) -> bool {
+    pub(in crate::peer) fn may_hibernate(&self, config: &Config) -> bool {
         if config.idle_hibernate == Duration::MAX || config.keepalive != Duration::MAX {
             return false;
         }
@@ -51,7 +51,7 @@ impl Peer {
     }
 
     /// Releases the tables of the sending and the receiving half.
-    pub(super) fn hibernate(&mut self) {
+    pub(in crate::peer) fn hibernate(&mut self) {
         if let Some(tx) = self.tx.take() {
             self.hibernated = Some(Box::new(Hibernated::of(*tx)));
         }
@@ -65,7 +65,7 @@ impl Peer {
 
     /// Base round trip, as the code that packets to this peer carry; [`RTT_UNKNOWN`] if it was not
     /// measured.
-    pub(super) fn rtt_code(&self) -> u8 {
+    pub(in crate::peer) fn rtt_code(&self) -> u8 {
         let hibernated = self.hibernated.as_ref().map(|kept| &kept.rtt);
         let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(hibernated);
         let reported = rtt.and_then(RttEstimator::reported);
@@ -107,7 +107,7 @@ impl Hibernated {
     }
 
     /// Creates the sending half again, from the state that was kept, with empty tables.
-    pub(super) fn wake(self, config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Tx {
+    pub(in crate::peer) fn wake(self, config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Tx {
         // The order of paths differs each time.
         let mut tx = Tx::new(config, ip, seed.wrapping_add(self.next.0), now);
         tx.sent = SentPackets::from(self.next);
@@ -131,15 +131,15 @@ impl Hibernated {
         tx
     }
 
-    pub(super) fn mtu_limit(&self) -> u16 {
+    pub(in crate::peer) fn mtu_limit(&self) -> u16 {
         self.mtu_limit
     }
 
-    pub(super) fn unreliable_sent(&self) -> u64 {
+    pub(in crate::peer) fn unreliable_sent(&self) -> u64 {
         self.unreliable_sent
     }
 
-    pub(super) fn last_sent_at(&self) -> Instant {
+    pub(in crate::peer) fn last_sent_at(&self) -> Instant {
         self.last_sent_at
     }
 }
@@ -148,8 +148,8 @@ impl Hibernated {
 mod tests {
     use std::println;
 
-    use super::super::{Peer, Rx, Tx};
     use super::Hibernated;
+    use crate::peer::{Peer, Rx, Tx};
 
     #[test]
     fn a_hibernated_context_is_small() {

@@ -6,9 +6,9 @@
 //! ICMP error that reports a peer as unreachable can be forged, so it is a hint. Hints shorten the
 //! time only of a peer that answered before. Any authentic packet of the peer cancels them.
 
-use super::Peer;
 use crate::config::Config;
 use crate::event::Unreachable;
+use crate::peer::Peer;
 use crate::time::{Duration, Instant};
 
 /// Maximum number of pauses of this endpoint that are excluded from one silence. If the caller is
@@ -76,7 +76,7 @@ impl Silence {
 impl Peer {
     /// Time when the peer is given up if no packet arrives from it; [`Instant::FAR_FUTURE`] if the
     /// peer owes no answer.
-    pub(super) fn given_up_at(&self, config: &Config) -> Instant {
+    pub(in crate::peer) fn given_up_at(&self, config: &Config) -> Instant {
         let Some(tx) = self.tx.as_deref().filter(|tx| tx.silence.is_on()) else {
             return Instant::FAR_FUTURE;
         };

@@ -15,8 +15,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::check;
 use super::ring::Mapping;
+use crate::sys::check;
 
 /// Length in bytes of a block of the ring, which holds several packets.
 const BLOCK_BYTES: u32 = 1 << 18;
