@@ -76,3 +76,32 @@ fn figure_3_has_the_distribution_of_the_paper() {
         }
     }
 }
+
+/// In the paper's figure 6, flows of TCP that meet on an uplink take longer. The average of TCP is
+/// 1.5 times the ideal, and SRD's slowest flow is below it. The whole distribution is in
+/// docs/perf-notes.md.
+#[test]
+fn figure_6_has_collisions_for_tcp_and_none_for_srd() {
+    let figure = figures(false).unwrap().into_iter().find(|figure| figure.number == 6).unwrap();
+    // The messages of `efa` and three of the five seeds are left out, because they take time.
+    let is_run = |job: &&Job| job.seed <= 2 && job.transport != Transport::Efa;
+    let jobs: Vec<Job> = figure.jobs().iter().filter(is_run).cloned().collect();
+    let results = run::run_all(&jobs, 2, &|_, _| {});
+    let results: Vec<RunResult> = results.into_iter().map(Result::unwrap).collect();
+    let ideal_ms = results[0].ideal_us / 1e3;
+    let over_ideal = |transport| -> Vec<f64> {
+        times_ms(&results, transport).into_iter().map(|ms| ms / ideal_ms).collect()
+    };
+    let tcp = over_ideal(Transport::Tcp);
+    assert_eq!(tcp.len(), 2 * 8);
+    let mean = tcp.iter().sum::<f64>() / tcp.len() as f64;
+    println!("tcp: mean {mean:.3}, {tcp:.3?}");
+    // Two flows on one uplink have half of it each.
+    assert!(mean > 1.2 && percentile(&tcp, 100) > 1.9, "{mean} {tcp:?}");
+    for transport in [Transport::Srd, Transport::Express] {
+        let ours = over_ideal(transport);
+        println!("{}: {ours:.3?}", transport.name());
+        assert!(ours[0] > 1.0 && percentile(&ours, 50) < 1.05, "{ours:?}");
+        assert!(percentile(&ours, 100) < mean, "{ours:?} {mean}");
+    }
+}
