@@ -5,6 +5,7 @@ use crate::lane;
 use std::sync::Arc;
 
 use crate::lane::{HOST, Lab, TCP, open, packet, ports, rule};
+use srd_card::vpc::Direct;
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
 use srd_vpc::object::*;
@@ -67,6 +68,37 @@ impl Run {
 }
 
 const NOTHING: [(u64, u64); 2] = [(0, 0); 2];
+
+/// Returns the verdicts of both directions of each flow of an instance: packets that it sends, and
+/// packets for it.
+fn verdicts(lab: &Lab, instance: usize) -> Vec<[Direct; 2]> {
+    let mut flows = Vec::new();
+    assert_eq!(lab.card.list_flows(lab.ports[instance], 0, u32::MAX, &mut flows), None);
+    flows.iter().map(|flow| [flow.sent, flow.received]).collect()
+}
+
+/// NET402: a direction of a flow is pending until the rules have evaluated its first packet, and
+/// complete afterwards. A change of the rules that concerns the flow makes it pending again.
+#[test]
+fn a_direction_is_pending_until_its_first_packet_and_after_a_change() {
+    use Direct::{Complete, Pending};
+    let mut run = Run::new();
+    let send = |run: &mut Run, ends: (u8, u8), between: (u16, u16)| {
+        run.lab.send(ends.0.into(), &packet(ends, TCP, 0, &ports(between.0, between.1)))
+    };
+    assert!(verdicts(&run.lab, 0).is_empty());
+    assert_eq!(send(&mut run, (0, 1), (5000, 80)), Some(1));
+    assert_eq!(verdicts(&run.lab, 0), [[Complete, Pending]]);
+    assert_eq!(verdicts(&run.lab, 1), [[Pending, Complete]]);
+    assert_eq!(send(&mut run, (1, 0), (80, 5000)), Some(0));
+    assert_eq!(verdicts(&run.lab, 0), [[Complete; 2]]);
+    assert_eq!(verdicts(&run.lab, 1), [[Complete; 2]]);
+    run.change(|world| group(world, 0).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
+    assert_eq!(verdicts(&run.lab, 0), [[Pending; 2]]);
+    assert_eq!(verdicts(&run.lab, 1), [[Complete; 2]], "the change concerns the other end");
+    send(&mut run, (0, 1), (5000, 80));
+    assert_eq!(verdicts(&run.lab, 0), [[Complete, Pending]]);
+}
 
 fn group(world: &mut World, id: u64) -> &mut Vec<GroupRule> {
     &mut world.groups.get_mut(&GroupId(id)).unwrap().rules
