@@ -85,6 +85,12 @@ impl Generation {
         self >= Self::V4
     }
 
+    /// Whether the entries of a Tx ring are large by default, for long headers. A ring with large
+    /// entries has half as many by default.
+    pub fn has_large_tx_entries(self) -> bool {
+        self >= Self::V4
+    }
+
     /// Whether users may set n-tuple rules.
     pub fn has_steering(self) -> bool {
         self >= Self::V5
