@@ -101,7 +101,7 @@ fn interfaces(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
             (format!("node_ethtool_{counter}"), MetricType::Unknown)
         };
         let help = meaning(counter);
-        let mut family = encoder.encode_descriptor(&name, help, None, metric)?;
+        let mut family = encoder.encode_descriptor(&name, &help, None, metric)?;
         for (instance, interface) in each(status) {
             let labels = [("guest", instance.name.as_str()), ("device", interface.device.as_str())];
             let one = family.encode_family(&labels)?;
