@@ -143,6 +143,23 @@ mod tests {
         assert_ne!(key(protocol::UDP, (1, 2)), key(protocol::UDP, (1, 3)));
     }
 
+    /// A tunnel in UDP (VXLAN, Geneve, GTP-U) is as many flows as it has source ports, whatever its
+    /// inner packets are.
+    #[test]
+    fn a_tunnel_in_udp_has_a_flow_for_each_source_port() {
+        for tunnel in [4789, 6081, 2152] {
+            let of = |from: u16, inner: u8| {
+                let packet = v4(protocol::UDP, (from, tunnel), &[inner; 60]);
+                FlowKey::of(&Packet::read(&packet).unwrap())
+            };
+            assert_eq!(of(50_000, 1), of(50_000, 2), "{tunnel}");
+            let flows: BTreeSet<u64> = (0..100)
+                .map(|n| of(50_000 + n, 1).hash_under(&Keyed::new(Secret::known(7)), 0))
+                .collect();
+            assert_eq!(flows.len(), 100, "{tunnel}");
+        }
+    }
+
     #[test]
     fn flows_spread_over_paths() {
         let paths: BTreeSet<u64> = (0..512)

@@ -117,11 +117,20 @@ impl InstanceType {
         self.name.split('.').next().unwrap_or_default()
     }
 
-    /// Returns the version of the type's Nitro system; `None` if the data of the type do not show
-    /// the version.
+    /// Returns the version of the type's Nitro system; `None` if the data of its family do not show
+    /// the version. All types of a family have one version, also types that are too small for ENA
+    /// Express (P4).
     pub fn generation(&self) -> Option<Generation> {
-        let facts = (self.encryption_in_transit, self.ena_srd, self.timeouts);
-        Generation::of(self.family(), self.hypervisor == Hypervisor::Xen, facts)
+        let (mut encrypts, mut express) = (false, false);
+        let family = self.family();
+        let of_family =
+            |row: &&str| row.strip_prefix(family).is_some_and(|size| size.starts_with('.'));
+        for kind in rows().filter(of_family).filter_map(parse) {
+            encrypts |= kind.encryption_in_transit;
+            express |= kind.ena_srd;
+        }
+        let facts = (encrypts, express, self.timeouts);
+        Generation::of(family, self.hypervisor == Hypervisor::Xen, facts)
     }
 }
 

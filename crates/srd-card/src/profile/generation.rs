@@ -36,8 +36,8 @@ const NAMED: [(&str, Generation); 6] = [
 impl Generation {
     /// Returns the version of a family: the version that the source names, or the earliest one
     /// with the abilities of the family's types. Returns `None` for types on Xen that the source
-    /// does not name (P4). `facts` are whether the card encrypts traffic, whether the type has ENA
-    /// Express, and the default idle times of its connections.
+    /// does not name (P4). `facts` are whether the cards of the family encrypt traffic, whether a
+    /// type of the family has ENA Express, and the default idle times of the type's connections.
     pub(super) fn of(family: &str, xen: bool, facts: (bool, bool, Timeouts)) -> Option<Self> {
         if let Some((_, version)) = NAMED.iter().find(|(name, _)| *name == family) {
             return Some(*version);
@@ -85,6 +85,12 @@ impl Generation {
         self >= Self::V4
     }
 
+    /// Whether the entries of a Tx ring are large by default, for long headers. A ring with large
+    /// entries has half as many by default.
+    pub fn has_large_tx_entries(self) -> bool {
+        self >= Self::V4
+    }
+
     /// Whether users may set n-tuple rules.
     pub fn has_steering(self) -> bool {
         self >= Self::V5
@@ -94,16 +100,46 @@ impl Generation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::catalogue::InstanceType;
+    use crate::profile::catalogue::{Hypervisor, InstanceType};
+    use std::format;
+
+    /// Table of NET402: version, a family with it, Gb/s of a card, packet rate as a multiple of the
+    /// previous version, and whether the card encrypts traffic between instances.
+    const TALK: [(Generation, &str, u32, f64, bool); 5] = [
+        (Generation::V1, "c4", 10, 1.0, false),
+        (Generation::V2, "c5", 25, 2.0, false),
+        (Generation::V3, "c5n", 100, 3.0, true),
+        (Generation::V4, "c6in", 200, 2.0, true),
+        (Generation::V5, "c7gn", 200, 1.5, true),
+    ];
 
     #[test]
     fn versions_differ_as_the_talk_says() {
-        use Generation::*;
-        let versions = [V1, V2, V3, V4, V5];
-        assert_eq!(versions.map(Generation::card_gbps), [10, 25, 100, 200, 200].map(Some));
-        assert_eq!(versions.map(Generation::packet_rate), [1, 2, 6, 12, 18].map(Some));
-        assert_eq!(versions.map(Generation::encrypts), [false, false, true, true, true]);
-        assert_eq!(versions.map(Generation::has_express), [false, false, false, true, true]);
+        let mut rate = 1.0;
+        for (version, family, gbps, times, encrypts) in TALK {
+            rate *= times;
+            let mut types = InstanceType::all().filter(|kind| kind.family() == family);
+            assert!(types.all(|kind| kind.generation() == Some(version)), "{family}");
+            assert_eq!(version.card_gbps(), Some(gbps), "{family}");
+            assert_eq!(version.packet_rate().map(f64::from), Some(rate), "{family}");
+            assert_eq!(version.encrypts(), encrypts, "{family}");
+        }
+    }
+
+    /// The data of EC2 for the families of the talk agree with the talk: the largest type has the
+    /// bandwidth of its cards, and its cards encrypt from version 3 on. ENA Express begins with
+    /// version 4.
+    #[test]
+    fn types_have_the_cards_of_their_version() {
+        for (version, family, ..) in TALK {
+            let all = || InstanceType::all().filter(|kind| kind.family() == family);
+            let of_card = |kind: &InstanceType| kind.peak_bps / u64::from(kind.network_cards);
+            let largest = all().map(|kind| of_card(&kind)).max();
+            let gbps = version.card_gbps().map(u64::from);
+            assert_eq!(largest, gbps.map(|gbps| gbps * 1_000_000_000), "{family}");
+            assert!(all().all(|kind| kind.encryption_in_transit == version.encrypts()), "{family}");
+            assert_eq!(all().any(|kind| kind.ena_srd), version.has_express(), "{family}");
+        }
     }
 
     /// No type has an ability that its version lacks.
@@ -114,10 +150,20 @@ mod tests {
             assert!(version.encrypts() || !kind.encryption_in_transit, "{}", kind.name);
             assert!(version.has_express() || !kind.ena_srd, "{}", kind.name);
         }
-        let of = |name| InstanceType::find(name).unwrap().generation();
+        let of = |name: &str| InstanceType::find(name).unwrap().generation();
         assert_eq!(of("c4.large"), Some(Generation::V1));
         assert_eq!(of("c7gn.large"), Some(Generation::V5));
         assert_eq!(of("c8i.large"), Some(Generation::V6));
+        // In an earlier version, types that are too small for ENA Express were of version 3.
+        for family in ["c7i", "m6i", "c6gn"] {
+            assert_eq!(of(&format!("{family}.large")), Some(Generation::V4), "{family}");
+        }
+        let sizes = InstanceType::all().filter(|kind| kind.hypervisor != Hypervisor::Xen);
+        for kind in sizes.filter(|kind| kind.name.ends_with(".large")) {
+            let of_family = |other: &InstanceType| other.family() == kind.family();
+            let mut family = InstanceType::all().filter(of_family);
+            assert!(family.all(|other| other.generation() == kind.generation()), "{}", kind.name);
+        }
         assert_eq!(of("m3.large"), None);
     }
 }

@@ -4,7 +4,8 @@
 use crate::lane;
 use std::sync::Arc;
 
-use crate::lane::{HOST, Lab, TCP, open, packet, ports, rule};
+use crate::lane::{HOST, Lab, TCP, UDP, open, packet, ports, rule};
+use srd_card::vpc::Direct;
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
 use srd_vpc::object::*;
@@ -67,6 +68,60 @@ impl Run {
 }
 
 const NOTHING: [(u64, u64); 2] = [(0, 0); 2];
+
+/// Returns the verdicts of both directions of each flow of an instance: packets that it sends, and
+/// packets for it.
+fn verdicts(lab: &Lab, instance: usize) -> Vec<[Direct; 2]> {
+    let mut flows = Vec::new();
+    assert_eq!(lab.card.list_flows(lab.ports[instance], 0, u32::MAX, &mut flows), None);
+    flows.iter().map(|flow| [flow.sent, flow.received]).collect()
+}
+
+/// NET402: a direction of a flow is pending until the rules have evaluated its first packet, and
+/// complete afterwards. A change of the rules that concerns the flow makes it pending again.
+#[test]
+fn a_direction_is_pending_until_its_first_packet_and_after_a_change() {
+    use Direct::{Complete, Pending};
+    let mut run = Run::new();
+    let send = |run: &mut Run, ends: (u8, u8), between: (u16, u16)| {
+        run.lab.send(ends.0.into(), &packet(ends, TCP, 0, &ports(between.0, between.1)))
+    };
+    assert!(verdicts(&run.lab, 0).is_empty());
+    assert_eq!(send(&mut run, (0, 1), (5000, 80)), Some(1));
+    assert_eq!(verdicts(&run.lab, 0), [[Complete, Pending]]);
+    assert_eq!(verdicts(&run.lab, 1), [[Pending, Complete]]);
+    assert_eq!(send(&mut run, (1, 0), (80, 5000)), Some(0));
+    assert_eq!(verdicts(&run.lab, 0), [[Complete; 2]]);
+    assert_eq!(verdicts(&run.lab, 1), [[Complete; 2]]);
+    run.change(|world| group(world, 0).push(rule(7, false, Traffic::Udp(1, 1), "192.0.2.0/24")));
+    assert_eq!(verdicts(&run.lab, 0), [[Pending; 2]]);
+    assert_eq!(verdicts(&run.lab, 1), [[Complete; 2]], "the change concerns the other end");
+    send(&mut run, (0, 1), (5000, 80));
+    assert_eq!(verdicts(&run.lab, 0), [[Complete, Pending]]);
+}
+
+/// The rules evaluate the first packet of a tunnel. All other packets of the tunnel pass by its
+/// verdict, whatever they carry. A tunnel in UDP has a verdict for each source port.
+#[test]
+fn a_tunnel_is_judged_once_whatever_it_carries() {
+    const GRE: u8 = 47;
+    const GENEVE: u16 = 6081;
+    let mut lab = Lab::new(&lane::world(&[], [open(), open(), open()]));
+    let judged = |lab: &Lab| [0, 1].map(|n| lab.card.counts(lab.ports[n]).judged);
+    let inner = |n: u16| [&[0, 0, 8, 0][..], &packet((0, 1), TCP, 0, &ports(n, 443))].concat();
+    for n in 0..100 {
+        assert_eq!(lab.send(0, &packet((0, 1), GRE, 0, &inner(5000 + n))), Some(1));
+        assert_eq!(judged(&lab), [1, 1], "inner flow {n}");
+    }
+    for n in 0..100_u16 {
+        let from = 50_000 + n % 4;
+        let mut datagram = [from.to_be_bytes(), GENEVE.to_be_bytes()].concat();
+        let bytes = u16::try_from(8 + inner(n).len()).unwrap();
+        datagram.extend(bytes.to_be_bytes().into_iter().chain([0; 2]).chain(inner(n)));
+        assert_eq!(lab.send(0, &packet((0, 1), UDP, 0, &datagram)), Some(1));
+        assert_eq!(judged(&lab), [2 + u64::from(n.min(3)); 2], "inner flow {n}");
+    }
+}
 
 fn group(world: &mut World, id: u64) -> &mut Vec<GroupRule> {
     &mut world.groups.get_mut(&GroupId(id)).unwrap().rules

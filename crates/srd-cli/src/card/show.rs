@@ -79,6 +79,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     }
     let internet = if status.internet { "with" } else { "without" };
     say(format!("host {}, rates 1/{}, {internet} internet", status.host, status.scale))?;
+    say(format!("processor time of the card: {:.1} s in {:.0} s", status.cpu_s, status.uptime_s))?;
     if let Some(stale_s) = status.stale_s {
         say(format!(
             "STALE: the card has written no figures for {stale_s:.1} s. It may wait for a program \

@@ -97,6 +97,12 @@ fn each_limit_shows_and_nothing_is_left() {
                     && here("a tracked connection goes on") == 1.0
                     && here("one that is not tracked goes on") == 0.0
             }
+            "traffic-control" => {
+                // The limit of all flows is 100 Mb/s, and that of each is 10 Mb/s; the instance has
+                // 125 Mb/s.
+                let (without, with) = (here("without: all flows"), here("with: all flows"));
+                with < 0.95 * without && with > 60.0 && here("least of ten flows") > 5.0
+            }
             "tunnels" => {
                 let ports = here("VXLAN, 100 source ports");
                 ports > 1.2 * here("VXLAN, one source port") && ports > 1.2 * here("GRE")
@@ -109,7 +115,7 @@ fn each_limit_shows_and_nothing_is_left() {
         assert!(told.iter().all(|name| page.contains(&format!("<h2>{name}</h2>"))), "{page}");
         assert!(page.contains("not judged: --quick") && !page.contains("MISSED"), "{page}");
     };
-    let chosen = ["burst", "credits", "mutation", "untracked", "tunnels"];
+    let chosen = ["burst", "credits", "mutation", "untracked", "tunnels", "traffic-control"];
     let words = ["--report", file.to_str().unwrap()];
     run_until_shown(&chosen, &words, directory.path(), shows, has_page);
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().collect();

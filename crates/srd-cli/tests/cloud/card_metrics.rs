@@ -48,6 +48,40 @@ fn page(machine: &Machine) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Counters at the beginning of `srd card stats`, in the order of the ENA driver.
+const ENA_COUNTERS: [&str; 11] = [
+    "bw_in_allowance_exceeded",
+    "bw_out_allowance_exceeded",
+    "pps_allowance_exceeded",
+    "conntrack_allowance_exceeded",
+    "linklocal_allowance_exceeded",
+    "conntrack_allowance_available",
+    "ena_srd_mode",
+    "ena_srd_tx_pkts",
+    "ena_srd_eligible_tx_pkts",
+    "ena_srd_rx_pkts",
+    "ena_srd_resource_utilization",
+];
+
+/// Checks that the counters of an instance have the form and the order of `ethtool -S`.
+fn is_like_ethtool(machine: &Machine, instance: &str) {
+    let output = machine.srd(&["card", "stats", instance]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("NIC statistics:"), "{said}");
+    let counters: Vec<(&str, u64)> = lines
+        .map(|line| {
+            let (name, value) = line.strip_prefix("     ").unwrap().split_once(": ").unwrap();
+            (name, value.parse().unwrap())
+        })
+        .collect();
+    let names: Vec<&str> = counters.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names[..ENA_COUNTERS.len()], ENA_COUNTERS, "{said}");
+    // NET402 shows this figure for a c7i.large.
+    let (_, available) = counters[5];
+    assert!((136_800..=136_812).contains(&available), "{said}");
+}
+
 #[test]
 fn figures_are_those_of_the_commands_and_the_page_shows_them() {
     if !ready_with_nsenter() {
@@ -90,6 +124,8 @@ fn figures_are_those_of_the_commands_and_the_page_shows_them() {
         assert_eq!(left, machine.counter(instance, "conntrack_allowance_available"));
     }
     assert!(value("srd_card_drops_total", "web", "security groups in") > 0);
+
+    is_like_ethtool(&machine, &name_of_web);
 
     let name = format!("{}app", machine.prefix);
     let (_, body) = get(&machine, &format!("/status.json?instance={name}"), "127.0.0.1:9472");

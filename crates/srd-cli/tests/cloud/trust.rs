@@ -201,7 +201,7 @@ fn a_card_works_with_the_capabilities_of_its_unit() {
     let other = machine.example("other.toml", |text| text.replace("tcp 8080", "tcp 8081"));
     assert!(machine.srd(&["card", "apply", &other]).status.success());
     let ring = format!("{}web", machine.prefix);
-    assert!(machine.srd(&["card", "set", &ring, "--tx-ring", "512"]).status.success());
+    assert!(machine.srd(&["card", "set", &ring, "--tx-ring", "256"]).status.success());
     let resolver = format!("/etc/netns/{web}/resolv.conf");
     assert!(fs::read_to_string(&resolver).unwrap().contains("nameserver"));
     // A program of root with all capabilities runs in the instance's namespace. The next card lacks

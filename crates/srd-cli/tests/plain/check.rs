@@ -108,6 +108,14 @@ fn status(result: &Value, name: &str) -> String {
     check["status"].as_str().unwrap().to_owned()
 }
 
+/// Number of CPUs of this machine.
+fn cpus() -> usize {
+    let names = fs::read_dir("/sys/devices/system/cpu").unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|n| n.parse::<u32>().is_ok());
+    names.filter(is_cpu).count()
+}
+
 #[test]
 fn a_real_kernel_is_read_and_mended() {
     if !is_root() {
@@ -122,10 +130,11 @@ fn a_real_kernel_is_read_and_mended() {
                   ip link set check0 mtu 1300\n\
                   $SRD check --only mtu >/dev/null || echo \"exit $?\"\n\
                   ip link set check0 mtu 9000\n\
-                  $SRD check --transparent --fix --only 4,12,14,15 >/dev/null\n\
-                  $SRD check --transparent --json --only 1,4,12,14,15\n\
+                  $SRD check --transparent --fix --only 4,12,14,15,21 >/dev/null\n\
+                  $SRD check --transparent --json --only 1,4,12,14,15,21\n\
                   sysctl -n net.ipv4.tcp_autocorking net.ipv4.conf.all.rp_filter \
-                  net.ipv6.auto_flowlabels | tr '\\n' ' '\n";
+                  net.ipv6.auto_flowlabels | tr '\\n' ' '\n\
+                  cat /sys/class/net/check0/queues/rx-0/rps_cpus\n";
     let text = in_namespace(script);
     let (first, rest) = text.split_once("\nexit 1\nexit 1\n").expect(&text);
     let first: Value = serde_json::from_str(first).unwrap();
@@ -137,12 +146,20 @@ fn a_real_kernel_is_read_and_mended() {
     assert_eq!(status(&first, "uplink-hash"), "not_applicable");
     assert_eq!(status(&first, "rx-ring"), "not_applicable");
     assert_eq!(status(&first, "udp-offload"), "warn");
-    let (second, settings) = rest.rsplit_once('\n').unwrap();
+    let (second, settings) = rest.trim_end().rsplit_once('\n').unwrap();
+    let (settings, steered) = settings.rsplit_once(' ').unwrap();
+    // The kernel now steers the packets of the single queue to each CPU (RPS).
+    let mask = steered.split(',').map(|word| u32::from_str_radix(word, 16).unwrap());
+    let steered_to: usize = mask.map(|word| word.count_ones() as usize).sum();
+    if cpus() > 1 {
+        assert_eq!((status(&first, "queue-spread").as_str(), steered_to), ("warn", cpus()));
+    }
     let second: Value = serde_json::from_str(second).unwrap();
     for name in ["mtu", "tcp-autocorking", "udp-offload", "reverse-path-filter", "flow-labels"] {
         assert_eq!(status(&second, name), "ok", "{second}");
     }
-    assert_eq!(settings.trim(), "0 2 1");
+    assert_eq!(status(&second, "queue-spread"), if cpus() > 1 { "ok" } else { "not_applicable" });
+    assert_eq!(settings, "0 2 1");
 }
 
 #[test]

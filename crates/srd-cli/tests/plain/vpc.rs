@@ -182,6 +182,48 @@ fn usage_and_objects_are_listed() {
     assert!(text(&output.stdout).contains("tcp 443 from group web"));
 }
 
+/// A cloud may use 64,000 units, and 128,000 units together with the clouds that it is peered with.
+#[test]
+fn usage_beyond_a_quota_is_the_exit_code() {
+    /// Returns a cloud whose interfaces have `units` addresses in the block 10.`n`.0.0/16.
+    fn cloud(n: u32, units: u32) -> String {
+        let mut text = format!(
+            "[vpc.v{n}]\ncidr = [\"10.{n}.0.0/16\"]\n\
+             [subnet.s{n}]\nvpc = \"v{n}\"\ncidr = \"10.{n}.0.0/16\"\n"
+        );
+        // EC2 reserves the first four addresses of a subnet.
+        let all: Vec<u32> = (4..4 + units).collect();
+        for (number, some) in all.chunks(8000).enumerate() {
+            let address = |unit: &u32| format!("\"10.{n}.{}.{}\"", unit / 256, unit % 256);
+            let some: Vec<String> = some.iter().map(address).collect();
+            text += &format!(
+                "[interface.i{n}x{number}]\nsubnet = \"s{n}\"\naddress = [{}]\n",
+                some.join(",")
+            );
+        }
+        text
+    }
+    let peering =
+        |with: u32| format!("[peering.p{with}]\nrequester = \"v0\"\naccepter = \"v{with}\"\n");
+    let (full, beyond) = (cloud(0, 64_000), cloud(0, 64_001));
+    let two = full.clone() + &cloud(1, 64_000) + &peering(1);
+    let three = two.clone() + &cloud(2, 1) + &peering(2);
+    for (text, code, usage) in [
+        (full, 0, [64_000, 64_000]),
+        (beyond, 1, [64_001, 64_001]),
+        (two, 0, [64_000, 128_000]),
+        (three, 1, [64_000, 128_001]),
+    ] {
+        let (_directory, file) = file_of(&text);
+        let output = srd(&["nau", &file, "--json", "-"]);
+        assert_eq!(output.status.code(), Some(code), "{usage:?}: {}", self::text(&output.stderr));
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let of = |name: &str| value[0][name].as_u64().unwrap();
+        let own = [of("NetworkAddressUsage"), of("NetworkAddressUsagePeered")];
+        assert_eq!(own, usage);
+    }
+}
+
 /// Writes a file in a new temporary directory, which exists until the returned guard is dropped.
 /// Returns the guard and the file's path.
 fn file_of(text: &str) -> (tempfile::TempDir, String) {

@@ -15,6 +15,12 @@ const COUNTERS: [u64; 3] = [2, 2, 10];
 const EXPRESS: [u64; 3] = [2, 8, 1];
 const FRAGMENTS: [u64; 3] = [2, 13, 3];
 
+/// Returns the Nitro version of this instance; `None` if its type is unknown, or has no Nitro
+/// system.
+pub(super) fn of_instance(system: &System) -> Option<Generation> {
+    InstanceType::find(&system.read(TYPE)?).ok()?.generation()
+}
+
 pub(super) fn driver_generation(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Daemon {
         return Outcome::not_applicable("for ENA cards only");

@@ -1,7 +1,9 @@
 //! Rules about the interface: its MTU, its rings and queues, its offloads, its driver.
 
 use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject, typed};
+use super::generation;
 use super::system::System;
+use srd_card::profile::Generation;
 
 /// The largest MTU that ENA Express supports, in bytes.
 const CARD_MTU_MAX: u64 = 8900;
@@ -235,15 +237,18 @@ pub(super) fn driver(system: &System, subject: &Subject) -> Outcome {
     let Some(version) = version(&found) else {
         return Outcome::not_applicable(format!("`{found}` is no version"));
     };
-    let wanted = "at least 2.2.9; 2.8.0 counts SRD packets";
+    // NET402 recommends the minimum for Nitro v4, and requires it for v5.
+    let is_old = generation::of_instance(system).is_some_and(|nitro| nitro < Generation::V5);
+    let class = if is_old { Class::Recommended } else { Class::Required };
+    let wanted = "at least 2.2.9, required from Nitro v5 on; 2.8.0 counts SRD packets";
     let command = "see https://github.com/amzn/amzn-drivers, or install a newer kernel".to_owned();
     let fix = Fix::by_hand(command, "the driver has to be installed");
     if version >= DRIVER_COUNTS {
-        Outcome::ok(Class::Required, found, wanted)
+        Outcome::ok(class, found, wanted)
     } else if version >= DRIVER_FULL {
         Outcome::weak(found, wanted, fix)
     } else {
-        Outcome::failed(Class::Required, found, wanted, fix)
+        Outcome::failed(class, found, wanted, fix)
     }
 }
 

@@ -130,6 +130,29 @@ fn each_nitro_version_wants_its_driver() {
     assert_eq!(status("c6in.large", "6.1.0K"), Status::NotApplicable);
 }
 
+/// NET402: driver 2.2.9 is recommended on Nitro v4, and required on v5.
+#[test]
+fn the_least_driver_is_recommended_up_to_nitro_v4_and_required_from_v5_on() {
+    let tree = Tree::instance();
+    let older = [
+        ("c5n.large", Status::Warn),
+        ("c6in.large", Status::Warn),
+        ("c7i.large", Status::Warn),
+        ("c7gn.large", Status::Error),
+        ("c8i.large", Status::Error),
+        ("a PC", Status::Error),
+    ];
+    for (name, status) in older {
+        tree.file("sys/devices/virtual/dmi/id/product_name", name);
+        for (version, status) in
+            [("2.2.8g", status), ("2.2.9", Status::Warn), ("2.8.0", Status::Ok)]
+        {
+            tree.file("sys/module/ena/version", version);
+            assert_eq!(tree.found(17).status(), status, "{name} {version}");
+        }
+    }
+}
+
 #[test]
 fn programs_that_write_small_without_nodelay_are_named() {
     let tree = Tree::host();

@@ -213,6 +213,10 @@ pub struct Status {
     pub version: String,
     /// Seconds since the card began to move packets.
     pub uptime_s: f64,
+    /// Seconds of processor time that the card has used since its process started. The time of its
+    /// helper process is not included.
+    #[serde(default)]
+    pub cpu_s: f64,
     /// Sizes of the card's tables, and counters of its queries to the directory.
     pub tables: Tables,
     /// The other hosts in the card's settings, sorted by name.

@@ -33,7 +33,8 @@ fn status(second: u64) -> Value {
     json!({
         "status": {
             "host": "alpha", "scale": 100, "internet": true, "version": "0", "drops": {},
-            "uptime_s": second, "instances": [instance("busy", held, bytes, 0),
+            "uptime_s": second, "cpu_s": second as f64 / 4.0,
+            "instances": [instance("busy", held, bytes, 0),
                 instance("calm", 0, second * 1000, 5_000_000_000)],
             "hosts": [],
         },
@@ -105,6 +106,7 @@ fn regression_the_page_says_first_which_limit_holds_packets_up_and_since_when() 
     let item = &page[which..which + page[which..].find("</li>").unwrap()];
     assert!(item.contains("the credits are spent, the baseline is 7.81 Mb/s"), "{item}");
     assert!(item.contains("since ") && !item.contains("before this page"), "{item}");
+    assert!(page.contains("<b>25 %</b><span>of one core, used by the card"), "{page}");
     assert!(page.contains("class=\"wrong\""), "the chart marks the time");
     assert!(page.contains(">baseline: 7.81 Mb/s<"), "the chart has the limit");
     assert!(page.contains("<td>pass</td><td>not judged yet</td>") && !page.contains("complete"));

@@ -53,6 +53,10 @@ impl Collector for Figures {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         let host = [("host", status.host.as_str())];
         ConstGauge::new(status.uptime_s).encode(family.encode_family(&host)?)?;
+        let help = "Seconds of processor time that the card has used, without its helper process.";
+        let name = "srd_card_cpu_seconds";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(status.cpu_s).encode(family.encode_family(&host)?)?;
         let help = "Seconds since these figures were written, if the thread that moves packets \
                     writes no newer ones; 0 while it does.";
         let name = "srd_card_stale_seconds";
@@ -97,7 +101,7 @@ fn interfaces(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
             (format!("node_ethtool_{counter}"), MetricType::Unknown)
         };
         let help = meaning(counter);
-        let mut family = encoder.encode_descriptor(&name, help, None, metric)?;
+        let mut family = encoder.encode_descriptor(&name, &help, None, metric)?;
         for (instance, interface) in each(status) {
             let labels = [("guest", instance.name.as_str()), ("device", interface.device.as_str())];
             let one = family.encode_family(&labels)?;
@@ -309,6 +313,7 @@ mod tests {
             internet: false,
             version: "1".into(),
             uptime_s: 1.5,
+            cpu_s: 0.75,
             tables: crate::control::protocol::Tables::default(),
             hosts: vec![host()],
             instances: vec![instance],
@@ -355,6 +360,7 @@ mod tests {
             "srd_card_drops_total{guest=\"\",device=\"\",cause=\"not its host\"} 8".to_owned(),
             format!("srd_card_credits_bits{{{guest},type=\"c7i.large\",direction=\"out\"}} 11"),
             "srd_card_uptime_seconds{host=\"alpha\"} 1.5".to_owned(),
+            "srd_card_cpu_seconds_total{host=\"alpha\"} 0.75".to_owned(),
             "srd_card_stale_seconds{host=\"alpha\"} 6.25".to_owned(),
             "srd_card_packet_rules_restored_total{host=\"alpha\"} 2".to_owned(),
             format!("srd_card_host_sent_frames_total{{{beta}}} 20"),

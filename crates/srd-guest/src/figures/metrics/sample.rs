@@ -26,6 +26,7 @@ fn status() -> Status {
         internet: false,
         version: env!("CARGO_PKG_VERSION").into(),
         uptime_s: 0.0,
+        cpu_s: 0.0,
         tables: Tables::default(),
         hosts: vec![host()],
         instances: vec![instance()],

@@ -5,7 +5,7 @@ use std::iter::zip;
 
 use srd_card::vpc::Cause;
 use srd_net::clock;
-use srd_proto::time::Instant;
+use srd_proto::time::{Duration, Instant};
 use srd_vpc::object::ExpressSpec;
 
 use super::directory::{Directory, Listed, ListedHost, ListedInterface};
@@ -38,6 +38,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
         internet: about.internet,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: about.began.map_or(0.0, |began| seconds(now, began)),
+        cpu_s: in_seconds(clock::process_cpu()),
         tables: totals.tables,
         hosts: directory.hosts.iter().map(|of| host(of, now)).collect(),
         instances: directory
@@ -61,7 +62,11 @@ pub(crate) fn instance_of(pages: &Pages, name: &str) -> Option<Instance> {
 }
 
 fn seconds(now: Instant, since: Instant) -> f64 {
-    std::time::Duration::from_nanos(now.since(since).as_nanos()).as_secs_f64()
+    in_seconds(now.since(since))
+}
+
+fn in_seconds(duration: Duration) -> f64 {
+    std::time::Duration::from_nanos(duration.as_nanos()).as_secs_f64()
 }
 
 /// Returns the figures of the whole card, and the numbers of frames that were lost between hosts,

@@ -41,9 +41,13 @@ impl DeviceSettings {
     /// Returns the settings of a new device of an instance type. Interrupts are not delayed. // D8
     pub(crate) fn of(kind: &InstanceType) -> Self {
         let queues = queues::queues(kind, None).unwrap_or(1);
+        // D4: Rings
+        let has_large_entries = kind.generation().is_some_and(Generation::has_large_tx_entries);
+        let tx_ring =
+            if has_large_entries { RingSize::TX_WIDE_DEFAULT } else { RingSize::TX_DEFAULT };
         Self {
             queues,
-            tx_ring: RingSize::TX_DEFAULT.entries(),
+            tx_ring: tx_ring.entries(),
             rx_ring: RingSize::RX_DEFAULT.entries(),
             rss_key: None,
             rss_table: Rss::new(Hash::default(), queues).table().to_vec(),
@@ -281,7 +285,13 @@ mod tests {
     fn a_device_is_as_its_type_has_it() {
         let of = |name| DeviceSettings::of(&InstanceType::find(name).unwrap());
         let settings = of("c7i.large");
-        assert_eq!((settings.queues, settings.tx_ring, settings.rx_ring), (2, 1024, 1024));
+        assert_eq!((settings.queues, settings.tx_ring, settings.rx_ring), (2, 512, 1024));
+        // NET402 shows the defaults of a c6i: 512 of at most 1,024, and 1,024 of at most 16,384.
+        for (name, tx_ring) in
+            [("c6i.8xlarge", 512), ("c8g.8xlarge", 512), ("c5n.large", 1024), ("c5.large", 1024)]
+        {
+            assert_eq!((of(name).tx_ring, of(name).rx_ring), (tx_ring, 1024), "{name}");
+        }
         assert_eq!(settings.rss_table[..4], [0, 1, 0, 1]);
         assert!(settings.moderation().is_none());
         assert_eq!(queues_max(&InstanceType::find("m6i.8xlarge").unwrap()), 32);
