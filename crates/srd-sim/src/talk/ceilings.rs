@@ -9,8 +9,8 @@ use crate::machines::card::{CardNode, Pair};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flow-limits",
     about: "c7i.large, `iperf3 -l 9000` for a second: one flow outside of a placement group, one \
-            and two inside; c7i.24xlarge the same, and with ENA Express, whose packets ride SRD \
-            over four paths.",
+            and two inside; c5.large, whose bandwidth is that of one flow; c7i.24xlarge, also with \
+            ENA Express, whose packets ride SRD over four paths.",
     run,
 };
 
@@ -33,6 +33,10 @@ struct Case {
     pair: Pair,
     mtu: u32,
     flows: u32,
+    /// Sets the reference value of the figure.
+    judge: fn(Figure) -> Figure,
+    /// Rates of single flows in the talk, in Gb/s; empty if the talk shows none.
+    each_gbps: &'static [f64],
 }
 
 /// Result of the run of a case: rate of each flow, and the world afterwards.
@@ -65,40 +69,58 @@ pub(super) fn ran(
 
 fn run(options: &Options) -> Result<Findings, String> {
     let time_ps = options.quick_or(100 * MS, SECOND);
-    let large = Pair::of("c7i.large");
-    let outside = Pair { clustered: false, ..large.clone() };
-    let larger = Pair::of("c7i.24xlarge");
-    let larger_outside = Pair { clustered: false, ..larger.clone() };
-    let express = Pair { express: true, ..larger.clone() };
-    let cases = [
-        Case { name: "one flow, outside", pair: outside, mtu: MTU, flows: 1 },
-        Case { name: "one flow, placement group", pair: large.clone(), mtu: MTU, flows: 1 },
-        Case { name: "one flow, MTU 1500", pair: large.clone(), mtu: 1500, flows: 1 },
-        Case { name: "two flows, placement group", pair: large, mtu: MTU, flows: 2 },
-        Case { name: "c7i.24xlarge: one flow, outside", pair: larger_outside, mtu: MTU, flows: 1 },
-        Case { name: "  one flow, placement group", pair: larger, mtu: MTU, flows: 1 },
-        Case { name: "one flow, ENA Express", pair: express, mtu: MTU_EXPRESS, flows: 1 },
-    ];
+    let cases = cases();
     let mut found = Findings::default();
-    for (number, case) in cases.iter().enumerate() {
+    for case in &cases {
         let ran = ran(&case.pair, case.mtu, case.flows, time_ps, options.seed)?;
-        let figure = Figure::new(case.name, "Gb/s", ran.all_gbps());
-        found.figures.push(match number {
-            0 | 4 => figure.wanted(5.0, Near::SIMULATED, DOCUMENTED),
-            1 => figure.slide(9.54).because(HEADERS, HEADERS_PERCENT),
-            2 => figure.slide(9.54),
-            3 => figure.slide(12.5),
-            5 => figure.wanted(10.0, Near::SIMULATED, DOCUMENTED),
-            _ => figure.wanted(25.0, Near::SIMULATED, DOCUMENTED),
-        });
-        for (flow, talk) in ran.flows_gbps.iter().zip([6.24, 6.22]).filter(|_| case.flows > 1) {
+        found.figures.push((case.judge)(Figure::new(case.name, "Gb/s", ran.all_gbps())));
+        for (flow, talk) in ran.flows_gbps.iter().zip(case.each_gbps) {
             let figure = Figure::new("  each of them", "Gb/s", *flow);
-            found.figures.push(figure.slide(talk).because(SHARES, SHARES_PERCENT));
+            found.figures.push(figure.slide(*talk).because(SHARES, SHARES_PERCENT));
         }
         found.figures.extend(by_srd(&case.pair, &ran.world));
         found.notes.push(moved(case.name, &ran.world));
     }
     Ok(found)
+}
+
+/// Returns the runs of the experiment, in the order of the report.
+fn cases() -> [Case; 10] {
+    let outside = |of: &Pair| Pair { clustered: false, ..of.clone() };
+    let (older, large) = (Pair::of("c5.large"), Pair::of("c7i.large"));
+    let larger = Pair::of("c7i.24xlarge");
+    let express = Pair { express: true, ..larger.clone() };
+    let five = |figure: Figure| figure.wanted(5.0, Near::SIMULATED, DOCUMENTED);
+    let ten = |figure: Figure| figure.wanted(10.0, Near::SIMULATED, DOCUMENTED);
+    let case = |name: &'static str, pair: Pair, flows: u32, judge: fn(Figure) -> Figure| {
+        let each_gbps = &[];
+        Case { name, pair, mtu: MTU, flows, judge, each_gbps }
+    };
+    [
+        case("one flow, outside", outside(&large), 1, five),
+        case("one flow, placement group", large.clone(), 1, |figure| {
+            figure.slide(9.54).because(HEADERS, HEADERS_PERCENT)
+        }),
+        Case {
+            mtu: 1500,
+            ..case("one flow, MTU 1500", large.clone(), 1, |figure| figure.slide(9.54))
+        },
+        Case {
+            each_gbps: &[6.24, 6.22],
+            ..case("two flows, placement group", large, 2, |figure| figure.slide(12.5))
+        },
+        case("c5.large: one flow, outside", outside(&older), 1, five),
+        case("c5.large: one flow, placement group", older.clone(), 1, ten),
+        case("c5.large: two flows, placement group", older, 2, ten),
+        case("c7i.24xlarge: one flow, outside", outside(&larger), 1, five),
+        case("  one flow, placement group", larger, 1, ten),
+        Case {
+            mtu: MTU_EXPRESS,
+            ..case("one flow, ENA Express", express, 1, |figure| {
+                figure.wanted(25.0, Near::SIMULATED, DOCUMENTED)
+            })
+        },
+    ]
 }
 
 /// Returns a figure with the share of packets between hosts that were received over SRD. Returns

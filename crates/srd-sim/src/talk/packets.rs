@@ -6,12 +6,13 @@ use super::lab::{self, MS, RECEIVER, SECOND, SENDER};
 use super::{Curve, Experiment, Findings, Options};
 use crate::engine::world::World;
 use crate::machines::card::{CardNode, Pair};
+use srd_card::profile::{InstanceType, Profile};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "pps",
     about: "c7i.large, `iperf3 -M 128`, one flow and two: packets a second of the instance are the \
             limit of one flow, and a second flow brings nothing. Then segments in steps of 128 \
-            bytes.",
+            bytes, also on a c5.large.",
     run,
 };
 
@@ -66,6 +67,7 @@ fn run(options: &Options) -> Result<Findings, String> {
         found.notes.push(moved(name, &ran.world));
     }
     sizes(options, &pair, &mut found)?;
+    older(options, &mut found)?;
     Ok(found)
 }
 
@@ -86,7 +88,7 @@ fn counters(world: &World<CardNode>) -> [u64; 2] {
 /// by the limit of a flow for large segments.
 fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
-    let steps: &[u32] = options.quick_or(&[256, 1152, 1408], &STEPS);
+    let steps: &[u32] = options.quick_or(&STEPS_QUICK, &STEPS);
     let (mut points, mut answers) = (Vec::new(), Vec::new());
     let (mut of_data, mut of_all) = (0.0, 0.0);
     for segment in steps {
@@ -117,6 +119,36 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), Str
     Ok(())
 }
 
+/// Measures throughput by segment size on a c5.large. EC2 publishes no packet rate of this type; it
+/// is estimated (P2), so that the figure follows from its input.
+fn older(options: &Options, found: &mut Findings) -> Result<(), String> {
+    let time_ps = options.quick_or(50 * MS, 500 * MS);
+    let kind = InstanceType::find("c5.large").map_err(|error| error.to_string())?;
+    let allowed = Profile::of(kind).packets_per_second.value as f64;
+    let (mut points, mut off) = (Vec::new(), 0.0);
+    for segment in options.quick_or(&STEPS_QUICK[..], &STEPS) {
+        let mtu = lab::mtu_of_segments(*segment);
+        let payload = f64::from(segment - lab::TIMESTAMP_BYTES);
+        let ran = ran(&Pair::of("c5.large"), mtu, 1, time_ps, options.seed)?;
+        let here = ran.all_gbps();
+        points.push((f64::from(*segment), here));
+        let packets = here * 1e9 / 8.0 / payload + acknowledgements_per_second(&ran.world, time_ps);
+        farther(
+            &mut off,
+            (here / (CEILING_GBPS * payload / f64::from(mtu))).max(packets / allowed),
+        );
+    }
+    let name = "c5.large, the same steps: farthest from its own limits";
+    let figure = Figure::new(name, "%", 100.0 + off).wanted(100.0, Near::SIMULATED, DERIVED);
+    found.figures.push(figure.given());
+    let name = "one flow of a c5.large by segment size".to_owned();
+    found.lines.push(Curve { name, x: "bytes of a segment", y: "Gb/s", points });
+    found
+        .notes
+        .push(format!("c5.large: {allowed:.0} packets a second, an estimate from its share"));
+    Ok(())
+}
+
 /// Replaces `worst`, a deviation in percent, by the deviation of `share` from 1, if that is larger.
 fn farther(worst: &mut f64, share: f64) {
     let off = (share - 1.0) * 100.0;
@@ -128,5 +160,8 @@ fn acknowledgements_per_second(world: &World<CardNode>, time_ps: u64) -> f64 {
     sent as f64 * SECOND as f64 / time_ps as f64
 }
 
+/// Segment sizes of a short run. Packets per second limit the first two, and the rate of a flow
+/// limits the last one.
+const STEPS_QUICK: [u32; 3] = [256, 1152, 1408];
 /// Segment sizes of the talk, up to the size at which the rate of a flow is the limit.
 const STEPS: [u32; 12] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 8192];

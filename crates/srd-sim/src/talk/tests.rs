@@ -34,6 +34,11 @@ fn a_flow_has_its_ceiling_and_two_have_the_instance() {
     let one = here(&limits, "one flow, placement group");
     assert!(one > 1.9 * here(&limits, "one flow, outside"));
     assert!(here(&limits, two) > 1.2 * one);
+    // The bandwidth of a c5.large is that of one flow, so a second flow brings nothing.
+    let older = ["one flow, outside", "one flow, placement group", "two flows, placement group"]
+        .map(|name| format!("c5.large: {name}"));
+    met(&limits, &older.each_ref().map(String::as_str));
+    assert!(here(&limits, &older[2]) < 1.02 * here(&limits, &older[1]));
     // The reference value is missed for a known cause: the limit counts headers, and a large packet
     // has few of them.
     assert!((9.9..10.1).contains(&one), "{one}");
@@ -48,6 +53,13 @@ fn a_second_flow_brings_no_more_packets() {
     assert!(packets.is_explained(), "{packets:?}");
     let points = &packets.lines[0].points;
     assert!(points.windows(2).all(|pair| pair[0].1 < pair[1].1), "{points:?}");
+    // A c5.large has fewer packets per second (0.75 of 0.781, an estimate), and the same ceiling of
+    // one flow.
+    met(&packets, &["c5.large, the same steps: farthest from its own limits"]);
+    let older = &packets.lines.iter().find(|line| line.name.contains("c5.large")).unwrap().points;
+    let of_older = |at: usize| older[at].1 / points[at].1;
+    assert!((0.93..0.985).contains(&of_older(0)), "{older:?} {points:?}");
+    assert!((0.99..1.01).contains(&of_older(2)), "{older:?} {points:?}");
 }
 
 #[test]
