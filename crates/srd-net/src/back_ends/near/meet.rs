@@ -18,7 +18,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -208,6 +208,7 @@ fn read(text: &[u8]) -> Option<SocketAddr> {
 mod tests {
     use super::*;
     use std::io::Write as _;
+    use std::os::fd::AsFd as _;
 
     /// Returns an address that no other test uses, and a socket that reserves its port.
     fn place() -> (std::net::UdpSocket, SocketAddr) {
