@@ -68,10 +68,10 @@ impl Added {
     /// Returns an address of this instance that another world already uses.
     fn clash(&self, world: &World) -> Option<Ipv4Addr> {
         let own = &self.eni.1;
-        let taken = taken(world, own.subnet);
+        let is_taken = is_taken(world, own.subnet);
         let publics = Vpc::publics(world);
         let public = self.address.as_ref().map(|(_, address)| address.public);
-        let private = own.ipv4.iter().find(|address| taken.contains(address)).copied();
+        let private = own.ipv4.iter().copied().find(is_taken);
         private.or(public.filter(|public| publics.contains(public)))
     }
 }
@@ -314,19 +314,21 @@ fn mac(number: u64) -> [u8; 6] {
 
 fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {
     let of = world.subnets.get(&subnet).context("there is no such subnet")?;
-    let taken = taken(world, subnet);
+    let is_taken = is_taken(world, subnet);
     let first = u32::from(of.ipv4.network()) + RESERVED_FIRST;
     let last = u32::from(of.ipv4.broadcast());
     let mut all = (first..last).map(Ipv4Addr::from);
-    all.find(|address| !taken.contains(address)).context("the subnet has no address left")
+    all.find(|address| !is_taken(address)).context("the subnet has no address left")
 }
 
-/// Returns the private addresses that interfaces of a subnet, and all NAT gateways, use.
-fn taken(world: &World, subnet: SubnetId) -> BTreeSet<Ipv4Addr> {
-    let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
-    let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
+/// Returns the test whether interfaces of a subnet have an address, alone or in a prefix, or a NAT
+/// gateway has it.
+fn is_taken(world: &World, subnet: SubnetId) -> impl Fn(&Ipv4Addr) -> bool {
+    let enis = || world.enis.values().filter(move |eni| eni.subnet == subnet);
+    let mut taken: BTreeSet<Ipv4Addr> = enis().flat_map(|eni| eni.ipv4.iter().copied()).collect();
     taken.extend(world.nat_gateways.values().map(|gateway| gateway.private));
-    taken
+    let prefixes: Vec<_> = enis().flat_map(|eni| eni.ipv4_prefixes.iter().copied()).collect();
+    move |of| taken.contains(of) || prefixes.iter().any(|prefix| prefix.contains(of))
 }
 
 fn free_public(world: &World) -> Option<Ipv4Addr> {
@@ -372,8 +374,6 @@ mod tests {
         assert_eq!(vpc.attach(&attach(None), none).unwrap(), "run1");
     }
 
-    /// If the file were accepted, two interfaces would have one address, and packets for one of
-    /// them would reach the other.
     #[test]
     fn regression_the_peer_of_an_instance_has_the_groups_of_its_primary_interface() {
         let mut vpc = default_vpc();
@@ -411,6 +411,8 @@ mod tests {
         with(&interface("172.31.0.5")).unwrap();
         assert!(with(&interface("172.31.0.4")).unwrap_err().contains("172.31.0.4"));
         let public = "[elastic_address.b]\npublic = \"198.51.100.128\"\ninterface = \"b\"\n";
+    /// If the file were accepted, two interfaces would have one address, and packets for one of
+    /// them would reach the other.
         let both = interface("172.31.0.5") + public;
         assert!(with(&both).unwrap_err().contains("198.51.100.128"));
     }
@@ -430,3 +432,17 @@ mod tests {
         assert!(said(&subnet).contains("no subnet `x`"));
     }
 }
+    /// An address in a prefix of an interface is an address of this interface.
+    #[test]
+    fn regression_an_added_instance_has_no_address_of_a_prefix() {
+        let mut vpc = default_vpc();
+        vpc.attach(&attach(Some("a")), none).unwrap();
+        let mut world = vpc.world();
+        let eni = world.enis.values_mut().next().unwrap();
+        let subnet = eni.subnet;
+        eni.ipv4_prefixes.push("172.31.0.0/28".parse().unwrap());
+        assert_eq!(free_address(&world, subnet).unwrap(), Ipv4Addr::new(172, 31, 0, 16));
+        let added = vpc.added.remove("a").unwrap();
+        world.enis.values_mut().next().unwrap().ipv4.clear();
+        assert_eq!(added.clash(&world), Some(Ipv4Addr::new(172, 31, 0, 4)));
+    }
