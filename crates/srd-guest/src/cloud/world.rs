@@ -44,6 +44,8 @@ const RESERVED_FIRST: u32 = 4;
 /// 5737).
 const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
 const PUBLIC_COUNT: u32 = 120;
+/// Largest number of groups of an interface: the limit of EC2.
+const GROUPS_MAX: usize = 16;
 
 /// The VPC of a card: the objects of its file, and instances that were added while the card runs.
 #[derive(Clone, Debug)]
@@ -68,10 +70,10 @@ impl Added {
     /// Returns an address of this instance that another world already uses.
     fn clash(&self, world: &World) -> Option<Ipv4Addr> {
         let own = &self.eni.1;
-        let taken = taken(world, own.subnet);
+        let is_taken = is_taken(world, own.subnet);
         let publics = Vpc::publics(world);
         let public = self.address.as_ref().map(|(_, address)| address.public);
-        let private = own.ipv4.iter().find(|address| taken.contains(address)).copied();
+        let private = own.ipv4.iter().copied().find(is_taken);
         private.or(public.filter(|public| publics.contains(public)))
     }
 }
@@ -107,8 +109,15 @@ impl Vpc {
             if vpc.file.names.number(Kind::Instance, name).is_some() {
                 bail!("the file names an instance `{name}`, and one that was added has this name");
             }
-            if !vpc.file.world.subnets.contains_key(&added.eni.1.subnet) {
+            let own = &added.eni.1;
+            let Some(subnet) = vpc.file.world.subnets.get(&own.subnet) else {
                 bail!("the file lacks the subnet of `{name}`, which was added: end it first");
+            };
+            if let Some(address) = own.ipv4.iter().find(|address| !subnet.ipv4.contains(*address)) {
+                bail!("`{name}`, which was added, has {address} outside its subnet: end it first");
+            }
+            if own.groups.iter().any(|group| !is_of(&vpc.file.world, *group, subnet)) {
+                bail!("the file lacks a group of `{name}`, which was added: end it first");
             }
             if let Some(address) = added.clash(&vpc.file.world) {
                 bail!(
@@ -273,18 +282,27 @@ impl Vpc {
         peer: Option<&Eni>,
         subnet: SubnetId,
     ) -> Result<Vec<GroupId>> {
-        if !attach.groups.is_empty() {
-            let find = |name: &String| {
-                let number = self.file.names.number(Kind::Group, name);
-                number.map(GroupId).with_context(|| format!("there is no group `{name}`"))
-            };
-            return attach.groups.iter().map(find).collect();
+        let subnet = world.subnets.get(&subnet).context("there is no such subnet")?;
+        let find = |name: &String| {
+            let number = self.file.names.number(Kind::Group, name);
+            number.map(GroupId).with_context(|| format!("there is no group `{name}`"))
+        };
+        let groups: Vec<GroupId> = match (attach.groups.as_slice(), peer) {
+            ([], Some(peer)) => peer.groups.clone(),
+            ([], None) => {
+                let vpc = world.vpcs.get(&subnet.vpc);
+                return Ok(vpc.map(|vpc| vec![vpc.default_group]).unwrap_or_default());
+            }
+            (names, _) => names.iter().map(find).collect::<Result<_>>()?,
+        };
+        if groups.len() > GROUPS_MAX {
+            bail!("an interface has at most {GROUPS_MAX} groups");
         }
-        if let Some(peer) = peer {
-            return Ok(peer.groups.clone());
+        if let Some(other) = groups.iter().find(|group| !is_of(world, **group, subnet)) {
+            let name = world.groups.get(other).map_or("", |group| group.name.as_str());
+            bail!("group `{name}` is of another cloud than the subnet: give others with --group");
         }
-        let vpc = world.subnets.get(&subnet).and_then(|subnet| world.vpcs.get(&subnet.vpc));
-        Ok(vpc.map(|vpc| vec![vpc.default_group]).unwrap_or_default())
+        Ok(groups)
     }
 }
 
@@ -296,6 +314,11 @@ fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     let own = enis.filter(|(_, attachment)| attachment.instance == *id);
     let eni = own.min_by_key(|(_, attachment)| attachment.device_index).map(|(eni, _)| eni);
     eni.with_context(|| format!("the instance `{name}` has no interface"))
+}
+
+/// Whether the group exists in the cloud of the subnet.
+fn is_of(world: &World, group: GroupId, subnet: &Subnet) -> bool {
+    world.groups.get(&group).is_some_and(|group| group.vpc == subnet.vpc)
 }
 
 /// Returns the number of the identifiers of an added instance: a hash (FNV-1a) of its name.
@@ -314,19 +337,21 @@ fn mac(number: u64) -> [u8; 6] {
 
 fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {
     let of = world.subnets.get(&subnet).context("there is no such subnet")?;
-    let taken = taken(world, subnet);
+    let is_taken = is_taken(world, subnet);
     let first = u32::from(of.ipv4.network()) + RESERVED_FIRST;
     let last = u32::from(of.ipv4.broadcast());
     let mut all = (first..last).map(Ipv4Addr::from);
-    all.find(|address| !taken.contains(address)).context("the subnet has no address left")
+    all.find(|address| !is_taken(address)).context("the subnet has no address left")
 }
 
-/// Returns the private addresses that interfaces of a subnet, and all NAT gateways, use.
-fn taken(world: &World, subnet: SubnetId) -> BTreeSet<Ipv4Addr> {
-    let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
-    let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
+/// Returns the test whether interfaces of a subnet have an address, alone or in a prefix, or a NAT
+/// gateway has it.
+fn is_taken(world: &World, subnet: SubnetId) -> impl Fn(&Ipv4Addr) -> bool {
+    let enis = || world.enis.values().filter(move |eni| eni.subnet == subnet);
+    let mut taken: BTreeSet<Ipv4Addr> = enis().flat_map(|eni| eni.ipv4.iter().copied()).collect();
     taken.extend(world.nat_gateways.values().map(|gateway| gateway.private));
-    taken
+    let prefixes: Vec<_> = enis().flat_map(|eni| eni.ipv4_prefixes.iter().copied()).collect();
+    move |of| taken.contains(of) || prefixes.iter().any(|prefix| prefix.contains(of))
 }
 
 fn free_public(world: &World) -> Option<Ipv4Addr> {
@@ -372,8 +397,6 @@ mod tests {
         assert_eq!(vpc.attach(&attach(None), none).unwrap(), "run1");
     }
 
-    /// If the file were accepted, two interfaces would have one address, and packets for one of
-    /// them would reach the other.
     #[test]
     fn regression_the_peer_of_an_instance_has_the_groups_of_its_primary_interface() {
         let mut vpc = default_vpc();
@@ -388,6 +411,8 @@ mod tests {
         assert_eq!(eni_of(&world, "a").unwrap().attachment, primary.attachment);
     }
 
+    /// If the file were accepted, two interfaces would have one address, and packets for one of
+    /// them would reach the other.
     #[test]
     fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
         let directory = tempfile::tempdir().unwrap();
@@ -413,6 +438,50 @@ mod tests {
         let public = "[elastic_address.b]\npublic = \"198.51.100.128\"\ninterface = \"b\"\n";
         let both = interface("172.31.0.5") + public;
         assert!(with(&both).unwrap_err().contains("198.51.100.128"));
+    }
+
+    /// An address in a prefix of an interface is an address of this interface.
+    #[test]
+    fn regression_an_added_instance_has_no_address_of_a_prefix() {
+        let mut vpc = default_vpc();
+        vpc.attach(&attach(Some("a")), none).unwrap();
+        let mut world = vpc.world();
+        let eni = world.enis.values_mut().next().unwrap();
+        let subnet = eni.subnet;
+        eni.ipv4_prefixes.push("172.31.0.0/28".parse().unwrap());
+        assert_eq!(free_address(&world, subnet).unwrap(), Ipv4Addr::new(172, 31, 0, 16));
+        let added = vpc.added.remove("a").unwrap();
+        world.enis.values_mut().next().unwrap().ipv4.clear();
+        assert_eq!(added.clash(&world), Some(Ipv4Addr::new(172, 31, 0, 4)));
+    }
+
+    /// A second cloud whose subnet and group have other names.
+    const OTHER: &str = "[vpc.other]\ncidr = [\"10.0.0.0/16\"]\n[subnet.other]\nvpc = \"other\"\n\
+        cidr = \"10.0.0.0/24\"\n[group.other]\nvpc = \"other\"\n";
+
+    #[test]
+    fn regression_an_added_instance_has_groups_of_its_own_cloud_also_after_a_change_of_the_file() {
+        let file = |text: &str| srd_vpc_file::parse(text, Path::new("vpc.toml")).unwrap();
+        let mut vpc = default_vpc().replaced(file(&format!("{DEFAULT_VPC}{OTHER}"))).unwrap();
+        let own = Attach { subnet: Some("default".into()), ..attach(Some("a")) };
+        vpc.attach(&own, none).unwrap();
+        let mut said = |attach: &Attach| vpc.attach(attach, none).unwrap_err().to_string();
+        let [subnet, peer_of] = ["other", "a"].map(|name| Some(name.to_owned()));
+        let group = "default".to_owned();
+        let peer = Attach { subnet: subnet.clone(), peer_of, ..attach(None) };
+        assert!(said(&peer).contains("group `default` is of another cloud"));
+        let named = Attach { subnet: subnet.clone(), groups: vec![group], ..attach(None) };
+        assert!(said(&named).contains("group `default` is of another cloud"));
+        let many =
+            Attach { subnet: subnet.clone(), groups: vec!["other".into(); 17], ..attach(None) };
+        assert!(said(&many).contains("at most 16 groups"));
+        let own = Attach { subnet, groups: vec!["other".into()], ..attach(Some("b")) };
+        vpc.attach(&own, none).unwrap();
+        let replaced = |text: String| vpc.replaced(file(&text)).unwrap_err().to_string();
+        let moved = DEFAULT_VPC.replace("172.31.0.0/20", "172.31.16.0/20");
+        assert!(replaced(moved + OTHER).contains("172.31.0.4 outside its subnet"));
+        let renamed = OTHER.replace("[group.other]", "[group.new]");
+        assert!(replaced(format!("{DEFAULT_VPC}{renamed}")).contains("lacks a group of `b`"));
     }
 
     #[test]

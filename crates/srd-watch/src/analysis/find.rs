@@ -112,6 +112,13 @@ pub(crate) struct Run {
     tail: Sum,
 }
 
+impl Run {
+    /// Number of bins from the first to the latest bin that is over the threshold.
+    fn bins(&self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
 /// Event of the finder.
 #[derive(Clone, Debug)]
 pub(crate) enum FinderEvent {
@@ -172,8 +179,9 @@ impl Finder {
         let much = sum.bytes >= closed.little;
         let goes_on = much && sum.is_held_by_both() && self.run.is_some();
         let over = closed.load.is_over() || sum.is_held(closed.little) || goes_on;
+        let part = if over { self.cut() } else { None };
         if over {
-            self.grow(closed, sum);
+            self.grow(closed, sum, part.as_deref());
         } else if let Some(run) = &mut self.run {
             run.shape.add(closed.bin, bytes);
             run.tail.absorb(sum);
@@ -182,6 +190,7 @@ impl Finder {
         self.remember(closed.bin, bytes);
         // A bin causes at most one event. If it ends a run, a run that it begins is announced no
         // earlier than with the next bin.
+        let ended = ended.or(part.map(FinderEvent::Ended));
         ended.or_else(|| if over { self.report() } else { None })
     }
 
@@ -201,7 +210,18 @@ impl Finder {
         run.is_burst.then_some(FinderEvent::Ended(run))
     }
 
-    fn grow(&mut self, closed: &Closed, sum: &mut Sum) {
+    /// Ends a part of a burst that has reached the largest length. This is done when the burst goes
+    /// on, because the last part of a burst has to be known as the last one.
+    fn cut(&mut self) -> Option<Box<Run>> {
+        let bins_max = self.sizes.run_max;
+        let mut part = self.run.take_if(|run| run.is_burst && run.bins() >= bins_max)?;
+        part.continues = true;
+        Some(part)
+    }
+
+    /// Adds a bin to the run under way, or begins a run. `part` is the part of a burst that the new
+    /// run continues.
+    fn grow(&mut self, closed: &Closed, sum: &mut Sum, part: Option<&Run>) {
         let (full, window) = self.full_window(closed);
         let stale = |run: &Run| !run.is_burst && run.first + 2 * window < closed.bin;
         if self.run.as_deref().is_some_and(stale) {
@@ -221,9 +241,9 @@ impl Finder {
                 continues: false,
                 shape: Timeline::new(closed.bin),
                 before: before.iter().copied().collect(),
-                is_burst: false,
+                is_burst: part.is_some(),
                 announced: false,
-                tail: Sum::default(),
+                tail: part.map(|part| part.tail.clone()).unwrap_or_default(),
             })
         });
         run.last = closed.bin;
@@ -280,19 +300,10 @@ impl Finder {
         self.before.push_back((bin, bytes));
     }
 
-    /// Returns an event if a burst under way has to be announced, or ends a part of a burst that
-    /// has reached the largest length.
+    /// Returns an event if a burst under way has to be announced.
     fn report(&mut self) -> Option<FinderEvent> {
         let run = self.run.as_mut()?;
-        let bins = run.last - run.first + 1;
-        if !run.is_burst {
-            return None;
-        }
-        if bins >= self.sizes.run_max {
-            run.continues = true;
-            return self.end();
-        }
-        if run.announced || bins < self.sizes.announce {
+        if !run.is_burst || run.announced || run.bins() < self.sizes.announce {
             return None;
         }
         run.announced = true;

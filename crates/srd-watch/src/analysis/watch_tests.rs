@@ -260,6 +260,21 @@ fn a_burst_of_more_than_a_minute_is_reported_in_parts() {
     assert!(!parts[2].1);
 }
 
+/// The last part of a burst is known as the last one: the burst is counted with this part.
+#[test]
+fn regression_a_burst_that_ends_with_a_part_or_soon_after_it_has_a_last_part() {
+    for beyond_ms in 0..6 {
+        let mut watch = rate_watch(10_000_000);
+        let end = 60 * SECOND_NS + beyond_ms * MS;
+        send(&mut watch, 0, end, 10_000_000, 1500, &[flow(1)]);
+        watch.finish(Instant::from_nanos(200 * SECOND_NS));
+        let bursts = ended(&mut watch);
+        let parts: Vec<_> = bursts.iter().map(|b| (b.length_ns / MS, b.continues)).collect();
+        let (last, others) = parts.split_last().unwrap();
+        assert!(!last.1 && others.iter().all(|other| other.1), "{parts:?}");
+    }
+}
+
 #[test]
 fn a_million_flows_in_one_burst_leave_the_large_ones_named() {
     let mut watch = rate_watch(10 * GBPS);

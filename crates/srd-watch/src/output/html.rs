@@ -29,12 +29,15 @@ pub struct Gathered {
     rows: Vec<Burst>,
     /// Number of bursts; the parts of a long burst count as one.
     count: usize,
+    /// Number of parts of all bursts: one for each burst of at most a minute.
+    parts: usize,
 }
 
 impl Gathered {
     /// Adds a burst. At most [`PICTURES_MAX`] worst bursts and [`ROWS_MAX`] first bursts are kept.
     pub fn add(&mut self, burst: &Burst) {
         self.count += usize::from(!burst.continues);
+        self.parts += 1;
         if self.rows.len() < ROWS_MAX {
             self.rows.push(Burst { shape: Vec::new(), ..burst.clone() });
         }
@@ -71,9 +74,12 @@ fn verdict(bursts: &Gathered) -> String {
         return "There were no bursts: nothing came near a limit.".to_owned();
     };
     let (limit, limit_bps) = worst.limit();
-    let many = match bursts.count {
-        0 | 1 => "One burst".to_owned(),
-        n => format!("{n} bursts; the worst"),
+    // The first parts of a burst under way are known before the burst counts.
+    let many = match (bursts.count.max(1), bursts.parts) {
+        (1, 1) => "One burst".to_owned(),
+        (1, parts) => format!("One burst in {parts} parts; the worst part"),
+        (n, parts) if n == parts => format!("{n} bursts; the worst"),
+        (n, parts) => format!("{n} bursts in {parts} parts; the worst part"),
     };
     format!(
         "{many}, {} {}, lasted {} and peaked at {}, {} times the limit of {limit} ({}); the mean \
@@ -319,8 +325,8 @@ fn table(page: &mut Page, bursts: &Gathered) {
         "largest flow",
     ];
     page.table(&columns, &rows);
-    if bursts.count > bursts.rows.len() {
-        page.remark(&format!("The first {} of {}.", bursts.rows.len(), bursts.count));
+    if bursts.parts > bursts.rows.len() {
+        page.remark(&format!("The first {} of {}.", bursts.rows.len(), bursts.parts));
     }
 }
 

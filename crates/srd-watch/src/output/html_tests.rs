@@ -135,7 +135,24 @@ fn regression_the_parts_of_a_long_burst_are_one_burst_in_the_sentence() {
     let mut gathered = Gathered::default();
     let (_, mut bursts) = one_flow();
     let burst = bursts.remove(0);
-    gathered.add(&burst);
-    gathered.add(&Burst { continues: true, ..burst });
+    gathered.add(&Burst { continues: true, ..burst.clone() });
     assert!(verdict(&gathered).starts_with("One burst, "), "{}", verdict(&gathered));
+    gathered.add(&burst);
+    let said = "One burst in 2 parts; the worst part, ";
+    assert!(verdict(&gathered).starts_with(said), "{}", verdict(&gathered));
+    gathered.add(&burst);
+    let said = "2 bursts in 3 parts; the worst part, ";
+    assert!(verdict(&gathered).starts_with(said), "{}", verdict(&gathered));
+}
+
+/// The table has a row for each part, so the page says how many of the parts it shows.
+#[test]
+fn regression_the_page_says_that_it_shows_the_first_parts_only() {
+    let mut gathered = Gathered::default();
+    let (watch, bursts) = one_flow();
+    for _ in 0..=ROWS_MAX {
+        gathered.add(&Burst { continues: true, ..bursts[0].clone() });
+    }
+    let html = page([&Session::new(watch, None, 0)].into_iter(), &gathered);
+    assert!(html.contains("The first 200 of 201."), "{html}");
 }

@@ -38,15 +38,17 @@ pub(super) struct Rings {
 }
 
 impl Link {
-    /// Connects to the endpoint at `to`, and sends it the memory of the link.
-    pub(super) fn call(own: SocketAddr, to: SocketAddr) -> io::Result<Self> {
-        let socket = meet::call(to)?;
-        let (segment, memory) = Segment::create(SEGMENT_BYTES)?;
-        meet::say(socket.as_fd(), own, &[memory.as_fd()])?;
-        // The reader and the writer of this process use separate mappings of the memory.
-        let again = Segment::open(memory.as_fd(), SEGMENT_BYTES)?;
-        let (out, into) = (Writer::new(segment, 0), Reader::new(again, RING_BYTES));
-        Ok(Self::Called(Rings { peer: to, out, into }, socket))
+    /// Connects to the endpoint at `to`, and sends it the memory of the link. A connection that
+    /// cannot be used is moved to `closing`.
+    pub(super) fn call(own: SocketAddr, to: SocketAddr, closing: &mut Closing) -> io::Result<Self> {
+        let socket = meet::call(to, closing)?;
+        match offer(socket.as_fd(), own, to) {
+            Ok(rings) => Ok(Self::Called(rings, socket)),
+            Err(error) => {
+                meet::hang_up(socket, closing);
+                Err(error)
+            }
+        }
     }
 
     /// Handles a connection that is readable because a message has arrived or the connection has
@@ -173,6 +175,16 @@ impl Rings {
     pub(super) fn end(&mut self) {
         self.into.end();
     }
+}
+
+/// Sends the memory of a new link over a connection to `to`.
+fn offer(socket: BorrowedFd<'_>, own: SocketAddr, to: SocketAddr) -> io::Result<Rings> {
+    let (segment, memory) = Segment::create(SEGMENT_BYTES)?;
+    meet::say(socket, own, &[memory.as_fd()])?;
+    // The reader and the writer of this process use separate mappings of the memory.
+    let again = Segment::open(memory.as_fd(), SEGMENT_BYTES)?;
+    let (out, into) = (Writer::new(segment, 0), Reader::new(again, RING_BYTES));
+    Ok(Rings { peer: to, out, into })
 }
 
 /// Answers a caller that has sent its address and its memory. Returns `None` if the caller has not

@@ -18,7 +18,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -134,32 +134,32 @@ pub(super) fn accept(
     closing: &mut Closing,
 ) -> io::Result<Option<OwnedFd>> {
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok(socket) if is_own(socket.as_fd())? => Ok(Some(socket)),
-        Ok(socket) => {
-            closing.add([socket]);
-            Ok(None)
-        }
+        Ok(socket) => Ok(own_user(socket, closing)),
         Err(rustix::io::Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Connects to the endpoint at an address.
+/// Connects to the endpoint at an address. The connection to an endpoint of another user is moved
+/// to `closing`, because that user may have sent messages with descriptors already.
 ///
 /// # Errors
 /// An error of the operating system, if there is no endpoint at this address, or if the endpoint
 /// belongs to another user.
-pub(super) fn call(to: SocketAddr) -> io::Result<OwnedFd> {
+pub(super) fn call(to: SocketAddr, closing: &mut Closing) -> io::Result<OwnedFd> {
     let socket = socket()?;
     connect(&socket, &name(to)?)?;
-    if !is_own(socket.as_fd())? {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    Ok(socket)
+    own_user(socket, closing).ok_or_else(|| io::ErrorKind::PermissionDenied.into())
 }
 
-fn is_own(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(socket_peercred(socket)?.uid == rustix::process::geteuid())
+/// Returns a connection whose other end belongs to this user. Another connection is moved to
+/// `closing`.
+pub(super) fn own_user(socket: OwnedFd, closing: &mut Closing) -> Option<OwnedFd> {
+    if socket_peercred(&socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
+        return Some(socket);
+    }
+    closing.add([socket]);
+    None
 }
 
 /// Sends a message with the address `from` of this endpoint, and with descriptors.
@@ -208,6 +208,7 @@ fn read(text: &[u8]) -> Option<SocketAddr> {
 mod tests {
     use super::*;
     use std::io::Write as _;
+    use std::os::fd::AsFd as _;
 
     /// Returns an address that no other test uses, and a socket that reserves its port.
     fn place() -> (std::net::UdpSocket, SocketAddr) {
@@ -222,7 +223,7 @@ mod tests {
         let listener = listener(at).unwrap();
         let mut closing = Closing::default();
         assert!(accept(listener.as_fd(), &mut closing).unwrap().is_none());
-        let here = call(at).unwrap();
+        let here = call(at, &mut closing).unwrap();
         let there = accept(listener.as_fd(), &mut closing).unwrap().unwrap();
         assert!(receive(there.as_fd(), &mut closing).unwrap().is_none());
         let (read, write) = std::io::pipe().unwrap();
@@ -243,8 +244,8 @@ mod tests {
     fn other_texts_ends_and_too_many_descriptors_are_errors_or_dropped() {
         let (_port, at) = place();
         let listener = listener(at).unwrap();
-        let here = call(at).unwrap();
         let mut closing = Closing::default();
+        let here = call(at, &mut closing).unwrap();
         let there = accept(listener.as_fd(), &mut closing).unwrap().unwrap();
         for text in ["", "srd-near-2", "srd-near-2 1 127.0.0.1:1", "srd-near-1 x", &"9".repeat(500)]
         {
@@ -259,8 +260,8 @@ mod tests {
     fn wake_ups_never_block_and_their_number_in_a_turn_is_bounded() {
         let (_port, at) = place();
         let listener = listener(at).unwrap();
-        let here = call(at).unwrap();
         let mut closing = Closing::default();
+        let here = call(at, &mut closing).unwrap();
         let there = accept(listener.as_fd(), &mut closing).unwrap().unwrap();
         assert!(take_wakes(there.as_fd(), &mut closing), "none yet");
         // The other end may make the connection blocking: both ends share one file description.
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn nobody_at_a_name_is_an_error_and_a_name_has_one_owner() {
         let (_port, at) = place();
-        assert!(call(at).is_err());
+        assert!(call(at, &mut Closing::default()).is_err());
         let _owner = listener(at).unwrap();
         assert!(listener(at).is_err());
     }

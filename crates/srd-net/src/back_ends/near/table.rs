@@ -196,7 +196,7 @@ impl Table {
         let Some(counted) = Counted::take() else { return };
         let far = Reach::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
         self.reach.insert(to, far);
-        if let Ok(link) = Link::call(self.own, to)
+        if let Ok(link) = Link::call(self.own, to, &mut self.closing)
             && let Some(place) = self.put(link, counted)
         {
             self.reach.insert(to, Reach::Link(place));

@@ -6,6 +6,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_proto::{Class, Datagram, Delivery, PeerId, Qpn, ReceiveBuffers};
+use srd_trust::closing::Closing;
 
 use super::ring::{Beside, Writer};
 use super::*;
@@ -229,13 +230,13 @@ fn another_user_is_hung_up_on() {
         let nobody = rustix::fs::Uid::from_raw(65_534);
         // Changes the user of this thread only.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
-        let refused = meet::call(address).unwrap_err().kind();
+        let refused = meet::call(address, &mut Closing::default()).unwrap_err().kind();
         let own = meet::listener(strange).unwrap();
         (refused, own)
     });
     let (refused, strangers) = called.join().unwrap();
     assert_eq!(refused, io::ErrorKind::PermissionDenied);
-    assert!(meet::call(strange).is_err(), "another user's name");
+    assert!(meet::call(strange, &mut Closing::default()).is_err(), "another user's name");
     drop(strangers);
     let start = StdInstant::now();
     while start.elapsed() < StdDuration::from_millis(50) {
@@ -252,14 +253,14 @@ fn callers_that_say_nonsense_are_hung_up_on() {
     let mut here = anywhere(true);
     let address = here.local_address();
     for text in ["", "x", "srd-near-2 1 127.0.0.1:1"] {
-        let socket = meet::call(address).unwrap();
+        let socket = meet::call(address, &mut Closing::default()).unwrap();
         rustix::net::send(&socket, text.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
         turn_until(&mut here, &socket);
     }
     let file = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, meet::SEGMENT_BYTES as u64).unwrap();
     for descriptors in [vec![file.as_fd()], vec![file.as_fd(), file.as_fd()]] {
-        let socket = meet::call(address).unwrap();
+        let socket = meet::call(address, &mut Closing::default()).unwrap();
         meet::say(socket.as_fd(), address, &descriptors).unwrap();
         turn_until(&mut here, &socket);
     }
@@ -270,7 +271,7 @@ fn callers_that_say_nonsense_are_hung_up_on() {
 /// Polls until the other end has closed the connection.
 fn turn_until(here: &mut End, socket: &impl AsFd) {
     let start = StdInstant::now();
-    let mut closing = srd_trust::closing::Closing::default();
+    let mut closing = Closing::default();
     while matches!(meet::receive(socket.as_fd(), &mut closing), Ok(None)) {
         assert!(start.elapsed() < PATIENCE, "not hung up on");
         here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
@@ -286,7 +287,7 @@ fn a_caller_may_claim_an_address_of_this_machine_only() {
     let address = here.local_address();
     for claimed in ["192.0.2.1:7471", "[::1]:7471", "[::ffff:127.0.0.1]:7471", "127.0.0.1:0"] {
         let claimed: SocketAddr = claimed.parse().unwrap();
-        let socket = meet::call(address).unwrap();
+        let socket = meet::call(address, &mut Closing::default()).unwrap();
         let (_segment, memory) = Segment::create(meet::SEGMENT_BYTES).unwrap();
         meet::say(socket.as_fd(), claimed, &[memory.as_fd()]).unwrap();
         turn_until(&mut here, &socket);
@@ -299,7 +300,7 @@ fn a_caller_may_claim_an_address_of_this_machine_only() {
 /// Connects as a process of this user that writes arbitrary bytes into the ring.
 fn raw_caller(here: &mut End) -> (OwnedFd, Writer) {
     let address = here.local_address();
-    let socket = meet::call(address).unwrap();
+    let socket = meet::call(address, &mut Closing::default()).unwrap();
     let (segment, memory) = Segment::create(meet::SEGMENT_BYTES).unwrap();
     meet::say(socket.as_fd(), "127.0.0.1:9".parse().unwrap(), &[memory.as_fd()]).unwrap();
     let start = StdInstant::now();
@@ -360,7 +361,7 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
     let callers: Vec<_> = descriptors
         .chunks(2)
         .map(|descriptors| {
-            let socket = meet::call(address).unwrap();
+            let socket = meet::call(address, &mut Closing::default()).unwrap();
             meet::say(socket.as_fd(), local, descriptors).unwrap();
             socket
         })
@@ -374,5 +375,34 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
     exchange(&mut there, peer, &mut here, 100, 1000);
     assert_eq!(here.io().near_stats().links, 0);
     drop(here);
+    assert!(start.elapsed() < StdDuration::from_secs(15), "it has waited");
+}
+
+/// A user who has bound the name of an address may send descriptors as soon as an endpoint connects,
+/// before the endpoint knows the user.
+#[test]
+fn regression_the_connection_to_another_users_name_is_closed_without_a_wait() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI runs as root");
+        println!("skipped: it needs root");
+        return;
+    }
+    let stranger = std::thread::spawn(|| {
+        let slow = slow_to_close();
+        let nobody = rustix::fs::Uid::from_raw(65_534);
+        // Changes the user of this thread only.
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let (domain, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let (theirs, ours) = rustix::net::socketpair(domain, kind, flags, None).unwrap();
+        meet::say(theirs.as_fd(), "127.0.0.1:9".parse().unwrap(), &[slow.as_fd()]).unwrap();
+        ours
+    });
+    let socket = stranger.join().unwrap();
+    let start = StdInstant::now();
+    let mut closing = Closing::default();
+    assert!(meet::own_user(socket, &mut closing).is_none());
+    assert!(!closing.is_done(), "another thread closes it");
+    drop(closing);
     assert!(start.elapsed() < StdDuration::from_secs(15), "it has waited");
 }
