@@ -193,7 +193,7 @@ mod tests {
         let at = server.local_addr().unwrap();
         let (params, running) = (requests(Transport::Udp), Running::default());
         let client = "127.0.0.3".parse().unwrap();
-        let received = thread::scope(|scope| {
+        let received = std::thread::scope(|scope| {
             let served = scope.spawn(|| serve(&server, client, &params, &running));
             let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
             let own = UdpSocket::bind("127.0.0.3:0").unwrap();

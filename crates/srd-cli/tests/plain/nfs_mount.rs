@@ -347,3 +347,29 @@ fn regression_the_package_restarts_proxies_and_stops_them_when_it_goes() {
     assert_eq!(place.noted("install"), ["-d -m 0750 -g srd-nfs /etc/srd-nfs"]);
     assert!(place.noted("adduser").iter().any(|line| line.ends_with(" srd-nfs")));
 }
+
+/// Regression: an upgrade restarted a tunnel whose file the new program refuses, so the tunnel
+/// ended.
+#[test]
+fn regression_a_tunnel_whose_file_is_refused_continues_after_an_upgrade() {
+    if !ready() {
+        return;
+    }
+    let place = NfsHost::with_systemd(
+        "echo \"$*\" >>/run/test/systemctl\n\
+         case $* in list-units*srd@*) echo 'srd@good.service loaded active running srd'\n\
+         echo 'srd@bad.service loaded active running srd' ;; esac\n",
+    );
+    place.program("adduser", "");
+    let refuses = "echo '#!/bin/sh' >/run/test/new/srd; \
+                   echo '[ \"$*\" != \"up --check -c /etc/srd/bad.toml\" ]' >>/run/test/new/srd";
+    place.must(&format!("mkdir /run/test/new; {refuses}; chmod +x /run/test/new/srd"));
+    let postinst = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/postinst");
+    let run = format!("PATH=/run/test/new:$PATH sh {} configure 0.1.0 2>&1", postinst.display());
+    let printed = place.must(&run);
+    assert!(printed.contains("srd@bad.service still runs the previous program"), "{printed}");
+    assert!(!printed.contains("srd@good.service"), "{printed}");
+    let said = place.noted("systemctl");
+    assert!(said.contains(&"try-restart srd@good.service".to_owned()), "{said:?}");
+    assert!(!said.iter().any(|line| line == "try-restart srd@bad.service"), "{said:?}");
+}
