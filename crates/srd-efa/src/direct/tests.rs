@@ -1,7 +1,6 @@
 //! Endpoints over a lossy wire. The name of each test is the rule that the test shows.
 
 use crate::Access;
-use std::vec;
 use std::vec::Vec;
 
 use crate::lossy_wire::{Arrival, Wire, address};

@@ -60,7 +60,8 @@ fn the_first_leaves_at_once_and_a_frame_that_is_full_does_not_wait() {
 #[test]
 fn large_ones_between_them_keep_their_place_over_a_bad_wire() {
     for seed in 0..10 {
-        let mut net = Net { joins: true, rng: Rng::new(seed), ..Net::bad(2) };
+        let wire = Wire { rng: Rng::new(seed), ..bad_wire() };
+        let mut net = Net { joins: true, wire, ..Net::bad(2) };
         let to = net.peer(0, 1);
         let lengths: Vec<u64> =
             (0..100).map(|n| [8, 512, 513, 0, 1, 3000, 70_000][n % 7]).collect();
