@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::cable::{self, End};
 
 use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
-use super::pair::must;
 
 /// Names of the hosts in the cloud's file.
 pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
