@@ -112,3 +112,61 @@ impl Source<'_> {
         Location { line, column, width: meant.chars().count(), text }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "mtu = 9000\n\tpeers = [\"é\", 7]\nlast";
+
+    fn source() -> Source<'static> {
+        Source { path: Path::new("/etc/srd.toml"), text: TEXT }
+    }
+
+    /// Returns the error about the only place where the text contains `part`.
+    fn about(part: &str) -> ConfigError {
+        let begin = TEXT.find(part).unwrap();
+        source().error(Some(begin..begin + part.len()), "no address", "give an address")
+    }
+
+    #[test]
+    fn a_position_counts_lines_and_characters_from_one() {
+        let place = about("9000").place.unwrap();
+        assert_eq!((place.line, place.column, place.width), (1, 7, 4));
+        // A tab and a character of two bytes count as one column each.
+        let place = about("7").place.unwrap();
+        assert_eq!((place.line, place.column, place.width), (2, 16, 1));
+        assert_eq!(place.text, " peers = [\"é\", 7]");
+    }
+
+    #[test]
+    fn the_message_marks_the_fault_below_its_line() {
+        let text = about("7").to_string();
+        let wanted = "/etc/srd.toml:2:16: no address\n  2 |  peers = [\"é\", 7]\n    | \
+                      \u{20}              ^\n  remedy: give an address";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_fault_of_several_lines_is_marked_to_the_end_of_the_first() {
+        let begin = TEXT.find("7").unwrap();
+        let place = source().error(Some(begin..TEXT.len()), "", "").place.unwrap();
+        assert_eq!((place.line, place.width), (2, 2));
+    }
+
+    #[test]
+    fn a_position_beyond_the_text_is_its_end() {
+        let place = source().error(Some(500..900), "", "").place.unwrap();
+        assert_eq!((place.line, place.column, place.width), (3, 5, 0));
+    }
+
+    #[test]
+    fn a_message_without_position_or_remedy_has_neither() {
+        let error = source().error(None, "too large", "");
+        assert_eq!(error.to_string(), "/etc/srd.toml: too large");
+        // A long line is not shown.
+        let text = "x".repeat(SHOWN_CHARS_MAX + 1);
+        let error = Source { text: &text, ..source() }.error(Some(0..1), "bad", "");
+        assert_eq!(error.to_string(), "/etc/srd.toml:1:1: bad");
+    }
+}

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_length_is_refused_before_anything_is_reserved() {
+    fn the_largest_length_is_refused_with_its_number() {
         let stream = u32::MAX.to_be_bytes();
         let error = read(&mut stream.as_slice(), 4 << 20).unwrap_err();
         assert!(error.to_string().contains("2147483647"), "{error}");

@@ -66,6 +66,7 @@ fn lock(left: &Mutex<Vec<OwnedFd>>) -> MutexGuard<'_, Vec<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::io::Read as _;
     use std::time::{Duration, Instant};
 
@@ -81,6 +82,10 @@ mod tests {
                 assert!(start.elapsed() < Duration::from_secs(60), "it is not closed");
                 std::thread::yield_now();
             }
+            // The read would block if the write end were still open.
+            let mut ends = [PollFd::new(&read, PollFlags::IN)];
+            let ready = poll(&mut ends, Some(&Timespec::default())).unwrap();
+            assert_eq!(ready, 1, "the write end is still open");
             assert_eq!(read.read(&mut [0]).unwrap(), 0, "the end");
         }
     }

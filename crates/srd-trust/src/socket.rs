@@ -160,7 +160,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::channel;
     use std::thread;
+    use std::time::Duration;
 
     const OPTIONS: Options = Options { mode: 0o660, group: None, replace: false };
 
@@ -177,8 +179,11 @@ mod tests {
         rustix::net::bind(&full, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&full, 0).unwrap();
         let first = connect(&path).unwrap();
-        let kind = connect(&path).map(drop).unwrap_err().kind();
-        assert_eq!(kind, ErrorKind::WouldBlock);
+        // If the call waits, the test fails after a time limit, and does not wait as well.
+        let (sender, receiver) = channel();
+        thread::spawn(move || sender.send(connect(&path).map(drop)));
+        let second = receiver.recv_timeout(Duration::from_secs(60)).expect("the call waits");
+        assert_eq!(second.unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(first);
     }
 

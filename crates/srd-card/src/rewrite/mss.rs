@@ -90,10 +90,14 @@ mod tests {
     #[test]
     fn a_large_mss_is_lowered_and_the_checksum_follows_at_even_and_odd_offsets() {
         for six in [false, true] {
-            for options in [&[2u8, 4, 0x22, 0xf4][..], &[1, 2, 4, 0x22, 0xf4, 0, 0, 0][..]] {
+            let (at, mss_max) = if six { (60, 1340) } else { (40, 1360) };
+            for (options, offset) in
+                [(&[2u8, 4, 0x22, 0xf4][..], 2), (&[1, 2, 4, 0x22, 0xf4, 0, 0, 0][..], 3)]
+            {
                 let mut bytes = syn(six, options);
                 let layout = layout(&bytes);
                 assert!(clamp(&mut bytes, &layout, 1400));
+                assert_eq!(u16_at(&bytes, at + offset), mss_max, "1400 bytes without headers");
                 assert!(sum_is_right(&bytes));
                 assert!(!clamp(&mut bytes, &layout, 1400), "it is low enough now");
             }

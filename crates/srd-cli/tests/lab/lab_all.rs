@@ -55,6 +55,7 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("flood", "kept during the flood", AtLeastIfQuiet(0.05)),
     ("flood", "flood that is counted as dropped", AtLeastIfQuiet(90.0)),
     ("shuffle", "unfinished", Is(0.0)),
+    ("shuffle", "dropped by ports", AtMostOfPlain(0.5)),
     ("nfs", "read", AtLeastOfPlain(1.3)),
     ("hadoop", "read", AtLeastOfPlain(1.2)),
     ("spark", "sort", Above(0.0)),

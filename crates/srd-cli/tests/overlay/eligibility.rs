@@ -462,11 +462,20 @@ fn are_sent(chunks: &[usize], mut packets: Vec<(usize, bool)>) -> bool {
 
 #[test]
 fn regression_chunks_share_packets_with_acknowledgements_whatever_their_order() {
-    let least = *ACK_BYTES.start();
-    // The first packet fits both chunks, the second one only the smaller chunk.
-    let packets = vec![(100 + least + 8, true), (100 + least, true)];
-    for chunks in [[100, 108], [108, 100]] {
-        assert!(are_sent(&chunks, packets.clone()), "{chunks:?}");
+    let (least, most) = ACK_BYTES.into_inner();
+    let with_ack = |lengths: &[usize]| lengths.iter().map(|length| (*length, true)).collect();
+    for (mut chunks, lengths) in [
+        // The first packet fits both chunks, the second one only the smaller chunk.
+        (vec![100, 108], vec![100 + least + 8, 100 + least]),
+        // The first packet fits both chunks, the second one only the larger chunk.
+        (vec![100, 196], vec![100 + most, 196 + most]),
+        // Each packet fits its chunk and all smaller chunks.
+        (vec![100, 108, 116], vec![100 + least, 108 + least, 116 + least]),
+    ] {
+        for _ in 0..2 {
+            assert!(are_sent(&chunks, with_ack(&lengths)), "{chunks:?} {lengths:?}");
+            chunks.reverse();
+        }
     }
-    assert!(!are_sent(&[108, 108], packets));
+    assert!(!are_sent(&[108, 108], with_ack(&[100 + least + 8, 100 + least])));
 }

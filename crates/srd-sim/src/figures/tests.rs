@@ -10,12 +10,21 @@ fn every_figure_has_its_charts_numbers_and_sentences() {
         let results = run::run_all(figure.jobs(), 1, &|_, _| {});
         let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
         let one = figure.draw(&results);
-        let transports = if figure.number == 4 { ENDLESS.len() } else { ENDING.len() };
-        assert_eq!(one.ours.len(), transports, "{:?}", one.ours);
-        let charts = if figure.number == 4 { transports } else { 1 };
-        assert_eq!(one.charts.len(), charts);
-        assert!(one.charts.iter().all(|chart| chart.text.contains("</svg>")));
-        assert!(one.table.text.lines().count() > transports, "{}", one.table.text);
+        let of_each = figure.number == 4;
+        let transports = if of_each { &ENDLESS[..] } else { &ENDING[..] };
+        assert_eq!(one.ours.len(), transports.len(), "{:?}", one.ours);
+        assert_eq!(one.charts.len(), if of_each { transports.len() } else { 1 });
+        for (n, transport) in transports.iter().enumerate() {
+            let name = transport.name();
+            let svg = &one.charts[if of_each { n } else { 0 }].text;
+            // A chart of one transport has it in its subtitle, and the other charts have a line for
+            // each transport.
+            let shown = if of_each { format!("{name}, seed 1") } else { format!("{name}: ") };
+            assert!(svg.contains("</svg>") && svg.contains(&shown), "no `{shown}` in {svg}");
+            assert!(one.ours[n].starts_with(&format!("{name}: ")), "{:?}", one.ours);
+            assert!(one.table.text.contains(name), "{}", one.table.text);
+        }
+        assert!(one.table.text.lines().count() > transports.len(), "{}", one.table.text);
         drawn.push((figure, one));
     }
     let numbers: Vec<u8> = drawn.iter().map(|(figure, _)| figure.number).collect();

@@ -3,6 +3,7 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::queue::flow::RING_KEPT;
 use crate::testing::{framed, layout, v4};
+use crate::wire::cloud;
 use srd_proto::time::Duration;
 use std::vec;
 
@@ -106,6 +107,27 @@ fn what_cannot_be_marked_is_dropped_by_the_same_law() {
     let (half, whole) = (counts[500].dropped_late, counts[999].dropped_late);
     assert!(half >= 4 && whole - half > half, "{half} {whole}");
     assert_eq!(counts[999].marked, 0);
+}
+
+/// Q2, Q3: the queue marks a late bundle in any of its packets, and drops it only if no packet is
+/// ECN-capable.
+#[test]
+fn regression_a_late_bundle_whose_first_packet_is_not_ecn_capable_is_marked() {
+    let trailer = Trailer([7; 20]).of_one();
+    let mut bench = Bench::new(1);
+    for ms in 0..1000u64 {
+        let now = Instant::ZERO + Duration::from_millis(ms);
+        for _ in 0..2 {
+            let [mut bundle, next] = [0, 2].map(|ecn| waiting(600, ecn, now, Kind::PlainCloud));
+            bundle.frame.extend_from_slice(&trailer.0);
+            assert!(cloud::join(&mut bundle.frame, &next.frame, &trailer, 1400));
+            let Bench { flows, scheduler, counts, aqm } = &mut bench;
+            scheduler.push(flows, (0, 0), bundle, aqm, counts);
+        }
+        bench.take(now);
+    }
+    let QueueCounts { marked, dropped_late, .. } = bench.counts;
+    assert!(marked >= 4 && dropped_late == 0, "{marked} marked, {dropped_late} dropped");
 }
 
 #[test]
