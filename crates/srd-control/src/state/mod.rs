@@ -16,7 +16,7 @@ pub mod interface;
 pub mod network;
 pub mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -119,13 +119,25 @@ macro_rules! region {
                 $(self.$field.is_changed() ||)* false
             }
 
-            /// Keeps all changes, and returns them with the prefix of their table.
-            pub fn commit(&mut self) -> Vec<(&'static str, Change)> {
+            /// All changes since the last commit, with the prefix of their table.
+            pub fn changes(&self) -> Vec<(&'static str, Change)> {
                 let mut changes = Vec::new();
                 $(changes.extend(
-                    self.$field.commit().into_iter().map(|c| (<$type>::PREFIX, c)),
+                    self.$field.changes().into_iter().map(|c| (<$type>::PREFIX, c)),
                 );)*
                 changes
+            }
+
+            /// Keeps all changes.
+            pub fn commit(&mut self) {
+                $(self.$field.commit();)*
+            }
+
+            /// Number of objects in the largest table.
+            pub fn largest_table(&self) -> usize {
+                let mut largest = 0;
+                $(largest = largest.max(self.$field.len());)*
+                largest
             }
 
             /// Adds an object that the store had kept.
@@ -220,6 +232,8 @@ pub struct TokenUse {
     pub parameters: serde_json::Value,
     /// The answer.
     pub answer: serde_json::Value,
+    /// Time of the request, in seconds since 1970.
+    pub at: u64,
 }
 
 /// All accounts: each account has its own regions.
@@ -227,4 +241,8 @@ pub struct TokenUse {
 pub struct Cloud {
     /// The regions by account and name.
     pub regions: BTreeMap<(String, String), Region>,
+    /// Names of log groups that a trial has recorded.
+    pub log_groups: BTreeSet<String>,
+    /// Names of buckets that a trial has recorded.
+    pub buckets: BTreeSet<String>,
 }

@@ -138,17 +138,62 @@ impl<T: Object> Table<T> {
         !self.undo.is_empty()
     }
 
-    /// Keeps all changes, and returns them.
-    pub fn commit(&mut self) -> Vec<Change> {
-        let ids = std::mem::take(&mut self.undo).into_keys();
-        ids.map(|id| {
-            let row = self.index.get(&id).copied();
+    /// The changed rows with their new values.
+    pub fn changes(&self) -> Vec<Change> {
+        let change = |id: &String| {
+            let row = self.index.get(id).copied();
             let value = row.and_then(|row| {
                 let value = serde_json::to_value(self.rows.get(&row)?).ok()?;
                 Some((row, value))
             });
-            (id, value)
-        })
-        .collect()
+            (id.clone(), value)
+        };
+        self.undo.keys().map(change).collect()
+    }
+
+    /// The changed rows: former and new object.
+    pub fn changed(&self) -> impl Iterator<Item = (Option<&T>, Option<&T>)> {
+        self.undo.iter().map(|(id, former)| (former.as_ref().map(|(_, v)| v), self.get(id)))
+    }
+
+    /// Keeps all changes.
+    pub fn commit(&mut self) {
+        self.undo.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::InternetGateway;
+
+    fn gateway(id: &str) -> InternetGateway {
+        InternetGateway {
+            internet_gateway_id: id.to_owned(),
+            owner_id: "1".to_owned(),
+            attachments: Vec::new(),
+            tags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_rollback_restores_rows_and_their_order() {
+        let mut table = Table::default();
+        for id in ["igw-c", "igw-a", "igw-b"] {
+            table.insert(gateway(id));
+        }
+        assert_eq!(table.changes().len(), 3);
+        table.commit();
+        table.remove("igw-c");
+        table.get_mut("igw-a").unwrap().owner_id = "2".to_owned();
+        table.insert(gateway("igw-d"));
+        table.remove("igw-d");
+        table.insert(gateway("igw-c"));
+        assert_eq!(table.changed().count(), 3);
+        table.rollback();
+        assert!(!table.is_changed());
+        let ids: Vec<&str> = table.iter().map(Object::id).collect();
+        assert_eq!(ids, ["igw-c", "igw-a", "igw-b"]);
+        assert!(table.iter().all(|gateway| gateway.owner_id == "1"));
     }
 }

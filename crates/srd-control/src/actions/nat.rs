@@ -1,0 +1,3 @@
+//! X.
+use super::{Actions};
+pub(super) const ACTIONS: Actions = &[];
