@@ -22,10 +22,6 @@ pub(crate) fn any_v4() -> Ipv4Net {
     Ipv4Net::default()
 }
 
-/// All IPv6 addresses.
-pub(crate) fn any_v6() -> Ipv6Net {
-    Ipv6Net::default()
-}
 
 /// Adds the objects that a new account has.
 pub(crate) fn populate(region: &mut Region) {

@@ -11,7 +11,7 @@
 //! | [`nat`] | NAT gateways |
 //! | [`address`] | elastic addresses |
 //! | [`interface`], [`interface_address`], [`interface_view`] | interfaces |
-//! | [`instance`] | instances |
+//! | [`instance`], [`instance_view`] | instances |
 //! | [`peering`] | peering connections |
 //! | [`prefix_list`] | managed prefix lists |
 //! | [`dhcp`] | sets of DHCP options |
@@ -29,6 +29,7 @@ mod gateway;
 mod group;
 mod group_rule;
 mod instance;
+mod instance_view;
 mod interface;
 mod interface_address;
 mod interface_view;

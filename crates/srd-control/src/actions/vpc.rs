@@ -147,7 +147,8 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
             .peerings
             .find(|peering| {
                 ["active", "pending-acceptance", "provisioning"].contains(&&*peering.status.code)
-                    && peered(&peering.requester_vpc_info)
+                    && (peered(&peering.requester_vpc_info)
+                        || peered(&peering.accepter_vpc_info))
             })
             .is_some()
         || region
@@ -167,8 +168,6 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     for table in region.route_tables.ids_where(|table| table.vpc_id == id) {
         region.route_tables.remove(&table);
     }
-    let (account, name) = (region.account.clone(), region.name.clone());
-    super::peering::end_of_vpc(region, &account, &name, id);
     region.vpcs.remove(id);
     success()
 }

@@ -119,6 +119,11 @@ object! {
         requester_managed: bool,
         /// Attachment to an instance or a gateway.
         attachment: Option<Attachment>,
+        /// Public address that was given at the launch of the instance, without an elastic address.
+        auto_public_ip: Option<Ipv4Addr>,
+        /// ENA Express: the settings that the next attachment gets. Those of the current
+        /// attachment are the attachment's.
+        ena_srd_specification: Option<EnaSrdSpecification>,
         /// Timeouts of connection tracking.
         connection_tracking_configuration: Option<ConnectionTracking>,
         /// Tags.
