@@ -13,6 +13,7 @@
 //! | [`profile`] | `srd profile`: requirements of traffic on an instance |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
+//! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
 //! | [`compare`] | `srd compare`: the user's own command, with and without SRD |
 //! | [`check`] | `srd check`: whether the settings of this system are fit for spraying |
@@ -27,6 +28,7 @@ mod book_tests;
 mod card;
 mod check;
 mod compare;
+mod control;
 mod daemon;
 mod demo;
 mod failure;
@@ -95,6 +97,9 @@ enum Command {
     /// Run instances of a virtual private cloud on this machine, with the limits of their types.
     #[command(subcommand)]
     Card(card::CardCommand),
+    /// Serve the EC2 API for virtual private clouds.
+    #[command(subcommand)]
+    Control(control::ControlCommand),
     /// Process that keeps the privileges for `srd card up`.
     #[command(hide = true)]
     CardHelper,
@@ -173,6 +178,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Lab(command) => lab::run(command),
         Command::Vpc(command) => vpc::run(&command),
         Command::Card(command) => card::run(&command),
+        Command::Control(command) => control::run(&command),
         Command::CardHelper => card::helper(),
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),

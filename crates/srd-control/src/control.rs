@@ -253,6 +253,12 @@ fn load(store: &dyn Store, ids: &mut IdGenerator) -> Result<Cloud, String> {
     Ok(cloud)
 }
 
+/// Returns a seed for the identifiers of this run.
+pub fn random_seed() -> u64 {
+    let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
+    random.map_or(1, |bytes| u64::from_le_bytes(bytes.expose()))
+}
+
 fn failure(error: &ApiError, request_id: &str) -> HttpResponse {
     HttpResponse::xml(error.status, answer::write_error(error, request_id))
 }

@@ -188,11 +188,18 @@ fn default_group(region: &mut Region, vpc_id: &str) {
     default_egress(region, &group_id);
 }
 
-/// Adds the rule of a new security group that allows all packets out.
+/// Adds the rules of a new security group that allow all packets out: one for IPv4, and one for IPv6
+/// if the VPC has IPv6 blocks.
 pub(crate) fn default_egress(region: &mut Region, group_id: &str) {
     let mut egress = any_rule(region, group_id, true);
     egress.cidr_ipv4 = Some(any_v4());
     region.group_rules.insert(egress);
+    let vpc = region.groups.get(group_id).and_then(|group| region.vpcs.get(&group.vpc_id));
+    if vpc.is_some_and(|vpc| !vpc.ipv6_cidr_block_association_set.is_empty()) {
+        let mut egress = any_rule(region, group_id, true);
+        egress.cidr_ipv6 = Some(Ipv6Net::default());
+        region.group_rules.insert(egress);
+    }
 }
 
 /// A rule for all protocols, without a source or destination yet.

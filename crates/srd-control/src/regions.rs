@@ -40,7 +40,7 @@ const REGIONS: [Entry; 37] = [
     Entry("us-east-1", "use1", "abcdef"),
     Entry("us-east-2", "use2", "abc"),
     Entry("us-gov-west-1", "usgw1", "abc"),
-    Entry("us-west-1", "usw1", "ac"),
+    Entry("us-west-1", "usw1", "ab"),
     Entry("us-west-2", "usw2", "abcd"),
 ];
 

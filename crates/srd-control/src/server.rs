@@ -33,17 +33,21 @@ pub const CONNECTION_LIFE_MAX: Duration = Duration::from_secs(3600);
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Returns the error for an address that other machines reach.
+pub fn not_loopback(address: SocketAddr) -> String {
+    format!(
+        "{address} is no loopback address: a trial accepts any credentials over plain HTTP, so it \
+         listens at an address such as 127.0.0.1 or [::1] only"
+    )
+}
+
 /// Opens the socket. Without TLS, only addresses of this machine's loopback interface are served.
 ///
 /// # Errors
 /// If the address is another one, or cannot be used.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_loopback() {
-        let message = format!(
-            "{address} is no loopback address: a trial accepts any credentials over plain HTTP, \
-             so it listens on 127.0.0.1 or [::1] only"
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, not_loopback(address)));
     }
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

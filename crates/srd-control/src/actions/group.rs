@@ -82,6 +82,9 @@ pub(super) fn by_name<'a>(
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (name, description) = (request.need("GroupName")?, request.need("Description")?);
     let tags = new_tags(request, "security-group")?;
+    if description.is_empty() {
+        return Err(ApiError::missing("GroupDescription"));
+    }
     check_text(name, "group name")?;
     check_text(description, "group description")?;
     if name.starts_with("sg-") {

@@ -47,8 +47,8 @@ fn ports(protocol: &str, from: Option<i64>, to: Option<i64>) -> ApiResult<(i64, 
     match protocol {
         "tcp" | "udp" => {
             let (Some(from), Some(to)) = (from, to) else {
-                let message = "Invalid value 'Must specify both from and to ports with TCP/UDP.' \
-                               for portRange.";
+                let message = "Invalid value for portRange. Must specify both from and to ports \
+                               with TCP/UDP.";
                 return Err(ApiError::invalid(message));
             };
             let ports = 0..=65_535;
@@ -255,6 +255,7 @@ fn authorize(region: &mut Region, request: &Request, egress: bool) -> ApiResult<
     let group = group::named(region, request)?.clone();
     let tags = new_tags(request, "security-group-rule")?;
     let rules = rules_of(region, &group, &permissions(request)?, egress)?;
+    check_number(region, &group.group_id, egress, &rules)?;
     let mut shown = Vec::new();
     for mut rule in rules {
         if group::rules(region, &group.group_id, egress).any(|old| same(old, &rule)) {
@@ -267,7 +268,6 @@ fn authorize(region: &mut Region, request: &Request, egress: bool) -> ApiResult<
         shown.push(show(&rule));
         region.group_rules.insert(rule);
     }
-    check_number(region, &group.group_id, egress)?;
     Ok(json!({"Return": true, "SecurityGroupRules": shown}))
 }
 
@@ -290,9 +290,14 @@ fn duplicate(rule: &SecurityGroupRule) -> ApiError {
 }
 
 /// A rule with a block counts for its version of IP; another rule counts for both.
-fn check_number(region: &Region, group: &str, egress: bool) -> ApiResult<()> {
+fn check_number(
+    region: &Region,
+    group: &str,
+    egress: bool,
+    new: &[SecurityGroupRule],
+) -> ApiResult<()> {
     let count = |condition: fn(&&SecurityGroupRule) -> bool| {
-        group::rules(region, group, egress).filter(condition).count()
+        group::rules(region, group, egress).chain(new).filter(condition).count()
     };
     let (v4, v6) = (count(|rule| rule.cidr_ipv6.is_none()), count(|rule| rule.cidr_ipv4.is_none()));
     if v4 <= RULES_MAX && v6 <= RULES_MAX {
@@ -376,7 +381,12 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
             return Err(not_found("sgr", id));
         }
         let new = &of["SecurityGroupRule"];
-        let mut permission = json!({"IpProtocol": new["IpProtocol"].as_str().unwrap_or("-1")});
+        let Some(protocol) = new["IpProtocol"].as_str() else {
+            let message = "Invalid value 'null' for protocol. VPC security group rules must \
+                           specify protocols explicitly.";
+            return Err(ApiError::invalid(message));
+        };
+        let mut permission = json!({"IpProtocol": protocol});
         for port in ["FromPort", "ToPort"] {
             permission[port] = new[port].clone();
         }
@@ -409,12 +419,20 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
             rule.tags.clone_from(&old.tags);
             region.group_rules.insert(rule);
         }
-        check_number(region, &group.group_id, old.is_egress)?;
+        check_number(region, &group.group_id, old.is_egress, &[])?;
     }
     success()
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    for filter in request.list("Filters").iter().filter(|filter| filter["Name"] == "group-id") {
+        for id in filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !id.starts_with("sg-") && !id.contains(['*', '?']) {
+                let message = format!("The security group ID '{id}' is malformed");
+                return Err(ApiError::new("InvalidGroupId.Malformed", message));
+            }
+        }
+    }
     let listing = Listing {
         ids: "SecurityGroupRuleIds",
         id: "SecurityGroupRuleId",

@@ -113,3 +113,27 @@ pub fn names() -> Vec<&'static str> {
     names.sort_unstable();
     names
 }
+
+/// The actions of EC2 on virtual private clouds and the objects around them.
+const SCOPE: &str = include_str!("../../model/scope.txt");
+
+/// Names of the actions on virtual private clouds that are not served, sorted.
+pub fn missing() -> Vec<&'static str> {
+    SCOPE.lines().filter(|name| !name.is_empty() && find(name).is_none()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::model::model;
+
+    #[test]
+    fn the_table_and_the_cut_of_the_model_name_the_same_actions() {
+        let served = names();
+        let cut: Vec<&str> = model().operations.keys().map(String::as_str).collect();
+        assert_eq!(served, cut);
+        assert!(served.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(SCOPE.lines().all(|name| model().names.contains(name)));
+        assert!(missing().iter().all(|name| !served.contains(name)));
+    }
+}

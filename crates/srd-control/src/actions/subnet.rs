@@ -124,8 +124,13 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let native = request.flag("Ipv6Native") == Some(true);
     let zone = zone(region, request)?;
     let block = match request.text("CidrBlock") {
+        _ if native && !request.has("Ipv6CidrBlock") => {
+            let message = "Either 'ipv6CidrBlock' or 'ipv6IpamPoolId' should be provided.";
+            return Err(ApiError::new("MissingParameter", message));
+        }
         Some(_) if native => {
-            let message = "CidrBlock cannot be given for an IPv6-only subnet";
+            let message = "When specifying ipv4 parameters, cidrBlock or ipv4IpamPoolId, you \
+                           cannot set ipv6Native to true.";
             return Err(ApiError::combination(message));
         }
         Some(block) => Some(ipv4_block(block, "cidrBlock")?),
@@ -150,8 +155,6 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = defaults::subnet(region, &vpc.vpc_id, &zone, block);
     if let Some(block) = request.text("Ipv6CidrBlock") {
         add_v6(region, &id, block)?;
-    } else if native {
-        return Err(ApiError::missing("ipv6CidrBlock"));
     }
     let subnet = get_mut(&mut region.subnets, &id)?;
     subnet.ipv6_native = native;

@@ -34,7 +34,7 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
     let (code, noun) = match kind {
         "vpc" => ("InvalidVpcID.NotFound", "vpc ID"),
         "subnet" => ("InvalidSubnetID.NotFound", "subnet ID"),
-        "scr" => ("InvalidSubnetCidrReservationID.NotFound", "subnet CIDR reservation ID"),
+        "scr" => ("InvalidSubnetCidrReservationID.NotFound", "subnet-cidr-reservation ID"),
         "sg" => ("InvalidGroup.NotFound", "security group"),
         "sgr" => ("InvalidSecurityGroupRuleId.NotFound", "security group rule ID"),
         "acl" => ("InvalidNetworkAclID.NotFound", "networkAcl ID"),

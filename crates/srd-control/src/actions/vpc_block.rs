@@ -55,7 +55,7 @@ pub(super) fn add_provided_v6(
 
 fn too_many(vpc_id: &str) -> ApiError {
     let message = format!(
-        "This network '{vpc_id}' has met its maximum number of allowed CIDRs: {BLOCKS_MAX}"
+        "This network {vpc_id} has met its maximum number of allowed CIDRs: {BLOCKS_MAX}"
     );
     ApiError::limit("CidrLimitExceeded", message)
 }
