@@ -398,8 +398,13 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ];
         let given: Vec<_> = peers.iter().filter(|(name, ..)| new[*name].is_string()).collect();
         let [(name, list, member)] = given.as_slice() else {
-            let message = "A rule needs exactly one of CidrIpv4, CidrIpv6, PrefixListId and \
-                           ReferencedGroupId";
+            if given.is_empty() {
+                let message = "The request must contain exactly one of: cidrIp, cidrIpv6, \
+                               prefixListId, or referencedGroupId";
+                return Err(ApiError::new("MissingParameter", message));
+            }
+            let message = "Only one of cidrIp, cidrIpv6, prefixListId, or referencedGroupId can \
+                           be specified";
             return Err(ApiError::combination(message));
         };
         let mut element = json!({*member: new[*name]});

@@ -63,9 +63,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     vpc_block::check_size(block)?;
     let tenancy = request.text("InstanceTenancy").unwrap_or("default");
     let id = defaults::vpc(region, block, tenancy, false);
-    if request.flag("AmazonProvidedIpv6CidrBlock") == Some(true) {
-        vpc_block::add_provided_v6(region, &id, request.text("Ipv6CidrBlockNetworkBorderGroup"))?;
-    }
+    vpc_block::add_v6(region, &id, request)?;
     let vpc = get_mut(&mut region.vpcs, &id)?;
     vpc.tags = tags;
     let mut answer = show(vpc);

@@ -3,7 +3,7 @@
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 
-use super::support::{get, get_mut, ipv4_block, not_found, overlap, show};
+use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, overlap, show};
 use super::{Actions, Handler};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
@@ -27,30 +27,57 @@ pub(super) fn check_size(block: Ipv4Net) -> ApiResult<()> {
     Err(ApiError::new("InvalidVpc.Range", format!("The CIDR '{block}' is invalid.")))
 }
 
-/// Adds an IPv6 block of the provider to a VPC.
-pub(super) fn add_provided_v6(
+/// Adds the IPv6 block to a VPC that a request describes: one of the provider, or one of a pool of
+/// the account. The pools themselves are not checked, because there is no catalogue of them.
+pub(super) fn add_v6(
     region: &mut Region,
     vpc_id: &str,
-    border_group: Option<&str>,
-) -> ApiResult<Ipv6CidrAssociation> {
-    // Blocks of /56 below 2600:1f00::/24, an allocation of AWS.
-    let number = u128::from(region.ids.next_u64() & 0xffff_ffff);
-    let address = (0x2600_1f00_u128 << 96) | (number << 72);
-    let block = Ipv6Net::new_assert(address.into(), 56);
+    request: &Request,
+) -> ApiResult<Option<Ipv6CidrAssociation>> {
+    let provided = request.flag("AmazonProvidedIpv6CidrBlock") == Some(true);
+    let (block, pool) = match (request.text("Ipv6CidrBlock"), request.text("Ipv6Pool")) {
+        (None, None) if provided => (provided_block(region), "Amazon"),
+        (None, None) => return Ok(None),
+        (Some(block), Some(pool)) if !provided => (ipv6_block(block, "ipv6CidrBlock")?, pool),
+        (Some(_), None) => return Err(ApiError::missing("ipv6Pool")),
+        (None, Some(_)) => return Err(ApiError::missing("ipv6CidrBlock")),
+        _ => {
+            let message = "Only one of Ipv6CidrBlock and AmazonProvidedIpv6CidrBlock can be given";
+            return Err(ApiError::combination(message));
+        }
+    };
+    let sizes = 44..=60;
+    if !sizes.contains(&block.prefix_len()) || block.prefix_len() % 4 != 0 {
+        return Err(ApiError::new("InvalidVpc.Range", format!("The CIDR '{block}' is invalid.")));
+    }
+    let vpc = get(&region.vpcs, vpc_id)?;
+    let blocks = &vpc.ipv6_cidr_block_association_set;
+    if blocks.len() >= BLOCKS_MAX {
+        return Err(too_many(vpc_id));
+    }
+    let overlaps = |old: Ipv6Net| old.contains(&block) || block.contains(&old);
+    if blocks.iter().any(|of| overlaps(of.ipv6_cidr_block)) {
+        let message = format!("The CIDR '{block}' conflicts with another CIDR of the VPC");
+        return Err(ApiError::new("InvalidVpc.Conflict", message));
+    }
+    let border_group = request.text("Ipv6CidrBlockNetworkBorderGroup").unwrap_or(&region.name);
     let association = Ipv6CidrAssociation {
         association_id: region.ids.id("vpc-cidr-assoc"),
         ipv6_cidr_block: block,
         ipv6_cidr_block_state: BlockState { state: "associated".to_owned() },
-        network_border_group: Some(border_group.unwrap_or(&region.name).to_owned()),
-        ipv6_pool: Some("Amazon".to_owned()),
+        network_border_group: Some(border_group.to_owned()),
+        ipv6_pool: Some(pool.to_owned()),
     };
     let vpc = get_mut(&mut region.vpcs, vpc_id)?;
-    if vpc.ipv6_cidr_block_association_set.len() >= BLOCKS_MAX {
-        return Err(too_many(vpc_id));
-    }
     vpc.ipv6_cidr_block_association_set.push(association.clone());
     add_local(region, vpc_id, &defaults::local_v6(block));
-    Ok(association)
+    Ok(Some(association))
+}
+
+/// Returns a block of /56 below 2600:1f00::/24, an allocation of AWS.
+fn provided_block(region: &mut Region) -> Ipv6Net {
+    let number = u128::from(region.ids.next_u64() & 0xffff_ffff);
+    Ipv6Net::new_assert(((0x2600_1f00_u128 << 96) | (number << 72)).into(), 56)
 }
 
 fn too_many(vpc_id: &str) -> ApiError {
@@ -74,13 +101,13 @@ fn add_local(region: &mut Region, vpc_id: &str, route: &Route) {
 fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let vpc_id = request.need("VpcId")?;
     let vpc = get(&region.vpcs, vpc_id)?;
-    if request.flag("AmazonProvidedIpv6CidrBlock") == Some(true) {
-        if request.has("CidrBlock") {
-            let message = "Only one of CidrBlock and AmazonProvidedIpv6CidrBlock can be given";
+    let vpc = vpc.clone();
+    let has_v4 = request.has("CidrBlock");
+    if let Some(added) = add_v6(region, vpc_id, request)? {
+        if has_v4 {
+            let message = "Only one of an IPv4 block and an IPv6 block can be given";
             return Err(ApiError::combination(message));
         }
-        let border_group = request.text("Ipv6CidrBlockNetworkBorderGroup");
-        let added = add_provided_v6(region, vpc_id, border_group)?;
         let mut shown = show(&added);
         shown["Ipv6CidrBlockState"]["State"] = "associating".into();
         return Ok(json!({"VpcId": vpc_id, "Ipv6CidrBlockAssociation": shown}));

@@ -188,11 +188,16 @@ fn scalar(kind: Kind, shape: &Shape, text: String, path: &str) -> ApiResult<Valu
         Kind::Boolean if text.eq_ignore_ascii_case("false") => false.into(),
         Kind::Boolean => return Err(wrong("true or false")),
         _ => {
-            if !shape.values.is_empty() && !shape.values.contains(&text) {
+            if shape.values.is_empty() {
+                return Ok(text.into());
+            }
+            let same = |value: &&String| value.eq_ignore_ascii_case(&text);
+            let exact = shape.values.iter().find(|value| **value == text);
+            let Some(value) = exact.or_else(|| shape.values.iter().find(same)) else {
                 let message = format!("Value ({text}) for parameter {path} is invalid.");
                 return Err(ApiError::invalid(message));
-            }
-            text.into()
+            };
+            value.clone().into()
         }
     })
 }
@@ -270,6 +275,8 @@ mod tests {
         .unwrap();
         let filters = json!([{"Name": "tag:Name", "Values": ["a", "b"]}, {"Name": "cidr"}]);
         assert_eq!(request.parameters["Filters"], filters);
+        let tenancy = read("Action=CreateVpc&CidrBlock=10.0.0.0/16&InstanceTenancy=Default").unwrap();
+        assert_eq!(tenancy.text("InstanceTenancy"), Some("default"));
         assert_eq!((request.number("MaxResults"), request.flag("DryRun")), (Some(5), Some(true)));
     }
 

@@ -48,7 +48,7 @@ fn a_client_gets_its_answer_and_a_body_that_is_too_large_a_refusal() {
     let large = of(&"a".repeat(server::BODY_BYTES_MAX + 1));
     let answer = exchange(address, large.as_bytes());
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
-    for hostile in ["\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
+    for hostile in ["GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\0\0\0\0\r\n\r\n"] {
         let answer = exchange(address, hostile.as_bytes());
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
