@@ -74,8 +74,8 @@ fn up(args: &UpArgs) -> Result<u8> {
     if !args.listen.ip().is_loopback() {
         return usage(server::not_loopback(args.listen));
     }
-    let listener = server::listen(args.listen)
-        .with_context(|| format!("cannot listen at {}", args.listen))?;
+    let listener =
+        server::listen(args.listen).with_context(|| format!("cannot listen at {}", args.listen))?;
     let address = listener.local_addr().context("the address of the socket")?;
     let store = Box::new(MemoryStore::default());
     let control = Control::new(Access::Trial, random_seed(), store, Box::new(NoMachines))

@@ -245,9 +245,10 @@ fn load(store: &dyn Store, ids: &mut IdGenerator) -> Result<Cloud, String> {
         let (prefix, row, value): (String, u64, Value) =
             serde_json::from_str(&value).map_err(|error| format!("{key}: {error}"))?;
         let region = (account.to_owned(), name.to_owned());
-        let region = cloud.regions.entry(region).or_insert_with(|| {
-            Region::empty(account, name, IdGenerator::new(ids.next_u64()))
-        });
+        let region = cloud
+            .regions
+            .entry(region)
+            .or_insert_with(|| Region::empty(account, name, IdGenerator::new(ids.next_u64())));
         region.restore(&prefix, row, value).map_err(|error| format!("{key}: {error}"))?;
     }
     Ok(cloud)

@@ -22,7 +22,6 @@ pub(crate) fn any_v4() -> Ipv4Net {
     Ipv4Net::default()
 }
 
-
 /// Adds the objects that a new account has.
 pub(crate) fn populate(region: &mut Region) {
     let dhcp_options_id = region.ids.id("dopt");
@@ -113,9 +112,10 @@ pub(crate) fn default_vpc(region: &mut Region) -> String {
 pub(crate) fn vpc(region: &mut Region, block: Ipv4Net, tenancy: &str, is_default: bool) -> String {
     let vpc_id = region.ids.id("vpc");
     let amazon = |options: &DhcpOptions| {
-        options.dhcp_configurations.iter().any(|option| {
-            option.values.iter().any(|value| value.value == "AmazonProvidedDNS")
-        })
+        options
+            .dhcp_configurations
+            .iter()
+            .any(|option| option.values.iter().any(|value| value.value == "AmazonProvidedDNS"))
     };
     let options = region.dhcp_options.find(amazon);
     let dhcp_options_id = options.map_or("default".to_owned(), |o| o.dhcp_options_id.clone());

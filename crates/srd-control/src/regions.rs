@@ -58,7 +58,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn zones(region: &str) -> Vec<(String, String)> {
     let entry = REGIONS.iter().find(|Entry(name, ..)| *name == region);
     let Some(Entry(name, prefix, letters)) = entry else { return Vec::new() };
-    let zone = |(at, letter): (usize, char)| (format!("{name}{letter}"), format!("{prefix}-az{}", at + 1));
+    let zone =
+        |(at, letter): (usize, char)| (format!("{name}{letter}"), format!("{prefix}-az{}", at + 1));
     letters.chars().enumerate().map(zone).collect()
 }
 

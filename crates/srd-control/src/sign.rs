@@ -63,7 +63,9 @@ impl Scope {
             {
                 Ok(Self { key, day, region, service })
             }
-            _ => Err(incomplete("the credential has not the form KEY/DAY/REGION/SERVICE/aws4_request")),
+            _ => Err(incomplete(
+                "the credential has not the form KEY/DAY/REGION/SERVICE/aws4_request",
+            )),
         }
     }
 
@@ -195,7 +197,8 @@ impl Signature {
             .map(|(name, value)| (form::encode(&name), form::encode(&value)))
             .collect();
         query.sort();
-        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let query: Vec<String> =
+            query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut canonical = format!("{}\n{}\n{}\n", request.method, request.path, query.join("&"));
         for name in &self.signed_headers {
             let values: Vec<String> = request
@@ -336,7 +339,9 @@ mod tests {
         let mut stranger = vanilla();
         stranger.headers[2].1 = stranger.headers[2].1.replace("AKIDEXAMPLE", "AKIDOTHER");
         assert_eq!(code(&stranger, NOW), "AuthFailure");
-        for cut in ["AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=a/b", "Basic x", "AWS4-HMAC-SHA256 x"] {
+        for cut in
+            ["AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=a/b", "Basic x", "AWS4-HMAC-SHA256 x"]
+        {
             let mut broken = vanilla();
             broken.headers[2].1 = cut.to_owned();
             assert_eq!(code(&broken, NOW), "IncompleteSignature", "{cut}");
@@ -358,8 +363,16 @@ mod tests {
 
     #[test]
     fn hostile_times_are_no_times() {
-        for text in ["", "20150830", "20150830T1236000", "2015083aT123600Z", "20151330T123600Z",
-                     "00000830T123600Z", "2015083\u{e4}T12360Z", "+0150830T123600Z"] {
+        for text in [
+            "",
+            "20150830",
+            "20150830T1236000",
+            "2015083aT123600Z",
+            "20151330T123600Z",
+            "00000830T123600Z",
+            "2015083\u{e4}T12360Z",
+            "+0150830T123600Z",
+        ] {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

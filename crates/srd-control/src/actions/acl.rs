@@ -169,15 +169,12 @@ fn no_entry(egress: bool, number: i64, id: &str) -> ApiError {
 fn put_entry(region: &mut Region, request: &Request, replace: bool) -> ApiResult<Value> {
     let acl = get_mut(&mut region.acls, request.need("NetworkAclId")?)?;
     let entry = entry(request)?;
-    let same = |old: &NetworkAclEntry| {
-        (old.egress, old.rule_number) == (entry.egress, entry.rule_number)
-    };
+    let same =
+        |old: &NetworkAclEntry| (old.egress, old.rule_number) == (entry.egress, entry.rule_number);
     let exists = acl.entries.iter().any(same);
     if exists && !replace {
-        let message = format!(
-            "The network acl entry identified by {} already exists.",
-            entry.rule_number
-        );
+        let message =
+            format!("The network acl entry identified by {} already exists.", entry.rule_number);
         return Err(ApiError::new("NetworkAclEntryAlreadyExists", message));
     }
     if replace && !exists {

@@ -127,7 +127,8 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn named<'a>(region: &'a Region, request: &Request) -> ApiResult<&'a Address> {
     match (request.text("AllocationId"), request.text("PublicIp")) {
         (Some(_), Some(_)) => {
-            let message = "You may specify public IP or allocation id, but not both in the same call";
+            let message =
+                "You may specify public IP or allocation id, but not both in the same call";
             Err(ApiError::combination(message))
         }
         (Some(id), None) => get(&region.addresses, id),
@@ -155,7 +156,9 @@ fn interface<'a>(region: &'a Region, request: &Request) -> ApiResult<&'a Network
         })
     };
     region.interfaces.find(primary).ok_or_else(|| {
-        let message = format!("The pending-instance-creation instance to which '{id}' refers has no interface");
+        let message = format!(
+            "The pending-instance-creation instance to which '{id}' refers has no interface"
+        );
         ApiError::new("IncorrectInstanceState", message)
     })
 }
@@ -172,9 +175,9 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
             }
             ip
         }
-        None => interface.private_ip_address.ok_or_else(|| {
-            ApiError::invalid("The interface has no IPv4 address")
-        })?,
+        None => interface
+            .private_ip_address
+            .ok_or_else(|| ApiError::invalid("The interface has no IPv4 address"))?,
     };
     let same = address.network_interface_id.as_ref() == Some(&interface.network_interface_id)
         && address.private_ip_address == Some(private);
@@ -182,7 +185,10 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Ok(json!({"AssociationId": association}));
     }
     if address.association_id.is_some() && request.flag("AllowReassociation") != Some(true) {
-        let message = format!("resource {} is already associated with another interface", address.allocation_id);
+        let message = format!(
+            "resource {} is already associated with another interface",
+            address.allocation_id
+        );
         return Err(ApiError::new("Resource.AlreadyAssociated", message));
     }
     let has_gateway = region
@@ -190,7 +196,8 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
         .find(|g| g.attachments.iter().any(|a| a.vpc_id == interface.vpc_id))
         .is_some();
     if !has_gateway {
-        let message = format!("Network {} is not attached to any internet gateway", interface.vpc_id);
+        let message =
+            format!("Network {} is not attached to any internet gateway", interface.vpc_id);
         return Err(ApiError::new("Gateway.NotAttached", message));
     }
     // The private address gives up the public address that it has.

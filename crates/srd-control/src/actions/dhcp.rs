@@ -22,9 +22,8 @@ const SERVERS_MAX: usize = 4;
 
 /// Checks an option, and returns it.
 fn option(key: &str, values: Vec<&str>) -> ApiResult<DhcpConfiguration> {
-    let wrong = |value: &str| {
-        ApiError::invalid(format!("Value ({value}) for parameter value is invalid."))
-    };
+    let wrong =
+        |value: &str| ApiError::invalid(format!("Value ({value}) for parameter value is invalid."));
     match key {
         "domain-name" => {}
         "domain-name-servers" | "ntp-servers" | "netbios-name-servers" => {
@@ -50,7 +49,8 @@ fn option(key: &str, values: Vec<&str>) -> ApiResult<DhcpConfiguration> {
             }
         }
         _ => {
-            let message = format!("Value ({key}) for parameter name is invalid. Unknown DHCP option");
+            let message =
+                format!("Value ({key}) for parameter name is invalid. Unknown DHCP option");
             return Err(ApiError::invalid(message));
         }
     }

@@ -82,7 +82,8 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
     }
     let interval = request.number("MaxAggregationInterval").unwrap_or(600);
     if ![60, 600].contains(&interval) {
-        let message = format!("Invalid Flow Log Max Aggregation Interval: {interval}. It is 60 or 600");
+        let message =
+            format!("Invalid Flow Log Max Aggregation Interval: {interval}. It is 60 or 600");
         return Err(ApiError::invalid(message));
     }
     let ids = request.texts("ResourceIds");
@@ -97,9 +98,7 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
     let destination_type = request.text("LogDestinationType").unwrap_or("cloud-watch-logs");
     let (mut created, mut unsuccessful) = (Vec::new(), Vec::new());
     for id in ids {
-        let failed = |code: &str, message: &str| {
-            json!({"ResourceId": id, "Error": {"Code": code, "Message": message}})
-        };
+        let failed = |code: &str, message: &str| json!({"ResourceId": id, "Error": {"Code": code, "Message": message}});
         if let Some(cause) = &unknown {
             unsuccessful.push(failed("400", cause));
             continue;

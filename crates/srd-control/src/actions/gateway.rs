@@ -130,8 +130,6 @@ fn describe_egress_only(region: &mut Region, request: &Request) -> ApiResult<Val
 fn delete_egress_only(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("EgressOnlyInternetGatewayId")?;
     region.egress_only_gateways.remove(id).ok_or_else(|| not_found("eigw", id))?;
-    route::blackhole(region, |route| {
-        route.egress_only_internet_gateway_id.as_deref() == Some(id)
-    });
+    route::blackhole(region, |route| route.egress_only_internet_gateway_id.as_deref() == Some(id));
     Ok(json!({"ReturnCode": true}))
 }

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, success};
+use super::support::{
+    arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, success,
+};
 use super::{Actions, Handler, group};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::ReferencedGroup;
@@ -101,16 +103,17 @@ fn rules_of(
             tags: Vec::new(),
         };
         let before = rules.len();
-        let mut add = |element: &Value, change: &dyn Fn(&mut SecurityGroupRule) -> ApiResult<()>| {
-            let mut rule = base.clone();
-            change(&mut rule)?;
-            if let Some(description) = element["Description"].as_str() {
-                check_description(description)?;
-                rule.description = Some(description.to_owned());
-            }
-            rules.push(rule);
-            Ok::<(), ApiError>(())
-        };
+        let mut add =
+            |element: &Value, change: &dyn Fn(&mut SecurityGroupRule) -> ApiResult<()>| {
+                let mut rule = base.clone();
+                change(&mut rule)?;
+                if let Some(description) = element["Description"].as_str() {
+                    check_description(description)?;
+                    rule.description = Some(description.to_owned());
+                }
+                rules.push(rule);
+                Ok::<(), ApiError>(())
+            };
         let elements = |list: &str| permission[list].as_array().cloned().unwrap_or_default();
         for range in elements("IpRanges") {
             add(&range, &|rule| {
@@ -147,9 +150,8 @@ fn rules_of(
 }
 
 fn malformed_v4(text: &str) -> ApiResult<ipnet::Ipv4Net> {
-    ipv4_block(text, "cidrIp").map_err(|_| {
-        ApiError::invalid(format!("CIDR block {text} is malformed"))
-    })
+    ipv4_block(text, "cidrIp")
+        .map_err(|_| ApiError::invalid(format!("CIDR block {text} is malformed")))
 }
 
 fn check_description(text: &str) -> ApiResult<()> {
@@ -206,7 +208,9 @@ fn permissions(request: &Request) -> ApiResult<Vec<Value>> {
     }
     let Some(protocol) = request.text("IpProtocol") else {
         if request.text("SourceSecurityGroupName").is_some() {
-            return Ok(vec![json!({"IpProtocol": "-1", "UserIdGroupPairs": single_group(request)})]);
+            return Ok(vec![
+                json!({"IpProtocol": "-1", "UserIdGroupPairs": single_group(request)}),
+            ]);
         }
         return Err(ApiError::new(
             "MissingParameter",

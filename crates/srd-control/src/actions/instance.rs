@@ -44,7 +44,10 @@ const FILTERS: Filters = &[
     ("ip-address", "PublicIpAddress"),
     ("key-name", "KeyName"),
     ("launch-time", "LaunchTime"),
-    ("network-interface.addresses.private-ip-address", "NetworkInterfaces.PrivateIpAddresses.PrivateIpAddress"),
+    (
+        "network-interface.addresses.private-ip-address",
+        "NetworkInterfaces.PrivateIpAddresses.PrivateIpAddress",
+    ),
     ("network-interface.group-id", "NetworkInterfaces.Groups.GroupId"),
     ("network-interface.network-interface-id", "NetworkInterfaces.NetworkInterfaceId"),
     ("network-interface.subnet-id", "NetworkInterfaces.SubnetId"),
@@ -137,19 +140,23 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let bounds = (request.number("MinCount"), request.number("MaxCount"));
     let (Some(min), Some(max)) = bounds else { return Err(ApiError::missing("MinCount")) };
     if min < 1 || max < min || max > COUNT_MAX {
-        let message = format!("MinCount and MaxCount are 1 to {COUNT_MAX}, and MinCount is not the larger one");
+        let message = format!(
+            "MinCount and MaxCount are 1 to {COUNT_MAX}, and MinCount is not the larger one"
+        );
         return Err(ApiError::invalid(message));
     }
     let placement = request.part("Placement");
     let zone = placement.and_then(|of| of["AvailabilityZone"].as_str());
-    if let Some(zone) = zone.filter(|zone| {
-        !crate::regions::zones(&region.name).iter().any(|(name, _)| name == zone)
-    }) {
+    if let Some(zone) = zone
+        .filter(|zone| !crate::regions::zones(&region.name).iter().any(|(name, _)| name == zone))
+    {
         let message = format!("Invalid availability zone: [{zone}]");
         return Err(ApiError::invalid(message));
     }
     let devices = devices(request)?;
-    if max > 1 && devices.iter().any(|of| of.has("NetworkInterfaceId") || of.has("PrivateIpAddress")) {
+    if max > 1
+        && devices.iter().any(|of| of.has("NetworkInterfaceId") || of.has("PrivateIpAddress"))
+    {
         let message = "A network interface or an address can be given to one instance only";
         return Err(ApiError::combination(message));
     }
@@ -173,7 +180,10 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
             ami_launch_index: index,
             launch_time: now(region),
             availability_zone: primary.availability_zone.clone(),
-            tenancy: placement.and_then(|of| of["Tenancy"].as_str()).unwrap_or("default").to_owned(),
+            tenancy: placement
+                .and_then(|of| of["Tenancy"].as_str())
+                .unwrap_or("default")
+                .to_owned(),
             vpc_id: Some(primary.vpc_id.clone()),
             subnet_id: Some(primary.subnet_id.clone()),
             key_name: request.text("KeyName").map(str::to_owned),
@@ -341,7 +351,8 @@ fn describe_attribute(region: &mut Region, request: &Request) -> ApiResult<Value
 fn modify_attribute(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("InstanceId")?;
     let mut instance = get(&region.instances, id)?.clone();
-    let primary = interface::of_instance(region, id).first().map(|i| i.network_interface_id.clone());
+    let primary =
+        interface::of_instance(region, id).first().map(|i| i.network_interface_id.clone());
     let mut known = 0;
     if request.has("Groups") || request.has("SourceDestCheck") {
         let Some(primary) = primary else { return Err(not_found("eni", id)) };
@@ -349,7 +360,8 @@ fn modify_attribute(region: &mut Region, request: &Request) -> ApiResult<Value> 
         if request.has("Groups") {
             own.groups = interface::groups(region, &own.vpc_id, &request.texts("Groups"))?;
         }
-        own.source_dest_check = request.flag_value("SourceDestCheck").unwrap_or(own.source_dest_check);
+        own.source_dest_check =
+            request.flag_value("SourceDestCheck").unwrap_or(own.source_dest_check);
         region.interfaces.insert(own);
         known += 1;
     }
@@ -401,7 +413,8 @@ fn change(
 
 fn wrong_state(instance: &Instance, verb: &str) -> ApiError {
     let (id, state) = (&instance.instance_id, &instance.state.name);
-    let message = format!("The instance '{id}' is not in a state from which it can be {verb}: {state}");
+    let message =
+        format!("The instance '{id}' is not in a state from which it can be {verb}: {state}");
     ApiError::new("IncorrectInstanceState", message)
 }
 

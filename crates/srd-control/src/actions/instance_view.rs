@@ -31,8 +31,7 @@ pub(super) fn view(region: &Region, instance: &Instance) -> Value {
                                       "Message": "Client.UserInitiatedShutdown: User initiated"});
     }
     let interfaces = of_instance(region, &instance.instance_id);
-    let views: Vec<Value> =
-        interfaces.iter().map(|of| interface_view::view(region, of)).collect();
+    let views: Vec<Value> = interfaces.iter().map(|of| interface_view::view(region, of)).collect();
     shown["SecurityGroups"] = json!([]);
     if let (Some(primary), Some(view)) = (interfaces.first(), views.first()) {
         shown["SecurityGroups"] = json!(primary.groups);

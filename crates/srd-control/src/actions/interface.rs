@@ -149,7 +149,8 @@ pub(super) fn add(
         tags: Vec::new(),
     };
     region.interfaces.insert(interface.clone());
-    if subnet.assign_ipv6_address_on_creation && !subnet.ipv6_cidr_block_association_set.is_empty() {
+    if subnet.assign_ipv6_address_on_creation && !subnet.ipv6_cidr_block_association_set.is_empty()
+    {
         let ip = addresses::free_v6(region, subnet)?;
         let stored = get_mut(&mut region.interfaces, &interface.network_interface_id)?;
         stored.ipv6_addresses.push(Ipv6Address { ipv6_address: ip, is_primary_ipv6: false });
@@ -261,7 +262,8 @@ pub(super) fn tracking(request: &Request) -> ApiResult<Option<ConnectionTracking
         Some(seconds) if range.contains(&seconds) => Ok(Some(seconds)),
         Some(seconds) => {
             let (low, high) = (range.start(), range.end());
-            let message = format!("Value ({seconds}) for parameter {name} is invalid. It is {low} to {high}");
+            let message =
+                format!("Value ({seconds}) for parameter {name} is invalid. It is {low} to {high}");
             Err(ApiError::invalid(message))
         }
     };

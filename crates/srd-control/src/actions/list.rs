@@ -101,7 +101,9 @@ pub(super) fn filter(
 
 fn tags(object: &Value) -> impl Iterator<Item = (&str, &str)> {
     let tags = object.get("Tags").or_else(|| object.get("TagSet")).and_then(Value::as_array);
-    tags.into_iter().flatten().filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?)))
+    tags.into_iter()
+        .flatten()
+        .filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?)))
 }
 
 fn any_matches(patterns: &[&str], text: &str) -> bool {

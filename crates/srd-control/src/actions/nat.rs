@@ -25,7 +25,9 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = "Regional NAT gateways are not served by this endpoint.";
         return Err(ApiError::new("UnsupportedOperation", message));
     }
-    for name in ["SecondaryAllocationIds", "SecondaryPrivateIpAddresses", "SecondaryPrivateIpAddressCount"] {
+    for name in
+        ["SecondaryAllocationIds", "SecondaryPrivateIpAddresses", "SecondaryPrivateIpAddressCount"]
+    {
         if request.has(name) {
             let message = "Secondary addresses of NAT gateways are not served by this endpoint.";
             return Err(ApiError::new("UnsupportedOperation", message));
@@ -49,18 +51,17 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         }
         (_, None) => None,
     };
-    let has_gateway = |g: &crate::state::InternetGateway| {
-        g.attachments.iter().any(|a| a.vpc_id == subnet.vpc_id)
-    };
+    let has_gateway =
+        |g: &crate::state::InternetGateway| g.attachments.iter().any(|a| a.vpc_id == subnet.vpc_id);
     if kind == "public" && region.internet_gateways.find(has_gateway).is_none() {
         let message = format!("Network {} has no Internet gateway attached", subnet.vpc_id);
         return Err(ApiError::new("Gateway.NotAttached", message));
     }
     let primary = request.text("PrivateIpAddress").map(ipv4).transpose()?;
     let mut own = interface::add(region, &subnet, Vec::new(), primary)?;
-    let private = own.private_ip_address.ok_or_else(|| {
-        ApiError::invalid("A NAT gateway needs a subnet with IPv4 addresses")
-    })?;
+    let private = own
+        .private_ip_address
+        .ok_or_else(|| ApiError::invalid("A NAT gateway needs a subnet with IPv4 addresses"))?;
     let nat_gateway_id = region.ids.id("nat");
     own.description = format!("Interface for NAT Gateway {nat_gateway_id}");
     "nat_gateway".clone_into(&mut own.interface_type);

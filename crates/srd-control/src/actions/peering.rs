@@ -7,9 +7,7 @@ use super::support::{new_tags, not_found, overlap, show, show_all, time};
 use super::{Actions, Handler, route};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
-use crate::state::network::{
-    CidrBlock, Ipv6CidrBlock, PeeringOptions, PeeringStatus, PeeringVpc,
-};
+use crate::state::network::{CidrBlock, Ipv6CidrBlock, PeeringOptions, PeeringStatus, PeeringVpc};
 use crate::state::{Cloud, PeeringConnection, Region, Vpc};
 use crate::wire::Request;
 

@@ -178,7 +178,11 @@ fn associations(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 /// Returns the list of a request that may be changed. If the request gives the current version, it
 /// must be that of the list.
-fn own<'a>(region: &'a mut Region, request: &Request, current: &str) -> ApiResult<&'a mut PrefixList> {
+fn own<'a>(
+    region: &'a mut Region,
+    request: &Request,
+    current: &str,
+) -> ApiResult<&'a mut PrefixList> {
     let list = get_mut(&mut region.prefix_lists, request.need("PrefixListId")?)?;
     if list.owner_id == "AWS" {
         let message = "A prefix list of the provider cannot be changed";

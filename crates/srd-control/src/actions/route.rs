@@ -75,7 +75,12 @@ fn text(route: &Route) -> String {
 }
 
 /// Adds the target of a request to a route.
-fn target(region: &Region, request: &Request, table: &RouteTable, route: &mut Route) -> ApiResult<()> {
+fn target(
+    region: &Region,
+    request: &Request,
+    table: &RouteTable,
+    route: &mut Route,
+) -> ApiResult<()> {
     let given: Vec<&str> = TARGETS.into_iter().filter(|name| request.has(name)).collect();
     let [name] = given.as_slice() else {
         if given.is_empty() {
@@ -89,10 +94,8 @@ fn target(region: &Region, request: &Request, table: &RouteTable, route: &mut Ro
         if vpc == table.vpc_id {
             return Ok(());
         }
-        let message = format!(
-            "route table {} and {id} belong to different networks",
-            table.route_table_id
-        );
+        let message =
+            format!("route table {} and {id} belong to different networks", table.route_table_id);
         Err(ApiError::invalid(message))
     };
     "active".clone_into(&mut route.state);
@@ -192,7 +195,10 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = format!("A route table has at most {ROUTES_MAX} routes");
         return Err(ApiError::limit("RouteLimitExceeded", message));
     }
-    if is_inside_local(&table, &route) && route.network_interface_id.is_none() && route.nat_gateway_id.is_none() {
+    if is_inside_local(&table, &route)
+        && route.network_interface_id.is_none()
+        && route.nat_gateway_id.is_none()
+    {
         let message = format!(
             "The destination CIDR block {} is equal to or more specific than one of this VPC's \
              CIDR blocks. This route can target only an interface or an instance.",

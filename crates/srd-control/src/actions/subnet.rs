@@ -45,7 +45,10 @@ const LISTING: Listing = Listing {
         ("defaultForAz", "DefaultForAz"),
         ("enable-dns64", "EnableDns64"),
         ("ipv6-cidr-block-association.association-id", "Ipv6CidrBlockAssociationSet.AssociationId"),
-        ("ipv6-cidr-block-association.ipv6-cidr-block", "Ipv6CidrBlockAssociationSet.Ipv6CidrBlock"),
+        (
+            "ipv6-cidr-block-association.ipv6-cidr-block",
+            "Ipv6CidrBlockAssociationSet.Ipv6CidrBlock",
+        ),
         (
             "ipv6-cidr-block-association.state",
             "Ipv6CidrBlockAssociationSet.Ipv6CidrBlockState.State",
@@ -226,7 +229,10 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ("MapCustomerOwnedIpOnLaunch", &mut subnet.map_customer_owned_ip_on_launch),
         ("EnableDns64", &mut subnet.enable_dns64),
         ("EnableResourceNameDnsARecordOnLaunch", &mut names.enable_resource_name_dns_a_record),
-        ("EnableResourceNameDnsAAAARecordOnLaunch", &mut names.enable_resource_name_dns_aaaa_record),
+        (
+            "EnableResourceNameDnsAAAARecordOnLaunch",
+            &mut names.enable_resource_name_dns_aaaa_record,
+        ),
     ] {
         if let Some(value) = request.flag_value(name) {
             *field = value;
@@ -375,7 +381,8 @@ fn reserve(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn reservations(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let subnet = get(&region.subnets, request.need("SubnetId")?)?.subnet_id.clone();
     let of_subnet = region.reservations.iter().filter(|of| of.subnet_id == subnet);
-    let filters: list::Filters = &[("reservationType", "ReservationType"), ("subnet-id", "SubnetId")];
+    let filters: list::Filters =
+        &[("reservationType", "ReservationType"), ("subnet-id", "SubnetId")];
     let all = list::filter(request, filters, of_subnet.map(show).collect())?;
     let (v6, v4): (Vec<Value>, Vec<Value>) =
         all.into_iter().partition(|of| of["Cidr"].as_str().is_some_and(|c| c.contains(':')));

@@ -34,7 +34,10 @@ const LISTING: Listing = Listing {
         ("dhcp-options-id", "DhcpOptionsId"),
         ("dhcpOptionsId", "DhcpOptionsId"),
         ("ipv6-cidr-block-association.association-id", "Ipv6CidrBlockAssociationSet.AssociationId"),
-        ("ipv6-cidr-block-association.ipv6-cidr-block", "Ipv6CidrBlockAssociationSet.Ipv6CidrBlock"),
+        (
+            "ipv6-cidr-block-association.ipv6-cidr-block",
+            "Ipv6CidrBlockAssociationSet.Ipv6CidrBlock",
+        ),
         ("ipv6-cidr-block-association.ipv6-pool", "Ipv6CidrBlockAssociationSet.Ipv6Pool"),
         (
             "ipv6-cidr-block-association.state",
@@ -57,7 +60,10 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::new("UnsupportedOperation", message));
     }
     let block = request.text("CidrBlock").ok_or_else(|| {
-        ApiError::new("MissingParameter", "Either 'cidrBlock' or 'ipv4IpamPoolId' should be provided.")
+        ApiError::new(
+            "MissingParameter",
+            "Either 'cidrBlock' or 'ipv4IpamPoolId' should be provided.",
+        )
     })?;
     let block = ipv4_block(block, "cidrBlock")?;
     vpc_block::check_size(block)?;
@@ -132,9 +138,8 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let attached = |attachments: &[crate::state::interface::GatewayAttachment]| {
         attachments.iter().any(|attachment| attachment.vpc_id == id)
     };
-    let peered = |side: &crate::state::network::PeeringVpc| {
-        side.vpc_id == id && side.region == region.name
-    };
+    let peered =
+        |side: &crate::state::network::PeeringVpc| side.vpc_id == id && side.region == region.name;
     let used = region.subnets.find(|subnet| subnet.vpc_id == id).is_some()
         || region.interfaces.find(|interface| interface.vpc_id == id).is_some()
         || region.internet_gateways.find(|gateway| attached(&gateway.attachments)).is_some()
@@ -145,8 +150,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
             .peerings
             .find(|peering| {
                 ["active", "pending-acceptance", "provisioning"].contains(&&*peering.status.code)
-                    && (peered(&peering.requester_vpc_info)
-                        || peered(&peering.accepter_vpc_info))
+                    && (peered(&peering.requester_vpc_info) || peered(&peering.accepter_vpc_info))
             })
             .is_some()
         || region

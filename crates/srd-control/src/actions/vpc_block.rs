@@ -81,9 +81,8 @@ fn provided_block(region: &mut Region) -> Ipv6Net {
 }
 
 fn too_many(vpc_id: &str) -> ApiError {
-    let message = format!(
-        "This network {vpc_id} has met its maximum number of allowed CIDRs: {BLOCKS_MAX}"
-    );
+    let message =
+        format!("This network {vpc_id} has met its maximum number of allowed CIDRs: {BLOCKS_MAX}");
     ApiError::limit("CidrLimitExceeded", message)
 }
 

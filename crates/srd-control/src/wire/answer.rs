@@ -29,16 +29,13 @@ pub fn write(model: &Model, action: &str, value: &Value, request_id: &str) -> Ap
 
 /// Returns the XML of an error.
 pub fn write_error(error: &ApiError, request_id: &str) -> String {
-    let mut xml = String::from(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>",
-    );
+    let mut xml =
+        String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>");
     escape(&error.code, &mut xml);
     xml.push_str("</Code><Message>");
     escape(&error.message, &mut xml);
-    let _ = write!(
-        xml,
-        "</Message></Error></Errors><RequestID>{request_id}</RequestID></Response>"
-    );
+    let _ =
+        write!(xml, "</Message></Error></Errors><RequestID>{request_id}</RequestID></Response>");
     xml
 }
 
@@ -75,13 +72,7 @@ fn members(model: &Model, name: &str, value: &Value, xml: &mut String) -> ApiRes
     Ok(())
 }
 
-fn element(
-    model: &Model,
-    tag: &str,
-    name: &str,
-    value: &Value,
-    xml: &mut String,
-) -> ApiResult<()> {
+fn element(model: &Model, tag: &str, name: &str, value: &Value, xml: &mut String) -> ApiResult<()> {
     let shape = model.shape(name).ok_or_else(|| mismatch(name, value))?;
     let _ = write!(xml, "<{tag}>");
     match (shape.kind, value) {

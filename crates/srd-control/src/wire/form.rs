@@ -68,7 +68,10 @@ mod tests {
         let of = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<Vec<_>>()
         };
-        assert_eq!(parse("a=1&b=x+y%2Fz&&c").unwrap(), of(&[("a", "1"), ("b", "x y/z"), ("c", "")]));
+        assert_eq!(
+            parse("a=1&b=x+y%2Fz&&c").unwrap(),
+            of(&[("a", "1"), ("b", "x y/z"), ("c", "")])
+        );
         for bad in ["a=%", "a=%4", "a=%zz", "a=%ff", "%c3%28=1"] {
             assert_eq!(parse(bad).unwrap_err().code, "MalformedQueryString", "{bad}");
         }

@@ -50,9 +50,8 @@ struct Node {
 /// If the action does not exist or is not served, and if the parameters do not fit its shape.
 pub fn parse(model: &Model, form: &[(String, String)]) -> ApiResult<Request> {
     let action = form.iter().find(|(name, _)| name == "Action").map(|(_, value)| value.as_str());
-    let action = action.ok_or_else(|| {
-        ApiError::new("MissingAction", "The request is missing an action")
-    })?;
+    let action =
+        action.ok_or_else(|| ApiError::new("MissingAction", "The request is missing an action"))?;
     let Some(operation) = model.operations.get(action) else {
         return Err(unknown_action(model, action));
     };
@@ -275,7 +274,8 @@ mod tests {
         .unwrap();
         let filters = json!([{"Name": "tag:Name", "Values": ["a", "b"]}, {"Name": "cidr"}]);
         assert_eq!(request.parameters["Filters"], filters);
-        let tenancy = read("Action=CreateVpc&CidrBlock=10.0.0.0/16&InstanceTenancy=Default").unwrap();
+        let tenancy =
+            read("Action=CreateVpc&CidrBlock=10.0.0.0/16&InstanceTenancy=Default").unwrap();
         assert_eq!(tenancy.text("InstanceTenancy"), Some("default"));
         assert_eq!((request.number("MaxResults"), request.flag("DryRun")), (Some(5), Some(true)));
     }

@@ -84,7 +84,10 @@ fn a_nat_gateway_holds_its_address_and_its_subnet() {
     let create = format!("Action=CreateNatGateway&SubnetId={subnet}&AllocationId={address}");
     let id = client.take(&create, "natGatewayId");
     assert_eq!(client.code(&create), "Resource.AlreadyAssociated");
-    assert_eq!(client.code(&format!("Action=DeleteSubnet&SubnetId={subnet}")), "DependencyViolation");
+    assert_eq!(
+        client.code(&format!("Action=DeleteSubnet&SubnetId={subnet}")),
+        "DependencyViolation"
+    );
     let shown = client.ok("Action=DescribeNetworkInterfaces");
     assert!(shown.contains("<interfaceType>nat_gateway</interfaceType>"));
     let interface = first(&shown, "networkInterfaceId");

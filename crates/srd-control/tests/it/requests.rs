@@ -16,7 +16,8 @@ fn a_new_region_has_what_a_new_account_has() {
     let subnets = client.ok("Action=DescribeSubnets");
     assert_eq!(all(&subnets, "defaultForAz").len(), 6);
     assert_eq!(all(&subnets, "availableIpAddressCount")[0], "4091");
-    let tables = client.ok("Action=DescribeRouteTables&Filter.1.Name=association.main&Filter.1.Value.1=true");
+    let tables = client
+        .ok("Action=DescribeRouteTables&Filter.1.Name=association.main&Filter.1.Value.1=true");
     assert_eq!(all(&tables, "destinationCidrBlock"), ["172.31.0.0/16", "0.0.0.0/0"]);
     let groups = client.ok("Action=DescribeSecurityGroups&GroupName.1=default");
     assert_eq!(all(&groups, "groupDescription"), ["default VPC security group"]);
@@ -37,7 +38,10 @@ fn a_dry_run_changes_nothing_and_returns_the_error_of_the_request() {
     assert_eq!((answer.status, first(&answer.body, "Code")), (412, "DryRunOperation".to_owned()));
     assert_eq!(client.state().vpcs.len(), before);
     assert_eq!(client.state().route_tables.len(), before);
-    assert_eq!(client.code("Action=CreateVpc&CidrBlock=10.0.0.0/8&DryRun=true"), "InvalidVpc.Range");
+    assert_eq!(
+        client.code("Action=CreateVpc&CidrBlock=10.0.0.0/8&DryRun=true"),
+        "InvalidVpc.Range"
+    );
 }
 
 #[test]
@@ -99,7 +103,10 @@ fn tags_are_given_filtered_and_removed() {
     assert!(!client.ok(find).contains("vpcId"));
     let wrong = create.replace("ResourceType=vpc", "ResourceType=subnet");
     assert_eq!(client.code(&wrong), "InvalidParameterValue");
-    assert_eq!(client.code("Action=CreateTags&ResourceId.1=vpc-1&Tag.1.Key=a"), "InvalidVpcID.NotFound");
+    assert_eq!(
+        client.code("Action=CreateTags&ResourceId.1=vpc-1&Tag.1.Key=a"),
+        "InvalidVpcID.NotFound"
+    );
 }
 
 #[test]
@@ -110,7 +117,10 @@ fn without_a_valid_signature_nothing_is_served() {
     let mut control = Control::new(Access::Keys(keys), 1, store, Box::new(NoMachines)).unwrap();
     let signed = request("us-east-1", "Action=DescribeVpcs");
     let answer = control.handle(&signed, NOW);
-    assert_eq!((answer.status, first(&answer.body, "Code")), (403, "SignatureDoesNotMatch".to_owned()));
+    assert_eq!(
+        (answer.status, first(&answer.body, "Code")),
+        (403, "SignatureDoesNotMatch".to_owned())
+    );
     let mut anonymous = signed.clone();
     anonymous.headers.retain(|(name, _)| name != "authorization");
     let answer = control.handle(&anonymous, NOW);

@@ -22,7 +22,8 @@ fn objects_in_use_are_not_deleted() {
         client.ok(form);
     }
     assert_eq!(client.code(&delete_vpc), "InvalidVpcID.NotFound");
-    let groups = format!("Action=DescribeSecurityGroups&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
+    let groups =
+        format!("Action=DescribeSecurityGroups&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
     assert!(!client.ok(&groups).contains("groupId"));
 }
 
@@ -53,13 +54,15 @@ fn terraform_revokes_the_default_rules_of_a_new_group() {
     let (vpc, _) = client.network();
     let form = format!("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d&VpcId={vpc}");
     let group = client.take(&form, "groupId");
-    let revoke = format!("Action=RevokeSecurityGroupEgress&GroupId={group}&IpPermissions.1.IpProtocol=-1");
+    let revoke =
+        format!("Action=RevokeSecurityGroupEgress&GroupId={group}&IpPermissions.1.IpProtocol=-1");
     let v4 = format!("{revoke}&IpPermissions.1.IpRanges.1.CidrIp=0.0.0.0/0");
     let v6 = format!("{revoke}&IpPermissions.1.Ipv6Ranges.1.CidrIpv6=::/0");
     client.ok(&v4);
     assert_eq!(client.code(&v6), "InvalidPermission.NotFound");
     assert_eq!(client.code(&v4), "InvalidPermission.NotFound");
-    client.ok(&format!("Action=AssociateVpcCidrBlock&VpcId={vpc}&AmazonProvidedIpv6CidrBlock=true"));
+    client
+        .ok(&format!("Action=AssociateVpcCidrBlock&VpcId={vpc}&AmazonProvidedIpv6CidrBlock=true"));
     let form = format!("Action=CreateSecurityGroup&GroupName=h&GroupDescription=d&VpcId={vpc}");
     let new = client.take(&form, "groupId");
     client.ok(&v6.replace(&group, &new));
@@ -71,7 +74,8 @@ fn overlapping_vpcs_are_not_peered() {
     let (vpc, _) = client.network();
     let same = client.take("Action=CreateVpc&CidrBlock=10.0.0.0/16", "vpcId");
     let other = client.take("Action=CreateVpc&CidrBlock=10.1.0.0/16", "vpcId");
-    let peer = |with: &str| format!("Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={with}");
+    let peer =
+        |with: &str| format!("Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={with}");
     assert!(client.ok(&peer(&same)).contains("<code>failed</code>"));
     let id = client.take(&peer(&other), "vpcPeeringConnectionId");
     let tables = format!("Action=DescribeRouteTables&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");

@@ -48,7 +48,10 @@ fn an_instance_has_an_interface_for_as_long_as_it_lives() {
     assert!(!client.ok("Action=DescribeNetworkInterfaces").contains("networkInterfaceId"));
     let start = format!("Action=StartInstances&InstanceId.1={id}");
     assert_eq!(client.code(&start), "IncorrectInstanceState");
-    assert_eq!(client.code("Action=RunInstances&ImageId=x&MinCount=1&MaxCount=1"), "InvalidAMIID.Malformed");
+    assert_eq!(
+        client.code("Action=RunInstances&ImageId=x&MinCount=1&MaxCount=1"),
+        "InvalidAMIID.Malformed"
+    );
     let many = RUN.replace("MaxCount=1", "MaxCount=101");
     assert_eq!(client.code(&format!("{many}c7i.large")), "InvalidParameterValue");
 }
@@ -78,9 +81,17 @@ fn a_control_plane_starts_with_the_state_of_its_store() {
     let (vpc, subnet) = client.network();
     client.ok(&format!("Action=CreateNetworkInterface&SubnetId={subnet}"));
     client.ok(&format!("{RUN}c7i.large"));
-    let describe = ["DescribeVpcs", "DescribeSubnets", "DescribeInstances", "DescribeTags",
-                    "DescribeSecurityGroups", "DescribeNetworkAcls", "DescribeRouteTables",
-                    "DescribeNetworkInterfaces", "DescribeManagedPrefixLists"];
+    let describe = [
+        "DescribeVpcs",
+        "DescribeSubnets",
+        "DescribeInstances",
+        "DescribeTags",
+        "DescribeSecurityGroups",
+        "DescribeNetworkAcls",
+        "DescribeRouteTables",
+        "DescribeNetworkInterfaces",
+        "DescribeManagedPrefixLists",
+    ];
     let strip = |xml: String| xml.split("</requestId>").nth(1).unwrap().to_owned();
     let before: Vec<String> =
         describe.iter().map(|name| strip(client.ok(&format!("Action={name}")))).collect();

@@ -21,9 +21,8 @@ pub(crate) struct Client {
 /// Returns a request to EC2 with the credential of a region.
 pub(crate) fn request(region: &str, form: &str) -> HttpRequest {
     let credential = format!("x/20270115/{region}/ec2/aws4_request");
-    let authorization = format!(
-        "AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host, Signature=0"
-    );
+    let authorization =
+        format!("AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host, Signature=0");
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     HttpRequest {
         method: "POST".to_owned(),
