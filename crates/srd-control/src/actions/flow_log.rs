@@ -34,6 +34,11 @@ fn check_resource(region: &Region, kind: &str, id: &str) -> ApiResult<()> {
     if exists { Ok(()) } else { Err(not_found(prefix, id)) }
 }
 
+/// The error for a wrong parameter; flow logs have a code of their own for it.
+fn wrong(message: impl Into<String>) -> ApiError {
+    ApiError::new("InvalidParameter", message)
+}
+
 /// Checks the destination. Returns the cause if no log can be written there.
 fn destination(cloud: &Cloud, request: &Request) -> ApiResult<Option<String>> {
     let kind = request.text("LogDestinationType").unwrap_or("cloud-watch-logs");
@@ -42,7 +47,7 @@ fn destination(cloud: &Cloud, request: &Request) -> ApiResult<Option<String>> {
         "cloud-watch-logs" => {
             if name.is_some() && request.has("LogGroupName") {
                 let message = "Please only provide LogGroupName or only provide LogDestination.";
-                return Err(ApiError::invalid(message));
+                return Err(wrong(message));
             }
             if name.is_none() && !request.has("LogGroupName") {
                 return Err(ApiError::missing("LogGroupName"));
@@ -50,22 +55,23 @@ fn destination(cloud: &Cloud, request: &Request) -> ApiResult<Option<String>> {
             if !request.has("DeliverLogsPermissionArn") {
                 let message = "DeliverLogsPermissionArn can't be empty if LogDestinationType is \
                                cloud-watch-logs.";
-                return Err(ApiError::invalid(message));
+                return Err(wrong(message));
             }
             Ok(None)
         }
         _ => {
             if request.has("LogGroupName") {
-                let message = "LogGroupName needs LogDestinationType cloud-watch-logs.";
-                return Err(ApiError::invalid(message));
+                let message = "LogDestination type must be cloud-watch-logs if LogGroupName is \
+                               provided.";
+                return Err(wrong(message));
             }
             let name = name.ok_or_else(|| {
-                ApiError::invalid("LogDestination can't be empty if LogGroupName is not provided.")
+                wrong("LogDestination can't be empty if LogGroupName is not provided.")
             })?;
             let bucket = name.split(":::").nth(1).unwrap_or(name);
             let bucket = bucket.split('/').next().unwrap_or_default();
             if kind == "s3" && !cloud.buckets.contains(bucket) {
-                return Ok(Some(format!("LogDestination: {bucket} does not exist")));
+                return Ok(Some(format!("LogDestination: {bucket} does not exist.")));
             }
             Ok(None)
         }
@@ -82,14 +88,13 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
     }
     let interval = request.number("MaxAggregationInterval").unwrap_or(600);
     if ![60, 600].contains(&interval) {
-        let message =
-            format!("Invalid Flow Log Max Aggregation Interval: {interval}. It is 60 or 600");
-        return Err(ApiError::invalid(message));
+        let message = "Invalid Flow Log Max Aggregation Interval";
+        return Err(wrong(message));
     }
     let ids = request.texts("ResourceIds");
     if ids.is_empty() || ids.len() > RESOURCES_MAX {
         let message = format!("A request names 1 to {RESOURCES_MAX} resources");
-        return Err(ApiError::invalid(message));
+        return Err(wrong(message));
     }
     for id in &ids {
         check_resource(region, kind, id)?;
@@ -131,8 +136,7 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
         if region.flow_logs.find(same).is_some() {
             let message = "Error. There is an existing Flow Log with the same configuration and \
                            log destination.";
-            unsuccessful.push(failed("FlowLogAlreadyExists", message));
-            continue;
+            return Err(ApiError::new("FlowLogAlreadyExists", message));
         }
         created.push(log.flow_log_id.clone());
         region.flow_logs.insert(log);
@@ -143,7 +147,7 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let listing = Listing {
-        ids: "FlowLogIds",
+        ids: "",
         id: "FlowLogId",
         not_found: |id| not_found("fl", id),
         filters: &[
@@ -156,13 +160,24 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "FlowLogs",
     };
-    listing.answer(request, show_all(&region.flow_logs))
+    // Unknown identifiers are no error here.
+    let ids = request.texts("FlowLogIds");
+    let mut logs = show_all(&region.flow_logs);
+    logs.retain(|log| ids.is_empty() || log["FlowLogId"].as_str().is_some_and(|i| ids.contains(&i)));
+    listing.answer(request, logs)
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let ids = request.texts("FlowLogIds");
-    for id in &ids {
-        region.flow_logs.get(id).ok_or_else(|| not_found("fl", id))?;
+    let is_unknown = |id: &&&str| region.flow_logs.get(id).is_none();
+    let unknown: Vec<&str> = ids.iter().filter(is_unknown).copied().collect();
+    if !unknown.is_empty() {
+        let message = format!(
+            "These flow log ids in the input list are not found: [TotalCount: {}] {}",
+            unknown.len(),
+            unknown.join(" ")
+        );
+        return Err(ApiError::new("InvalidFlowLogId.NotFound", message));
     }
     for id in ids {
         region.flow_logs.remove(id);

@@ -140,7 +140,7 @@ pub(super) fn add(
         groups,
         source_dest_check: true,
         status: "available".to_owned(),
-        requester_id: None,
+        requester_id: Some(region.account.clone()),
         requester_managed: false,
         attachment: None,
         auto_public_ip: None,

@@ -100,7 +100,8 @@ pub(super) fn filter(
 }
 
 fn tags(object: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let tags = object.get("Tags").or_else(|| object.get("TagSet")).and_then(Value::as_array);
+    // Interfaces have another name for the list.
+    let tags = ["Tags", "TagSet"].into_iter().find_map(|name| object.get(name)?.as_array());
     tags.into_iter()
         .flatten()
         .filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?)))

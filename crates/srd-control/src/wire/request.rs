@@ -193,7 +193,9 @@ fn scalar(kind: Kind, shape: &Shape, text: String, path: &str) -> ApiResult<Valu
             let same = |value: &&String| value.eq_ignore_ascii_case(&text);
             let exact = shape.values.iter().find(|value| **value == text);
             let Some(value) = exact.or_else(|| shape.values.iter().find(same)) else {
-                let message = format!("Value ({text}) for parameter {path} is invalid.");
+                let (first, rest) = path.split_at_checked(1).unwrap_or((path, ""));
+                let name = first.to_ascii_lowercase() + rest;
+                let message = format!("Value ({text}) for parameter {name} is invalid.");
                 return Err(ApiError::invalid(message));
             };
             value.clone().into()

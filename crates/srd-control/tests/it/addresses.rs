@@ -6,8 +6,11 @@ use crate::support::{Client, all, first};
 fn ena_express_and_connection_tracking_are_stored_and_shown() {
     let mut client = Client::new();
     let (_, subnet) = client.network();
-    let form = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
+    let tag = "TagSpecification.1.ResourceType=network-interface&TagSpecification.1.Tag.1.Key=a";
+    let form = format!("Action=CreateNetworkInterface&SubnetId={subnet}&{tag}");
     let id = client.take(&form, "networkInterfaceId");
+    let tagged = "Action=DescribeNetworkInterfaces&Filter.1.Name=tag-key&Filter.1.Value.1=a";
+    assert_eq!(client.take(tagged, "networkInterfaceId"), id);
     let modify = format!("Action=ModifyNetworkInterfaceAttribute&NetworkInterfaceId={id}");
     client.ok(&format!("{modify}&ConnectionTrackingSpecification.TcpEstablishedTimeout=600"));
     client.ok(&format!("{modify}&ConnectionTrackingSpecification.UdpTimeout=30"));
