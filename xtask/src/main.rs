@@ -1,7 +1,7 @@
 //! Maintenance tasks of the project. `cargo xtask tidy` checks rules that no compiler checks,
 //! `test` runs all tests, `soak` runs random worlds, `soak-express` runs ENA Express for hours of
-//! simulated time, `hostile` sends hostile packets, `instructions` counts instructions, and `ec2-model`
-//! cuts the service model of EC2.
+//! simulated time, `hostile` sends hostile packets, `instructions` counts instructions, and
+//! `ec2-model` cuts the service model of EC2.
 
 mod ec2_model;
 mod express;

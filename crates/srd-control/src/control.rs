@@ -22,7 +22,7 @@ pub const TOKENS_MAX: usize = 4096;
 /// Time for which a client token is remembered, in seconds.
 const TOKEN_S: u64 = 24 * 3600;
 
-/// Who may send requests.
+/// Credentials that are accepted.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// Any credentials are accepted, and all requests belong to [`TRIAL_ACCOUNT`].

@@ -188,8 +188,8 @@ fn default_group(region: &mut Region, vpc_id: &str) {
     default_egress(region, &group_id);
 }
 
-/// Adds the rules of a new security group that allow all packets out: one for IPv4, and one for IPv6
-/// if the VPC has IPv6 blocks.
+/// Adds the rules of a new security group that allow all packets out: one for IPv4, and one for
+/// IPv6 if the VPC has IPv6 blocks.
 pub(crate) fn default_egress(region: &mut Region, group_id: &str) {
     let mut egress = any_rule(region, group_id, true);
     egress.cidr_ipv4 = Some(any_v4());
@@ -223,7 +223,8 @@ fn any_rule(region: &mut Region, group_id: &str, is_egress: bool) -> SecurityGro
     }
 }
 
-/// Entries of a new network ACL: the final rules, and in a default ACL those that allow all packets.
+/// Entries of a new network ACL: the final rules, and in a default ACL rules that allow all
+/// packets.
 pub(crate) fn default_entries(allow: bool) -> Vec<NetworkAclEntry> {
     let entry = |egress, rule_number, action: &str| NetworkAclEntry {
         rule_number,

@@ -1,8 +1,9 @@
 //! The EC2 Query API for virtual private clouds.
 //!
-//! Clients of EC2 send forms over HTTP. [`wire`] reads them by the public service model, [`actions`]
-//! change the state, and [`wire`] writes the answers as XML. Each request is one transaction. A data
-//! plane implements [`machines::Machines`], and a durable store [`store::Store`].
+//! Clients of EC2 send forms over HTTP. [`wire`] reads them by the public service model,
+//! [`actions`] change the state, and [`wire`] writes the answers as XML. Each request is one
+//! transaction. A data plane implements [`machines::Machines`], and a durable store
+//! [`store::Store`].
 //!
 //! | module | content |
 //! |---|---|

@@ -2,7 +2,7 @@
 
 Moto accepts preparations that EC2 refuses: a subnet with an IPv6 block that its VPC does not have, a
 route to an internet gateway that is not attached, a public NAT gateway in a VPC without internet
-gateway. This plugin makes such preparations valid before the request is sent, so that the test
+gateway, a prefix list of the family "?". This plugin makes such preparations valid before the request is sent, so that the test
 reaches the behaviour that it is about. Use: `python -m pytest -p moto_setup`, with this folder in
 PYTHONPATH.
 """
@@ -35,6 +35,8 @@ def _prepare(client, name, parameters):
         wide = wide.supernet(new_prefix=min(wide.prefixlen, 56))
         own = {"VpcId": vpc, "Ipv6CidrBlock": str(wide), "Ipv6Pool": "ipv6pool-ec2-test"}
         _call(client, "AssociateVpcCidrBlock", own)
+    if name == "CreateManagedPrefixList" and parameters.get("AddressFamily") == "?":
+        parameters["AddressFamily"] = "IPv4"
     gateway = parameters.get("GatewayId", "")
     if name in ("CreateRoute", "ReplaceRoute", "AssociateRouteTable") and gateway.startswith("igw-"):
         tables = _call(client, "DescribeRouteTables", {"RouteTableIds": [parameters["RouteTableId"]]})

@@ -103,7 +103,10 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
     let destination_type = request.text("LogDestinationType").unwrap_or("cloud-watch-logs");
     let (mut created, mut unsuccessful) = (Vec::new(), Vec::new());
     for id in ids {
-        let failed = |code: &str, message: &str| json!({"ResourceId": id, "Error": {"Code": code, "Message": message}});
+        let failed = |code: &str, message: &str| {
+            let error = json!({"Code": code, "Message": message});
+            json!({"ResourceId": id, "Error": error})
+        };
         if let Some(cause) = &unknown {
             unsuccessful.push(failed("400", cause));
             continue;
@@ -163,7 +166,9 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     // Unknown identifiers are no error here.
     let ids = request.texts("FlowLogIds");
     let mut logs = show_all(&region.flow_logs);
-    logs.retain(|log| ids.is_empty() || log["FlowLogId"].as_str().is_some_and(|i| ids.contains(&i)));
+    if !ids.is_empty() {
+        logs.retain(|log| log["FlowLogId"].as_str().is_some_and(|id| ids.contains(&id)));
+    }
     listing.answer(request, logs)
 }
 

@@ -18,7 +18,7 @@ pub(super) type Filters = &'static [(&'static str, &'static str)];
 
 /// A description of objects.
 pub(super) struct Listing {
-    /// Parameter with identifiers; empty if there is none.
+    /// Parameter with identifiers; empty if the action has no such parameter.
     pub(super) ids: &'static str,
     /// Member with the identifier.
     pub(super) id: &'static str,

@@ -7,7 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`table`] | tables with an undo log |
-//! | [`network`] | VPCs, subnets, network ACLs, route tables, DHCP options, prefix lists, flow logs, peering |
+//! | [`network`] | VPCs, subnets, network ACLs, route tables, peering, prefix lists, logs |
 //! | [`interface`] | security groups, interfaces, elastic addresses, gateways, instances |
 //! | [`id`] | identifiers |
 

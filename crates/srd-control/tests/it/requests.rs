@@ -92,7 +92,8 @@ fn pages_end_and_tokens_belong_to_their_action() {
 fn tags_are_given_filtered_and_removed() {
     let mut client = Client::new();
     let create = "Action=CreateVpc&CidrBlock=10.0.0.0/16&TagSpecification.1.ResourceType=vpc\
-                  &TagSpecification.1.Tag.1.Key=Name&TagSpecification.1.Tag.1.Value=one%20%26%20two";
+                  &TagSpecification.1.Tag.1.Key=Name&TagSpecification.1.Tag.1.Value=\
+                  one%20%26%20two";
     let vpc = client.take(create, "vpcId");
     let find = "Action=DescribeVpcs&Filter.1.Name=tag%3AName&Filter.1.Value.1=one*";
     assert_eq!(client.take(find, "vpcId"), vpc);

@@ -120,7 +120,8 @@ fn route_tables_refuse_what_routes_cannot_do() {
     let gateway = client.take("Action=CreateInternetGateway", "internetGatewayId");
     let route = |block: &str| {
         format!(
-            "Action=CreateRoute&RouteTableId={table}&GatewayId={gateway}&DestinationCidrBlock={block}"
+            "Action=CreateRoute&RouteTableId={table}&GatewayId={gateway}\
+             &DestinationCidrBlock={block}"
         )
     };
     assert_eq!(client.code(&route("0.0.0.0/0")), "InvalidParameterValue");
