@@ -35,6 +35,8 @@ def _prepare(client, name, parameters):
         wide = wide.supernet(new_prefix=min(wide.prefixlen, 56))
         own = {"VpcId": vpc, "Ipv6CidrBlock": str(wide), "Ipv6Pool": "ipv6pool-ec2-test"}
         _call(client, "AssociateVpcCidrBlock", own)
+    if name == "CreateVpc" and block:
+        parameters.setdefault("Ipv6Pool", "ipv6pool-ec2-test")
     if name == "CreateManagedPrefixList" and parameters.get("AddressFamily") == "?":
         parameters["AddressFamily"] = "IPv4"
     gateway = parameters.get("GatewayId", "")
@@ -44,9 +46,13 @@ def _prepare(client, name, parameters):
     if name == "CreateNatGateway" and parameters.get("ConnectivityType", "public") == "public":
         subnets = _call(client, "DescribeSubnets", {"SubnetIds": [parameters["SubnetId"]]})
         _attach(client, subnets["Subnets"][0]["VpcId"])
-    if name == "AssociateAddress" and "NetworkInterfaceId" in parameters:
-        interfaces = {"NetworkInterfaceIds": [parameters["NetworkInterfaceId"]]}
-        interfaces = _call(client, "DescribeNetworkInterfaces", interfaces)
+    if name == "AssociateAddress":
+        if "NetworkInterfaceId" in parameters:
+            query = {"NetworkInterfaceIds": [parameters["NetworkInterfaceId"]]}
+        else:
+            filters = [{"Name": "attachment.instance-id", "Values": [parameters["InstanceId"]]}]
+            query = {"Filters": filters}
+        interfaces = _call(client, "DescribeNetworkInterfaces", query)
         _attach(client, interfaces["NetworkInterfaces"][0]["VpcId"])
 
 

@@ -146,7 +146,7 @@ fn interface<'a>(region: &'a Region, request: &Request) -> ApiResult<&'a Network
         return get(&region.interfaces, id);
     }
     let Some(id) = request.text("InstanceId") else {
-        let message = "Either an instance or a network interface must be specified";
+        let message = "Invalid request, expect InstanceId/NetworkId parameter.";
         return Err(ApiError::new("MissingParameter", message));
     };
     get(&region.instances, id)?;

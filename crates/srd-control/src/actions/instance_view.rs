@@ -10,6 +10,10 @@ use crate::state::{Instance, Region};
 /// Returns an instance as its description, with its interfaces.
 pub(super) fn view(region: &Region, instance: &Instance) -> Value {
     let mut shown = show(instance);
+    if instance.tags.is_empty() {
+        // An empty list of tags is left out.
+        shown["Tags"] = Value::Null;
+    }
     shown["Placement"] = json!({"AvailabilityZone": instance.availability_zone,
                                 "Tenancy": instance.tenancy, "GroupName": ""});
     shown["Monitoring"] = json!({"State": "disabled"});

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
@@ -351,23 +352,39 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn reserve(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "subnet-cidr-reservation")?;
     let subnet = get(&region.subnets, request.need("SubnetId")?)?.clone();
-    let cidr = request.need("Cidr")?;
-    let inside = if cidr.contains(':') {
-        let block = ipv6_block(cidr, "cidr")?;
-        subnet.ipv6_cidr_block_association_set.iter().any(|of| of.ipv6_cidr_block.contains(&block))
+    let text = request.need("Cidr")?;
+    let block: IpNet = if text.contains(':') {
+        ipv6_block(text, "cidr")?.into()
     } else {
-        let block = ipv4_block(cidr, "cidr")?;
-        subnet.cidr_block.is_some_and(|of| of.contains(&block))
+        ipv4_block(text, "cidr")?.into()
     };
-    if !inside {
-        let message = format!("The CIDR '{cidr}' is not in the subnet.");
-        return Err(ApiError::new("InvalidSubnetCidrReservation.Range", message));
+    let v6 = subnet.ipv6_cidr_block_association_set.iter();
+    let mut blocks: Vec<IpNet> = v6.map(|of| of.ipv6_cidr_block.into()).collect();
+    blocks.extend(subnet.cidr_block.map(IpNet::from));
+    blocks.retain(|of| of.addr().is_ipv4() == block.addr().is_ipv4());
+    if !blocks.iter().any(|of| of.contains(&block)) {
+        let blocks: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "Reservation CIDR should be within subnet CIDR block ({})",
+            blocks.join(", ")
+        );
+        return Err(ApiError::invalid(message));
+    }
+    let overlaps = |old: &SubnetCidrReservation| {
+        let old_block = old.cidr.parse::<IpNet>().ok();
+        old.subnet_id == subnet.subnet_id
+            && old_block.is_some_and(|old| old.contains(&block) || block.contains(&old))
+    };
+    if region.reservations.find(overlaps).is_some() {
+        let message =
+            format!("Reservation CIDR {block} has overlap with existing reserved CIDR block");
+        return Err(ApiError::invalid(message));
     }
     let id = region.ids.id("scr");
     let reservation = SubnetCidrReservation {
         subnet_cidr_reservation_id: id,
         subnet_id: subnet.subnet_id,
-        cidr: cidr.to_owned(),
+        cidr: block.to_string(),
         reservation_type: request.need("ReservationType")?.to_owned(),
         owner_id: region.account.clone(),
         description: request.text("Description").map(str::to_owned),

@@ -125,7 +125,7 @@ pub(super) fn tags_for(
     for specification in request.list("TagSpecifications") {
         let Some(kind) = specification["ResourceType"].as_str() else {
             let message = "Tag specification resource type must have a value";
-            return Err(ApiError::invalid(message));
+            return Err(ApiError::new("InvalidParameter", message));
         };
         if !accepted.contains(&kind) {
             let message =

@@ -57,6 +57,26 @@ fn addresses_are_unique_and_those_of_the_subnet_are_kept() {
 }
 
 #[test]
+fn reservations_of_a_subnet_do_not_overlap_and_their_addresses_are_not_given() {
+    let mut client = Client::new();
+    let (_, subnet) = client.network();
+    let reserve = |block: &str| {
+        format!(
+            "Action=CreateSubnetCidrReservation&SubnetId={subnet}&ReservationType=explicit\
+             &Cidr={block}"
+        )
+    };
+    assert_eq!(client.code(&reserve("10.0.2.0/28")), "InvalidParameterValue");
+    assert_eq!(client.code(&reserve("2001:db8::/64")), "InvalidParameterValue");
+    client.ok(&reserve("10.0.1.0/28"));
+    assert_eq!(client.code(&reserve("10.0.1.8/29")), "InvalidParameterValue");
+    let create = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
+    assert_eq!(client.take(&create, "privateIpAddress"), "10.0.1.16");
+    let named = format!("{create}&PrivateIpAddress=10.0.1.4");
+    assert_eq!(client.take(&named, "privateIpAddress"), "10.0.1.4");
+}
+
+#[test]
 fn an_elastic_address_needs_a_gateway_and_is_released_when_it_is_free() {
     let mut client = Client::new();
     let (vpc, subnet) = client.network();
