@@ -364,10 +364,8 @@ fn reserve(region: &mut Region, request: &Request) -> ApiResult<Value> {
     blocks.retain(|of| of.addr().is_ipv4() == block.addr().is_ipv4());
     if !blocks.iter().any(|of| of.contains(&block)) {
         let blocks: Vec<String> = blocks.iter().map(ToString::to_string).collect();
-        let message = format!(
-            "Reservation CIDR should be within subnet CIDR block ({})",
-            blocks.join(", ")
-        );
+        let message =
+            format!("Reservation CIDR should be within subnet CIDR block ({})", blocks.join(", "));
         return Err(ApiError::invalid(message));
     }
     let overlaps = |old: &SubnetCidrReservation| {
