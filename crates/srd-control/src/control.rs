@@ -131,6 +131,8 @@ impl Control {
         let action = actions::find(&request.action)
             .ok_or_else(|| request::unknown_action(model(), &request.action))?;
         let region = (account.to_owned(), scope.region.clone());
+        // Changes of a request that ended in a panic.
+        self.cloud.regions.values_mut().for_each(Region::rollback);
         if !self.cloud.regions.contains_key(&region) {
             let ids = IdGenerator::new(self.ids.next_u64());
             let mut new = Region::empty(account, &scope.region, ids);
@@ -143,10 +145,8 @@ impl Control {
             region.now = now;
         }
         let result = self.run(action, &region, &request);
-        // A failure has changed nothing.
-        for region in self.cloud.regions.values_mut() {
-            region.rollback();
-        }
+        // A failure changes nothing.
+        self.cloud.regions.values_mut().for_each(Region::rollback);
         answer::write(model(), &request.action, &result?, request_id)
     }
 

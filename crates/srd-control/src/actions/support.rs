@@ -132,6 +132,10 @@ pub(super) fn tags_for(
                 format!("'{kind}' is not a valid taggable resource type for this operation.");
             return Err(ApiError::invalid(message));
         }
+        if specification["Tags"].as_array().is_none_or(Vec::is_empty) {
+            let message = "Tag specification must have at least one tag";
+            return Err(ApiError::new("InvalidParameter", message));
+        }
         if kind == resource {
             put_tags(&mut tags, read_tags(&specification["Tags"])?)?;
         }
