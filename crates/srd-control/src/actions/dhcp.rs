@@ -110,6 +110,10 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("DhcpOptionsId")?;
+    if !id.starts_with("dopt-") {
+        let message = format!("Invalid id: \"{id}\" (expecting \"dopt-...\")");
+        return Err(ApiError::new("InvalidDhcpOptionsId.Malformed", message));
+    }
     get(&region.dhcp_options, id)?;
     if region.vpcs.find(|vpc| vpc.dhcp_options_id == id).is_some() {
         let message = format!("The dhcpOptions '{id}' has dependencies and cannot be deleted.");

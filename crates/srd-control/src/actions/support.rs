@@ -31,14 +31,9 @@ pub(super) fn success() -> ApiResult<Value> {
 
 /// The error for an identifier that does not exist. The kind is the prefix of identifiers.
 pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
-    let malformed = match kind {
-        "dopt" => "InvalidDhcpOptionsId.Malformed",
-        "i" => "InvalidInstanceID.Malformed",
-        _ => "",
-    };
-    if !malformed.is_empty() && !id.starts_with(&format!("{kind}-")) {
-        let message = format!("Invalid id: \"{id}\" (expecting \"{kind}-...\")");
-        return ApiError::new(malformed, message);
+    if kind == "i" && !id.starts_with("i-") {
+        let message = format!("Invalid id: \"{id}\" (expecting \"i-...\")");
+        return ApiError::new("InvalidInstanceID.Malformed", message);
     }
     let (code, noun) = match kind {
         "vpc" => ("InvalidVpcID.NotFound", "vpc ID"),
