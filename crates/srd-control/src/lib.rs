@@ -17,6 +17,7 @@
 //! | [`control`] | authentication, transactions, idempotence |
 //! | [`store`] | the seam to a durable store |
 //! | [`machines`] | the seam to the data plane |
+//! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]
@@ -27,6 +28,8 @@ pub mod defaults;
 pub mod error;
 pub mod http;
 pub mod machines;
+pub mod plane;
+pub mod project;
 pub mod regions;
 pub mod server;
 pub mod services;
