@@ -99,6 +99,7 @@ impl Control {
                 self.machines.stop(region, instance);
             }
         }
+        self.machines.clear();
         self.cloud = Cloud::default();
         match self.store.clear() {
             Ok(()) => HttpResponse::json(200, json!({"status": "ok"}).to_string()),

@@ -24,6 +24,9 @@ pub trait Machines: Send {
         let _ = region;
         Ok(())
     }
+
+    /// Removes the machines of all regions, whose state was removed.
+    fn clear(&mut self) {}
 }
 
 /// No machines: instances exist in the state only.

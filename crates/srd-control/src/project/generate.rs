@@ -500,6 +500,8 @@ impl Maker {
             requester_id: None,
             requester_managed: false,
             attachment,
+            auto_public_ip: (host == 11).then(|| Ipv4Addr::new(203, 0, 113, 10 * n + k)),
+            ena_srd_specification: None,
             connection_tracking_configuration: Some(ConnectionTracking {
                 tcp_established_timeout: Some(600),
                 udp_stream_timeout: None,

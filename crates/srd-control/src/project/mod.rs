@@ -24,11 +24,10 @@ mod toml_text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::machines::RUNNING;
 use crate::state::{Instance, NetworkInterface, Region};
 use toml_text::Text;
 
-/// Code of the state `running`.
-const RUNNING: i64 = 16;
 /// Type of interfaces that belong to NAT gateways. A file describes them with their gateway.
 const NAT_INTERFACE: &str = "nat_gateway";
 

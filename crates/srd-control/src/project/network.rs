@@ -18,13 +18,14 @@ const OWN_RESOLVER: &str = "AmazonProvidedDNS";
 
 pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     let region = scope.region;
-    for vpc in region.vpcs.iter().filter(|vpc| scope.vpcs.contains(vpc.vpc_id.as_str())) {
+    let (vpcs, subnets) = (scope.vpcs.clone(), scope.subnets.clone());
+    for vpc in region.vpcs.iter().filter(|vpc| vpcs.contains(vpc.vpc_id.as_str())) {
         write_vpc(scope, text, vpc);
     }
     for list in region.prefix_lists.iter() {
         write_list(scope, text, list);
     }
-    for acl in region.acls.iter().filter(|acl| scope.vpcs.contains(acl.vpc_id.as_str())) {
+    for acl in region.acls.iter().filter(|acl| vpcs.contains(acl.vpc_id.as_str())) {
         text.table("acl", &acl.network_acl_id);
         text.string("vpc", &acl.vpc_id);
         for (egress, key) in [(false, "ingress"), (true, "egress")] {
@@ -39,7 +40,7 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     for rule in region.group_rules.iter() {
         rules.entry((&rule.group_id, rule.is_egress)).or_default().push(rule);
     }
-    for group in region.groups.iter().filter(|group| scope.vpcs.contains(group.vpc_id.as_str())) {
+    for group in region.groups.iter().filter(|group| vpcs.contains(group.vpc_id.as_str())) {
         text.table("group", &group.group_id);
         text.string("vpc", &group.vpc_id);
         text.string("description", &group.description);
@@ -52,7 +53,7 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
             text.list(key, phrases);
         }
     }
-    for subnet in region.subnets.iter().filter(|s| scope.subnets.contains(s.subnet_id.as_str())) {
+    for subnet in region.subnets.iter().filter(|s| subnets.contains(s.subnet_id.as_str())) {
         write_subnet(scope, text, subnet);
     }
 }

@@ -26,10 +26,19 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
             }
         }
     }
+    for interface in region.interfaces.iter() {
+        let id = interface.network_interface_id.as_str();
+        if let Some(public) = interface.auto_public_ip.filter(|_| scope.interfaces.contains(id)) {
+            text.table("elastic_address", id);
+            text.string("public", &public.to_string());
+            text.string("interface", id);
+        }
+    }
     for peering in region.peerings.iter() {
         write_peering(scope, text, peering);
     }
-    for table in region.route_tables.iter().filter(|t| scope.vpcs.contains(t.vpc_id.as_str())) {
+    let vpcs = scope.vpcs.clone();
+    for table in region.route_tables.iter().filter(|t| vpcs.contains(t.vpc_id.as_str())) {
         write_table(scope, text, table);
     }
 }

@@ -166,7 +166,8 @@ proptest! {
         prop_assert_eq!(projection.instances.len(), running);
         let nats = region.nat_gateways.iter().filter(|nat| nat.state == "available").count();
         prop_assert_eq!(world.nat_gateways.len(), nats);
-        prop_assert_eq!(world.addresses.len(), 3);
+        let publics = region.interfaces.iter().filter(|i| i.auto_public_ip.is_some()).count();
+        prop_assert_eq!(world.addresses.len(), 3 + publics);
         prop_assert_eq!(world.prefix_lists.len(), 2);
         prop_assert_eq!(world.flow_logs.len(), 3);
         let warned = |what: &str| projection.warnings.iter().any(|w| w.contains(what));
