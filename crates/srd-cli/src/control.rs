@@ -7,11 +7,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use srd_control::actions;
 use srd_control::control::{Access, Control, TRIAL_ACCOUNT, random_seed};
-use srd_control::machines::NoMachines;
+use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
 use srd_control::store::MemoryStore;
 
-use crate::failure::usage;
+use crate::failure::{Missing, usage};
+use crate::node;
 use crate::output::{JsonOutput, say};
 
 const EXAMPLES: &str = "\
@@ -47,6 +48,13 @@ pub(crate) struct UpArgs {
     /// Address and port; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4599")]
     listen: SocketAddr,
+    /// Keep instances in the state only, and start no machine. Without root, this is always so.
+    #[arg(long)]
+    state_only: bool,
+    /// Run user data that begins with `#!` as root in the namespace of its instance. Each process
+    /// of this machine that sends requests can then run programs as root.
+    #[arg(long, conflicts_with = "state_only")]
+    user_data: bool,
 }
 
 /// Arguments of `srd control actions`.
@@ -78,10 +86,25 @@ fn up(args: &UpArgs) -> Result<u8> {
         server::listen(args.listen).with_context(|| format!("cannot listen at {}", args.listen))?;
     let address = listener.local_addr().context("the address of the socket")?;
     let store = Box::new(MemoryStore::default());
-    let control = Control::new(Access::Trial, random_seed(), store, Box::new(NoMachines))
+    let is_root = rustix::process::geteuid().is_root();
+    if args.user_data && !is_root {
+        return Err(Missing("--user-data needs root: run it with sudo".into()).into());
+    }
+    let starts = is_root && !args.state_only;
+    let machines: Box<dyn Machines> = match starts {
+        true => Box::new(node::machines(args.user_data)?),
+        false => Box::new(NoMachines),
+    };
+    let control = Control::new(Access::Trial, random_seed(), store, machines)
         .map_err(anyhow::Error::msg)?;
     say(format!("EC2 API: http://{address} (account {TRIAL_ACCOUNT}, state in memory)"))?;
-    say("any credentials are accepted; instances exist in the state only, no machine is started")?;
+    say(match (starts, is_root) {
+        (true, _) => "any credentials are accepted; an instance is the namespace srd-i-ID",
+        (false, true) => "any credentials are accepted; instances exist in the state only",
+        (false, false) => {
+            "any credentials are accepted; instances exist in the state only: machines need root"
+        }
+    })?;
     match server::serve(listener, control).context("the server ended")? {}
 }
 

@@ -74,6 +74,11 @@ impl Control {
             return self.reset();
         }
         let request_id = self.ids.uuid();
+        if trial && http.header("origin").is_some() {
+            // A page of any site could start programs by the browser of a user of this machine.
+            let message = "Requests of web pages are refused in a trial.";
+            return failure(&ApiError::with_status(403, "AuthFailure", message), &request_id);
+        }
         let (scope, account) = match self.authenticate(http, now) {
             Ok(who) => who,
             Err(error) => return failure(&error, &request_id),

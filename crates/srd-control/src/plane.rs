@@ -80,6 +80,8 @@ pub type Report = Box<dyn FnMut(&str) + Send>;
 pub struct CardMachines {
     open: Open,
     report: Report,
+    /// Whether user data is run.
+    user_data: bool,
     planes: BTreeMap<(String, String), RegionPlane>,
     /// Scripts of instances of the current request.
     scripts: Vec<(String, Vec<u8>)>,
@@ -102,9 +104,10 @@ impl std::fmt::Debug for CardMachines {
 }
 
 impl CardMachines {
-    /// Machines whose data planes this function starts.
-    pub fn new(open: Open, report: Report) -> Self {
-        Self { open, report, planes: BTreeMap::new(), scripts: Vec::new() }
+    /// Machines whose data planes the function `open` starts. `user_data`: whether user data is
+    /// run.
+    pub fn new(open: Open, report: Report, user_data: bool) -> Self {
+        Self { open, report, user_data, planes: BTreeMap::new(), scripts: Vec::new() }
     }
 
     /// The state of the data plane of a region; `None` if the region has no data plane.
@@ -197,6 +200,10 @@ impl Machines for CardMachines {
         };
         let id = &instance.instance_id;
         match script(data) {
+            Ok(_) if !self.user_data => {
+                let what = "its user data is not run, which needs the option --user-data";
+                (self.report)(&format!("{id}: {what}"));
+            }
             Ok(script) => self.scripts.push((id.clone(), script)),
             Err(why) => (self.report)(&format!("{id} in {}: {why}", region.name)),
         }

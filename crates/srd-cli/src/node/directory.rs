@@ -46,8 +46,9 @@ fn make(path: &Path) -> Result<()> {
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600);
-    let lock = lock.clone().open(path.join(LOCK)).context("the lock of a card's directory")?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let lock = options.open(path.join(LOCK)).context("the lock of a card's directory")?;
     flock(&lock, FlockOperation::NonBlockingLockShared).context("the lock is taken")?;
     Ok(lock)
 }

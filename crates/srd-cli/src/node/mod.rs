@@ -34,12 +34,12 @@ use keeper::Keeper;
 /// The keepers of this process, for its end.
 type Keepers = Arc<Mutex<Vec<Arc<Keeper>>>>;
 
-/// Returns machines that are namespaces behind a card. At SIGINT, SIGTERM and SIGHUP the process
+/// Returns machines that are namespaces behind a card. `user_data`: whether user data is run. At SIGINT, SIGTERM and SIGHUP the process
 /// ends, after everything is given back.
 ///
 /// # Errors
 /// Signals cannot be handled.
-pub(crate) fn machines() -> Result<CardMachines> {
+pub(crate) fn machines(user_data: bool) -> Result<CardMachines> {
     directory::sweep();
     let keepers = Keepers::default();
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
@@ -62,5 +62,5 @@ pub(crate) fn machines() -> Result<CardMachines> {
         Ok(Box::new(plane))
     };
     let report = |what: &str| eprintln!("srd: warning: {what}");
-    Ok(CardMachines::new(Box::new(open), Box::new(report)))
+    Ok(CardMachines::new(Box::new(open), Box::new(report), user_data))
 }
