@@ -255,3 +255,33 @@ fn a_card_that_is_killed_starts_again() {
     assert!(!exists(&web) && !exists(&client), "{}", api.log());
     assert_eq!(api.left(), Vec::<String>::new());
 }
+
+/// The commands of `docs/control-start.md` with the program `aws`, in one script.
+#[test]
+fn the_commands_of_the_start_page_work() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    if Command::new("aws").arg("--version").output().is_err() {
+        println!("skipped: no aws (pip install awscli)");
+        return;
+    }
+    let mut api = Api::start();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-start.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = page.split("work -->\n```sh\n").skip(1);
+    let mut script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
+    // The server runs already, at another port.
+    script = script.replace("pip install", ": pip install").replace("sudo srd control", ": srd");
+    script = script.replace("sudo ", "").replace("127.0.0.1:4599", &api.at.to_string());
+    let mut shell = Command::new("timeout");
+    shell.args(["300", "sh", "-eu", "-c", &script]).current_dir(api.directory.path());
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:#?}\n{}", api.log());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (before, after) = text.split_once("refused").unwrap();
+    assert!(!before.contains("Directory listing") && after.contains("Directory listing"), "{text}");
+    assert!(after.contains("shutting-down"), "{text}");
+    assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
+    assert_eq!(api.left(), Vec::<String>::new());
+}
