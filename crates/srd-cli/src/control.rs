@@ -95,8 +95,8 @@ fn up(args: &UpArgs) -> Result<u8> {
         true => Box::new(node::machines(args.user_data)?),
         false => Box::new(NoMachines),
     };
-    let control = Control::new(Access::Trial, random_seed(), store, machines)
-        .map_err(anyhow::Error::msg)?;
+    let control =
+        Control::new(Access::Trial, random_seed(), store, machines).map_err(anyhow::Error::msg)?;
     say(format!("EC2 API: http://{address} (account {TRIAL_ACCOUNT}, state in memory)"))?;
     say(match (starts, is_root) {
         (true, _) => "any credentials are accepted; an instance is the namespace srd-i-ID",

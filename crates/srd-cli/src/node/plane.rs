@@ -217,7 +217,8 @@ impl Shared {
         let began = Instant::now();
         let mut is_reported = false;
         loop {
-            let connected = client.take().map_or_else(|| Client::connect(&self.directory.socket()), Ok);
+            let connected =
+                client.take().map_or_else(|| Client::connect(&self.directory.socket()), Ok);
             let asked = connected.and_then(|mut client| {
                 let answer = client.ask(&request)?;
                 Ok((client, answer))

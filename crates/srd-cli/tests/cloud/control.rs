@@ -149,7 +149,8 @@ fn pids(namespace: &str) -> Vec<Pid> {
 
 /// Whether a process runs. The process that adopts an ended process may leave it a zombie.
 fn runs(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let stat =
+        fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 

@@ -538,11 +538,12 @@ impl Maker {
             });
         }
         let nat_gateway_id = self.id::<NatGateway>();
+        let state = self.pick(&["available", "deleted"]).to_owned();
         self.region.nat_gateways.insert(NatGateway {
             nat_gateway_id,
             vpc_id: subnet.vpc_id.clone(),
             subnet_id: subnet.subnet_id.clone(),
-            state: self.pick(&["available", "deleted"]).into(),
+            state,
             connectivity_type: "public".into(),
             nat_gateway_addresses: vec![NatGatewayAddress {
                 allocation_id: Some("eipalloc-00000000000000002".into()),

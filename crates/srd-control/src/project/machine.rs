@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use srd_card::profile::InstanceType;
 
-use super::toml_text::Text;
 use super::Scope;
+use super::toml_text::Text;
 use crate::state::{Instance, NetworkInterface};
 
 /// Type of the machine of an instance whose own type is unknown to the card.
@@ -27,9 +27,7 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     }
     for interface in region.interfaces.iter() {
         let id = interface.network_interface_id.as_str();
-        if scope.interfaces.contains(id)
-            && !running_instance(scope, interface)
-        {
+        if scope.interfaces.contains(id) && !running_instance(scope, interface) {
             write_interface(scope, text, interface, None);
         }
     }
@@ -69,7 +67,8 @@ fn write_instance(scope: &mut Scope<'_>, text: &mut Text, instance: &Instance) {
             scope.warn(of, format!("it has the device index {device_index} in the machine"));
         }
         used.insert(device_index);
-        let express = interface.attachment.as_ref().and_then(|at| at.ena_srd_specification.as_ref());
+        let express =
+            interface.attachment.as_ref().and_then(|at| at.ena_srd_specification.as_ref());
         let tcp = express.is_some_and(|express| express.ena_srd_enabled);
         let udp = express.is_some_and(|e| e.ena_srd_udp_specification.ena_srd_udp_enabled);
         if tcp && !kind.ena_srd {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use super::Scope;
 use super::phrase;
 use super::toml_text::Text;
-use super::Scope;
 use crate::state::network::{DhcpConfiguration, NetworkAclEntry, PrefixListEntry};
 use crate::state::{DhcpOptions, PrefixList, SecurityGroupRule, Subnet, Vpc};
 
@@ -135,14 +135,15 @@ fn is_domain(text: &str) -> bool {
 }
 
 /// The entries of a prefix list in its current version.
-fn entries_of(list: &PrefixList) -> &[PrefixListEntry] {
+pub(super) fn entries_of(list: &PrefixList) -> &[PrefixListEntry] {
     let current = list.version.and_then(|version| usize::try_from(version).ok());
     let current = current.and_then(|version| list.versions.get(version.checked_sub(1)?));
     current.or(list.versions.last()).map_or(&[], Vec::as_slice)
 }
 
 fn write_list(scope: &mut Scope<'_>, text: &mut Text, list: &PrefixList) {
-    let of_family = |block: &ipnet::IpNet| block.addr().is_ipv4() == (list.address_family == "IPv4");
+    let of_family =
+        |block: &ipnet::IpNet| block.addr().is_ipv4() == (list.address_family == "IPv4");
     let mut blocks = Vec::new();
     for entry in entries_of(list) {
         match entry.cidr.parse::<ipnet::IpNet>().ok().filter(of_family) {
@@ -211,8 +212,7 @@ fn write_subnet(scope: &mut Scope<'_>, text: &mut Text, subnet: &Subnet) {
         text.string("cidr", &block.trunc().to_string());
     }
     let mut blocks = subnet.ipv6_cidr_block_association_set.iter();
-    let mut blocks =
-        blocks.by_ref().filter(|own| own.ipv6_cidr_block_state.state == "associated");
+    let mut blocks = blocks.by_ref().filter(|own| own.ipv6_cidr_block_state.state == "associated");
     if let Some(own) = blocks.next() {
         text.string("ipv6_cidr", &own.ipv6_cidr_block.trunc().to_string());
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use srd_vpc::object::LogField;
 
-use super::toml_text::Text;
 use super::Scope;
+use super::toml_text::Text;
 use crate::state::FlowLog;
 
 /// Largest number of flow logs of a card.
@@ -52,7 +52,10 @@ fn write_log(scope: &mut Scope<'_>, text: &mut Text, log: &FlowLog, (key, at): (
     text.table("flow_log", id);
     text.string(key, &log.resource_id);
     let traffic = log.traffic_type.as_deref().unwrap_or("ALL").to_ascii_lowercase();
-    text.string("traffic", if ["accept", "reject"].contains(&&*traffic) { &traffic } else { "all" });
+    text.string(
+        "traffic",
+        if ["accept", "reject"].contains(&&*traffic) { &traffic } else { "all" },
+    );
     if log.max_aggregation_interval == 60 {
         text.value("interval", 60);
     }

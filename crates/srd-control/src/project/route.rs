@@ -169,13 +169,16 @@ fn route_phrase(
         return None;
     }
     let target = target(scope, table, route);
-    let inside = block.is_some_and(|block| {
+    let list = route.destination_prefix_list_id.as_ref();
+    let list = list.and_then(|id| scope.region.prefix_lists.get(id));
+    let entries = list.map_or(&[][..], super::network::entries_of).iter();
+    let mut leads_to = entries.filter_map(|entry| entry.cidr.parse().ok()).chain(block);
+    let inside = leads_to.any(|block: IpNet| {
         let vpc = scope.region.vpcs.get(&table.vpc_id);
         vpc.is_some_and(|vpc| blocks(vpc).iter().any(|own| own.contains(&block)))
     });
-    let takes_inside = |target: &String| {
-        target.starts_with("interface ") || target.starts_with("nat_gateway ")
-    };
+    let takes_inside =
+        |target: &String| target.starts_with("interface ") || target.starts_with("nat_gateway ");
     if inside && !target.as_ref().is_some_and(takes_inside) {
         scope.warn(id, format!("the route to {destination} inside the VPC has no effect"));
         return None;
