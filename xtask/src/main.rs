@@ -1,7 +1,9 @@
 //! Maintenance tasks of the project. `cargo xtask tidy` checks rules that no compiler checks,
 //! `test` runs all tests, `soak` runs random worlds, `soak-express` runs ENA Express for hours of
-//! simulated time, `hostile` sends hostile packets, and `instructions` counts instructions.
+//! simulated time, `hostile` sends hostile packets, `instructions` counts instructions, and
+//! `ec2-model` cuts the service model of EC2.
 
+mod ec2_model;
 mod express;
 mod heap;
 mod hostile;
@@ -10,6 +12,7 @@ mod soak;
 mod suite;
 mod tidy;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -87,6 +90,12 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Cut the public service model of EC2 (`service-2.json.gz` of botocore) down to the actions
+    /// in `crates/srd-control/model/actions.txt`.
+    Ec2Model {
+        /// The model.
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -99,6 +108,7 @@ fn main() -> ExitCode {
         }
         Chore::Test(options) => suite::run(&tidy::root(), &options),
         Chore::Instructions { write } => instructions::run(write),
+        Chore::Ec2Model { file } => ec2_model::run(&tidy::root(), &file),
         Chore::Hostile { packets, seed } => hostile::run(packets, seed),
     };
     match done {

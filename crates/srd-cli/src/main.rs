@@ -13,6 +13,8 @@
 //! | [`profile`] | `srd profile`: requirements of traffic on an instance |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
+//! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
+//! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
 //! | [`compare`] | `srd compare`: the user's own command, with and without SRD |
 //! | [`check`] | `srd check`: whether the settings of this system are fit for spraying |
@@ -27,6 +29,7 @@ mod book_tests;
 mod card;
 mod check;
 mod compare;
+mod control;
 mod daemon;
 mod demo;
 mod failure;
@@ -35,6 +38,7 @@ mod log;
 mod man;
 mod mpi_check;
 mod nfs_proxy;
+mod node;
 mod output;
 mod perf;
 mod profile;
@@ -95,9 +99,15 @@ enum Command {
     /// Run instances of a virtual private cloud on this machine, with the limits of their types.
     #[command(subcommand)]
     Card(card::CardCommand),
+    /// Serve the EC2 API for virtual private clouds.
+    #[command(subcommand)]
+    Control(control::ControlCommand),
     /// Process that keeps the privileges for `srd card up`.
     #[command(hide = true)]
     CardHelper,
+    /// Process that keeps a card running for `srd control up`.
+    #[command(hide = true)]
+    ControlKeeper(node::keeper::KeeperArgs),
     /// Run a program as an instance, with the address, the rules and the limits of that instance.
     Run(Box<card::run::RunArgs>),
     /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
@@ -173,7 +183,9 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Lab(command) => lab::run(command),
         Command::Vpc(command) => vpc::run(&command),
         Command::Card(command) => card::run(&command),
+        Command::Control(command) => control::run(&command),
         Command::CardHelper => card::helper(),
+        Command::ControlKeeper(args) => node::keeper::run(&args),
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Profile(args) => profile::run(&args),

@@ -1,9 +1,12 @@
 //! Names of objects, and their identifiers.
 //!
 //! An identifier depends only on the kind and the name of its object, so it stays the same when
-//! other parts of a file change.
+//! other parts of a file change. If a name has the form of an identifier of its kind, such as
+//! `eni-0123456789abcdef0` for an interface, it is the identifier.
 
 use std::collections::BTreeMap;
+
+use srd_vpc::id::*;
 
 /// Largest number of names of similar length that are compared with an unknown name.
 const COMPARED_MAX: usize = 1000;
@@ -93,7 +96,7 @@ impl Names {
     /// Adds the name of an object, and returns the number of its identifier, which is unique among
     /// objects of the same kind.
     pub(crate) fn add(&mut self, kind: Kind, name: &str) -> u64 {
-        let mut number = hash(kind, name);
+        let mut number = number_in(kind, name).unwrap_or_else(|| hash(kind, name));
         while self.taken.contains_key(&(kind, number)) {
             number = number.wrapping_add(1);
         }
@@ -112,6 +115,38 @@ impl Names {
         let close = names.take(COMPARED_MAX).map(|name| (distance(name, wrong), name));
         let best = close.filter(|(edits, name)| *edits <= most(name)).min();
         best.map(|(_, name)| name.as_str())
+    }
+}
+
+/// Returns the number in a name that has the form of an identifier of this kind; `None` if the name
+/// has another form.
+fn number_in(kind: Kind, name: &str) -> Option<u64> {
+    macro_rules! number {
+        ($id:ty) => {
+            name.parse::<$id>().ok().map(|id| id.0)
+        };
+    }
+    match kind {
+        Kind::Vpc => number!(VpcId),
+        Kind::Subnet => number!(SubnetId),
+        Kind::RouteTable => number!(RouteTableId),
+        Kind::Acl => number!(AclId),
+        Kind::Group => number!(GroupId),
+        Kind::PrefixList => number!(PrefixListId),
+        Kind::Interface => number!(EniId),
+        Kind::Instance => number!(InstanceId),
+        Kind::Placement => number!(PlacementId),
+        Kind::InternetGateway => number!(InternetGatewayId),
+        Kind::EgressOnlyGateway => number!(EgressOnlyGatewayId),
+        Kind::NatGateway => number!(NatGatewayId),
+        Kind::ElasticAddress => number!(AllocationId),
+        Kind::Peering => number!(PeeringId),
+        Kind::Endpoint => number!(EndpointId),
+        Kind::FlowLog => number!(FlowLogId),
+        Kind::MirrorFilter => number!(MirrorFilterId),
+        Kind::MirrorTarget => number!(MirrorTargetId),
+        Kind::MirrorSession => number!(MirrorSessionId),
+        Kind::DhcpOptions => number!(DhcpOptionsId),
     }
 }
 
@@ -139,4 +174,30 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_the_form_of_an_identifier_is_the_identifier() {
+        let mut names = Names::default();
+        let id = "eni-0123456789abcdef0";
+        let number = names.add(Kind::Interface, id);
+        assert_eq!(EniId(number).to_string(), id);
+        assert_eq!(names.name(Kind::Interface, number), Some(id));
+        for other in ["web", "i-0123456789abcdef0", "eni-0123456789ABCDEF0", "eni-1"] {
+            assert_eq!(names.add(Kind::Interface, other), hash(Kind::Interface, other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_number_belongs_to_one_name_only() {
+        let mut names = Names::default();
+        let taken = hash(Kind::Vpc, "a");
+        names.add(Kind::Vpc, "a");
+        let number = names.add(Kind::Vpc, &VpcId(taken).to_string());
+        assert_eq!(number, taken.wrapping_add(1));
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The crates of this workspace from the bottom up, each with its layer. A crate may only depend on
 /// crates of a lower layer. For example, the driver cannot depend on the simulator, and the
 /// protocol core cannot depend on the crates that use it.
-const LAYERS: [(&str, u8); 29] = [
+const LAYERS: [(&str, u8); 30] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
     ("srd-http", 0),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, u8); 29] = [
     ("srd-net", 3),
     ("srd-lab", 3),
     ("srd-vhost", 3),
+    ("srd-control", 3),
     ("srd-host", 4),
     ("srd-nfs", 4),
     ("srd-daemon", 4),

@@ -133,6 +133,9 @@ pub(crate) struct UpArgs {
     /// For `srd run`: print a line when the card is ready, and end with standard input.
     #[arg(long, hide = true)]
     for_run: bool,
+    /// For `srd control`: print a line when the card is ready, and end with standard input.
+    #[arg(long, hide = true, conflicts_with = "for_run")]
+    end_with_input: bool,
     #[command(flatten)]
     socket: SocketArg,
 }
@@ -184,6 +187,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         // If `srd run` is killed, this card is killed at once. At any other end of `srd run`, the
         // card ends in order.
         set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    }
+    if args.for_run || args.end_with_input {
         end_with_input(stopper.clone())?;
     }
     let wait = move || {
@@ -199,8 +204,12 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         say("ready")?;
         return service.run().map(|_| 0);
     }
-    for line in service.summary() {
-        say(line)?;
+    if args.end_with_input {
+        say("ready")?;
+    } else {
+        for line in service.summary() {
+            say(line)?;
+        }
     }
     for warning in service.warnings() {
         eprintln!("srd: warning: {warning}");
@@ -215,7 +224,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Ends the card when its standard input ends. This happens whenever the `srd run` that started it
+/// Ends the card when its standard input ends. This happens whenever the process that started it
 /// ends.
 fn end_with_input(stopper: Stopper) -> Result<()> {
     let wait = move || {
@@ -246,7 +255,7 @@ fn reload(config: &Path, reloader: &Reloader) {
 impl UpArgs {
     /// Whether the card runs as a daemon, and logs its events.
     pub(crate) fn is_daemon(&self) -> bool {
-        !self.for_run
+        !self.for_run && !self.end_with_input
     }
 
     /// Returns the vhost-user sockets of instances by the instance's name. An error means that an

@@ -87,6 +87,35 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     }
 }
 
+/// Regression: a change of an instance's addresses, for which the card makes the instance again,
+/// ended the programs of the instance.
+#[test]
+fn regression_programs_continue_when_their_instance_is_made_again() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("em");
+    let file = machine.example("vpc.toml", |text| text);
+    let web = machine.instance("web");
+    let more = machine.example("more.toml", |text| {
+        text.replace("\"10.0.1.10\"]", "\"10.0.1.10\", \"10.0.1.11\"]")
+    });
+    let name = format!("{}web", machine.prefix);
+    let elsewhere = machine.example("elsewhere.toml", |text| {
+        let instance = format!("[instance.{name}]\n");
+        text.replace(&instance, &format!("{instance}host = \"elsewhere\"\n"))
+    });
+    let mut card = machine.up(&[&file, "--end-programs"]);
+    let (mut sleeper, pid) = sleeper(&web);
+    assert!(machine.srd(&["card", "apply", &more]).status.success());
+    assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.11"));
+    assert!(pids(&web).contains(&pid), "the program continues: {}", log(&machine));
+    assert!(machine.srd(&["card", "apply", &elsewhere]).status.success());
+    wait_until("the end of the program", || sleeper.0.try_wait().unwrap().is_some());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
 /// An instance is removed from the cloud while a program runs in it. Its namespace keeps its name
 /// until the card ends, for the program.
 #[test]

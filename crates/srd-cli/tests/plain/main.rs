@@ -7,6 +7,7 @@ mod bad_input;
 mod book;
 mod captures;
 mod check;
+mod control;
 mod daemon;
 mod import;
 mod nfs_mount;

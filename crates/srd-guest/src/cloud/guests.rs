@@ -280,7 +280,15 @@ impl Service {
                 let ports: Vec<PortId> =
                     running.interfaces.iter().map(|(port, ..)| *port).collect();
                 let devices = self.end(now, &ports);
-                let namespace = running.namespace;
+                let mut namespace = running.namespace;
+                // Programs of an instance that is made again continue in its namespace.
+                let is_made_again = self.world.instances.get(&running.id);
+                let host = &self.options.host;
+                if is_made_again.is_some_and(|of| of.host.as_ref() == Some(host))
+                    && let Some(namespace) = &mut namespace
+                {
+                    namespace.set_ends_programs(false);
+                }
                 self.maker.remove(InstanceNetwork { devices, namespace, sockets: Vec::new() });
             }
         }

@@ -1,0 +1,224 @@
+//! The process that keeps a card running, and clears everything after its server.
+//!
+//! The keeper ends when its standard input ends. It then ends the card in order, ends programs that
+//! are left in namespaces of the card, and removes the card's directory.
+
+use std::io::{Read, copy, sink, stdin};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::directory::Directory;
+use crate::failure;
+
+/// Longest time for the card to end in order. It ends programs within ten seconds.
+const CARD_END_MAX: Duration = Duration::from_secs(20);
+/// Longest time for a keeper to end.
+const KEEPER_END_MAX: Duration = Duration::from_secs(30);
+/// Pause before the card starts again, which doubles with each failure.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Longest pause before the card starts again.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// If a card has run for this time, its end counts as the first failure.
+const LIFE_MIN: Duration = Duration::from_secs(60);
+/// Pause between two checks of the end of a process.
+const CHECK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Arguments of `srd control-keeper`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KeeperArgs {
+    /// The directory of the card.
+    directory: PathBuf,
+}
+
+/// A keeper that this process has started. It ends when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    input: Mutex<Option<ChildStdin>>,
+    process: Mutex<Child>,
+}
+
+impl Keeper {
+    /// Starts the keeper of a directory that contains a VPC's file.
+    pub(super) fn start(directory: &Path) -> Result<Self> {
+        let program = std::env::current_exe().context("where is this program")?;
+        let mut command = Command::new(program);
+        // In a separate process group, the keeper does not receive the signals of the terminal.
+        command.arg("control-keeper").arg(directory).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut process = command.spawn().context("the keeper of the card cannot be started")?;
+        let input = Mutex::new(process.stdin.take());
+        Ok(Self { input, process: Mutex::new(process) })
+    }
+
+    /// Begins the end.
+    pub(super) fn end(&self) {
+        drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Whether the keeper has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        !matches!(process.try_wait(), Ok(None))
+    }
+
+    /// Waits for the end, for at most [`KEEPER_END_MAX`].
+    pub(super) fn wait(&self) {
+        let until = Instant::now() + KEEPER_END_MAX;
+        while !self.has_ended() && Instant::now() < until {
+            thread::sleep(CHECK_PAUSE);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
+        self.wait();
+    }
+}
+
+/// Events of a keeper.
+enum Event {
+    /// The server has ended.
+    End,
+    /// The card has ended.
+    Card(ExitStatus),
+}
+
+/// Runs the keeper.
+pub(crate) fn run(args: &KeeperArgs) -> Result<u8> {
+    let directory = Directory::enter(&args.directory)?;
+    let (events, next) = channel();
+    let end = events.clone();
+    let wait = move || {
+        let _ = copy(&mut stdin(), &mut sink());
+        let _ = end.send(Event::End);
+    };
+    thread::Builder::new().name("srd-input".into()).spawn(wait).context("a thread")?;
+    let ended = keep(&directory, &events, &next);
+    end_programs(&directory);
+    directory.remove();
+    ended
+}
+
+/// Runs cards until the server ends. If the first card does not start, returns its exit code.
+fn keep(directory: &Directory, events: &Sender<Event>, next: &Receiver<Event>) -> Result<u8> {
+    let mut pause = PAUSE_MIN;
+    let mut has_run = false;
+    loop {
+        let began = Instant::now();
+        let mut card = Card::start(directory, events)?;
+        let status = match next.recv() {
+            Ok(Event::Card(status)) => status,
+            Ok(Event::End) | Err(_) => {
+                card.end(next);
+                return Ok(0);
+            }
+        };
+        has_run |= card.is_ready.load(Ordering::Relaxed);
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        if let (false, Some(code)) = (has_run, code.filter(|code| *code > failure::RUN)) {
+            return Ok(code);
+        }
+        if began.elapsed() > LIFE_MIN {
+            pause = PAUSE_MIN;
+        }
+        eprintln!("srd: the card has ended ({status}) and starts again in {pause:?}");
+        match next.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(PAUSE_MAX),
+            _ => return Ok(0),
+        }
+    }
+}
+
+/// A card that runs.
+struct Card {
+    input: Option<ChildStdin>,
+    pid: Option<Pid>,
+    /// Whether the card has printed that it is ready.
+    is_ready: Arc<AtomicBool>,
+}
+
+impl Card {
+    fn start(directory: &Directory, events: &Sender<Event>) -> Result<Self> {
+        let program = std::env::current_exe().context("where is this program")?;
+        let mut command = Command::new(program);
+        command.args(["card", "up", "--end-with-input", "--end-programs", "--socket"]);
+        command.arg(directory.socket()).arg("--").arg(directory.vpc());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut card = command.spawn().context("the card cannot be started")?;
+        let (input, output) = (card.stdin.take(), card.stdout.take());
+        let pid = i32::try_from(card.id()).ok().and_then(Pid::from_raw);
+        let ended = events.clone();
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let ready = Arc::clone(&is_ready);
+        let wait = move || {
+            if let Some(mut output) = output {
+                let has_begun = output.read_exact(&mut [0]).is_ok();
+                ready.store(has_begun, Ordering::Relaxed);
+                let _ = copy(&mut output, &mut sink());
+            }
+            if let Ok(status) = card.wait() {
+                let _ = ended.send(Event::Card(status));
+            }
+        };
+        thread::Builder::new().name("srd-card".into()).spawn(wait).context("a thread")?;
+        Ok(Self { input, pid, is_ready })
+    }
+
+    /// Ends the card in order; if it does not end, kills it.
+    fn end(&mut self, next: &Receiver<Event>) {
+        let process = self.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        drop(self.input.take());
+        let until = Instant::now() + CARD_END_MAX;
+        loop {
+            match next.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::Card(_)) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::End) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        eprintln!("srd: the card does not end, and is killed");
+        if let Some(process) = process {
+            let _ = pidfd_send_signal(&process, Signal::KILL);
+        }
+        let _ = next.recv_timeout(CARD_END_MAX);
+    }
+}
+
+/// Ends programs in the namespaces of the instances of the VPC's file, and removes the namespaces.
+/// A card does so at its end; this is for a card that was killed.
+fn end_programs(directory: &Directory) {
+    let mut text = String::new();
+    let file = std::fs::File::open(directory.vpc());
+    if file.and_then(|mut file| file.read_to_string(&mut text)).is_err() {
+        return;
+    }
+    let Ok(file) = srd_vpc_file::parse(&text, &directory.vpc()) else { return };
+    for instance in file.world.instances.values() {
+        let name = format!("srd-i-{}", instance.name);
+        if !Path::new("/run/netns").join(&name).exists() {
+            continue;
+        }
+        let ip = |words: &[&str]| Command::new("ip").args(words).stderr(Stdio::null()).output();
+        if let Ok(pids) = ip(&["netns", "pids", &name]) {
+            let pids = String::from_utf8_lossy(&pids.stdout).into_owned();
+            for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
+                if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+                    let _ = pidfd_send_signal(&process, Signal::KILL);
+                }
+            }
+        }
+        let _ = ip(&["netns", "del", &name]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Machines for `srd control up`: a card for each region with running instances.
+//!
+//! ```text
+//!  srd control up --pipe--> srd control-keeper --pipe--> srd card up
+//!    |                        restarts the card,            namespaces srd-i-ID
+//!    |                        and clears the directory
+//!    +--> directory: vpc.toml, card.sock, user data and its output
+//! ```
+//!
+//! A pipe ends with the process that writes it, also if that process is killed. So the keeper
+//! outlives the server only until everything is given back, and the card ends in order.
+//!
+//! | file | content |
+//! |---|---|
+//! | `directory` | directories of cards, and directories that killed keepers have left |
+//! | [`keeper`] | the process that keeps a card running |
+//! | `plane` | applying texts to the card |
+//! | `script` | user data |
+
+mod directory;
+pub(crate) mod keeper;
+mod plane;
+mod script;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use srd_control::plane::{CardMachines, DataPlane};
+
+use keeper::Keeper;
+
+/// The keepers of this process, for its end.
+type Keepers = Arc<Mutex<Vec<Arc<Keeper>>>>;
+
+/// Returns machines that are namespaces behind a card. `user_data`: whether user data is run. At SIGINT, SIGTERM and SIGHUP the process
+/// ends, after everything is given back.
+///
+/// # Errors
+/// Signals cannot be handled.
+pub(crate) fn machines(user_data: bool) -> Result<CardMachines> {
+    directory::sweep();
+    let keepers = Keepers::default();
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
+    let all = Arc::clone(&keepers);
+    let end = move || {
+        if signals.forever().next().is_some() {
+            let all = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
+            all.iter().for_each(|keeper| keeper.end());
+            all.iter().for_each(|keeper| keeper.wait());
+            std::process::exit(0);
+        }
+    };
+    std::thread::Builder::new().name("srd-signals".into()).spawn(end).context("a thread")?;
+    let open = move |account: &str, region: &str| -> Result<Box<dyn DataPlane>, String> {
+        let plane = plane::CardPlane::open(account, region);
+        let plane = plane.map_err(|error| format!("{error:#}"))?;
+        let mut all = keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|keeper| !keeper.has_ended());
+        all.push(plane.keeper());
+        Ok(Box::new(plane))
+    };
+    let report = |what: &str| eprintln!("srd: warning: {what}");
+    Ok(CardMachines::new(Box::new(open), Box::new(report), user_data))
+}

@@ -1,0 +1,256 @@
+//! Applying texts to the card of a region.
+//!
+//! One text is applied at a time. A newer text replaces one that waits. The card reads the VPC's
+//! file when it starts, so a card that starts again uses the newest text.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use srd_control::plane::{Applied, DataPlane, PlaneStatus};
+use srd_guest::Client;
+use srd_guest::client::Refused;
+use srd_guest::protocol::{Answer, Request};
+
+use super::directory::Directory;
+use super::keeper::Keeper;
+use super::script::Scripts;
+
+/// Longest time that a request waits for its change.
+const APPLY_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Pause between two attempts to reach a card that starts.
+const CONNECT_PAUSE: Duration = Duration::from_millis(2);
+/// Time after which a card that does not answer is reported.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Largest number of scripts that wait for their instances.
+const SCRIPTS_MAX: usize = 1024;
+
+/// A file without instances. Without a file, the card would have EC2's default VPC.
+const NOTHING: &str = "[vpc.none]\ncidr = [\"192.168.0.0/28\"]\n";
+
+/// Number in the name of the next directory.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The card of a region.
+#[derive(Debug)]
+pub(super) struct CardPlane {
+    shared: Arc<Shared>,
+    keeper: Arc<Keeper>,
+    flow_logs: PathBuf,
+}
+
+#[derive(Debug)]
+struct Shared {
+    directory: Directory,
+    keeper: Arc<Keeper>,
+    scripts: Scripts,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the newest text.
+    newest: u64,
+    /// The newest text, until it is taken.
+    text: Option<String>,
+    /// Number of the text that was decided last, and the reason if it was refused.
+    decided: u64,
+    refused: Option<String>,
+    /// Scripts, each with the number of the text that contains its instance.
+    scripts: Vec<(u64, String, Vec<u8>)>,
+    /// Cause of the end.
+    failed: Option<String>,
+    ends: bool,
+}
+
+impl CardPlane {
+    /// Starts the card of a region, without instances.
+    pub(super) fn open(account: &str, region: &str) -> Result<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = Directory::create(account, region, number)?;
+        directory.write_vpc(NOTHING)?;
+        let flow_logs = directory.flow_logs();
+        let keeper = Arc::new(Keeper::start(directory.path())?);
+        let shared = Arc::new(Shared {
+            directory,
+            keeper: Arc::clone(&keeper),
+            scripts: Scripts::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let own = Arc::clone(&shared);
+        let work = move || own.work();
+        thread::Builder::new().name("srd-apply".into()).spawn(work).context("a thread")?;
+        Ok(Self { shared, keeper, flow_logs })
+    }
+
+    pub(super) fn keeper(&self) -> Arc<Keeper> {
+        Arc::clone(&self.keeper)
+    }
+}
+
+impl DataPlane for CardPlane {
+    fn apply(&self, text: &str) -> Result<Applied, String> {
+        let until = Instant::now() + APPLY_WAIT_MAX;
+        let mut state = self.shared.lock();
+        state.newest += 1;
+        let number = state.newest;
+        state.text = Some(text.to_owned());
+        self.shared.changed.notify_all();
+        loop {
+            if let Some(why) = &state.failed {
+                return Err(why.clone());
+            }
+            if state.decided >= number {
+                return match &state.refused {
+                    Some(why) => Err(why.clone()),
+                    None => Ok(Applied::InForce),
+                };
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Applied::Pending);
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn run(&self, instance: &str, script: Vec<u8>) -> Result<(), String> {
+        let mut state = self.shared.lock();
+        if state.scripts.len() == SCRIPTS_MAX {
+            return Err(format!("{SCRIPTS_MAX} scripts wait already"));
+        }
+        let number = state.newest;
+        state.scripts.push((number, instance.to_owned(), script));
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn status(&self) -> PlaneStatus {
+        let state = self.shared.lock();
+        match &state.failed {
+            Some(why) => PlaneStatus::Failed(why.clone()),
+            None if self.keeper.has_ended() => PlaneStatus::Failed("its keeper has ended".into()),
+            None if state.newest == 0 => PlaneStatus::Idle,
+            None if state.decided < state.newest => PlaneStatus::Pending,
+            None => PlaneStatus::InForce,
+        }
+    }
+
+    fn flow_logs(&self) -> Option<&Path> {
+        Some(&self.flow_logs)
+    }
+}
+
+impl Drop for CardPlane {
+    fn drop(&mut self) {
+        self.shared.lock().ends = true;
+        self.shared.changed.notify_all();
+        self.keeper.end();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies texts and starts scripts, until the plane ends.
+    fn work(&self) {
+        let mut client = None;
+        let mut in_force = NOTHING.to_owned();
+        loop {
+            let mut state = self.lock();
+            let (number, text) = loop {
+                if state.ends {
+                    return;
+                }
+                if let Some(text) = state.text.take() {
+                    break (state.newest, text);
+                }
+                let decided = state.decided;
+                let ready: Vec<_> = state.scripts.extract_if(.., |s| s.0 <= decided).collect();
+                if ready.is_empty() {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                drop(state);
+                ready.into_iter().for_each(|(_, instance, script)| self.begin(&instance, &script));
+                state = self.lock();
+            };
+            drop(state);
+            let applied = self.apply_to(&mut client, &text);
+            let mut state = self.lock();
+            match applied {
+                Ok(true) => {
+                    in_force = text;
+                    (state.decided, state.refused) = (number, None);
+                }
+                // A newer text is there, or the plane ends.
+                Ok(false) => {}
+                Err(error) if error.is::<Refused>() => {
+                    let _ = self.directory.write_vpc(&in_force);
+                    eprintln!("srd: the card refuses a change: {error:#}");
+                    (state.decided, state.refused) = (number, Some(format!("{error:#}")));
+                }
+                Err(error) => {
+                    eprintln!("srd: {error:#}");
+                    state.failed = Some(format!("{error:#}"));
+                    self.changed.notify_all();
+                    return;
+                }
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Applies a text, and returns whether it is in force. If the card does not answer, tries again
+    /// until a newer text is there, or the keeper ends.
+    fn apply_to(&self, client: &mut Option<Client>, text: &str) -> Result<bool> {
+        self.directory.write_vpc(text)?;
+        let request = Request::Apply { file: self.directory.vpc() };
+        let began = Instant::now();
+        let mut is_reported = false;
+        loop {
+            let connected =
+                client.take().map_or_else(|| Client::connect(&self.directory.socket()), Ok);
+            let asked = connected.and_then(|mut client| {
+                let answer = client.ask(&request)?;
+                Ok((client, answer))
+            });
+            let error = match asked {
+                Ok((connected, Answer::Applied { .. })) => {
+                    *client = Some(connected);
+                    return Ok(true);
+                }
+                Ok(_) => anyhow::anyhow!("the card answers something else"),
+                Err(error) if error.is::<Refused>() => return Err(error),
+                Err(error) => error,
+            };
+            if self.keeper.has_ended() {
+                return Err(error.context("the card could not be started: see the messages before"));
+            }
+            let state = self.lock();
+            if state.ends || state.text.is_some() {
+                return Ok(false);
+            }
+            drop(state);
+            if began.elapsed() > SILENCE_MAX && !is_reported {
+                is_reported = true;
+                eprintln!("srd: warning: the card does not answer: {error:#}");
+            }
+            thread::sleep(CONNECT_PAUSE);
+        }
+    }
+
+    fn begin(&self, instance: &str, script: &[u8]) {
+        if let Err(error) = self.scripts.start(&self.directory, instance, script) {
+            eprintln!("srd: warning: user data of {instance}: {error:#}");
+        }
+    }
+}

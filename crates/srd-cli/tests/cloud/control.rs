@@ -1,0 +1,288 @@
+//! `srd control up`: instances that requests of the EC2 API start, with their rules, their user
+//! data and their end. Needs root.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::machine::*;
+use crate::support::pair::must;
+use rustix::process::{Pid, Signal};
+
+/// Port of the web server in the instances.
+const PORT: u16 = 8000;
+/// User data that starts a web server. Each of the lines would also be one on EC2.
+const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 8000\n";
+
+/// A server of the API with its own directory for cards.
+struct Api {
+    server: Running,
+    at: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl Api {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let mut command = Command::new(SRD);
+        command.args(["control", "up", "--trial", "--user-data", "--listen", "127.0.0.1:0"]);
+        command.env("XDG_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
+        let mut server = Running(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
+        let mut line = String::new();
+        let mut output = BufReader::new(server.0.stdout.take().unwrap());
+        let address = loop {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "the server has ended");
+            let url = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
+            if let Some(address) = url.and_then(|url| url.trim_end_matches('/').parse().ok()) {
+                break address;
+            }
+        };
+        // The pipe stays open as long as the server writes.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Self { server, at: address, directory }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// Sends a request, and returns the status and the body of the answer.
+    fn request(&self, action: &str, parameters: &str) -> (u16, String) {
+        let body = format!("Action={action}&Version=2016-11-15&{parameters}");
+        let mut stream = TcpStream::connect(self.at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let credential = "AKIATRIAL/20260101/us-east-1/ec2/aws4_request";
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\
+             X-Amz-Date: 20260101T000000Z\r\nAuthorization: AWS4-HMAC-SHA256 \
+             Credential={credential}, SignedHeaders=host;x-amz-date, Signature=0\r\n\r\n{body}",
+            self.at,
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+        (status, body.unwrap_or_default())
+    }
+
+    /// Sends a request that has to succeed.
+    fn call(&self, action: &str, parameters: &str) -> String {
+        let (status, body) = self.request(action, parameters);
+        assert_eq!(status, 200, "{action}: {body}\n{}", self.log());
+        body
+    }
+
+    fn rule(&self, action: &str, group: &str) {
+        let of = format!(
+            "GroupId={group}&IpPermissions.1.IpProtocol=tcp&IpPermissions.1.FromPort={PORT}&\
+             IpPermissions.1.ToPort={PORT}&IpPermissions.1.Groups.1.GroupId={group}"
+        );
+        self.call(action, &of);
+    }
+
+    /// Makes a VPC with a subnet and a group. Returns the subnet and the group.
+    fn network(&self) -> [String; 2] {
+        let vpc = self.call("CreateVpc", "CidrBlock=10.0.0.0/16");
+        let vpc = element(&vpc, "vpcId");
+        let of = format!("VpcId={vpc}&CidrBlock=10.0.1.0/24");
+        let subnet = element(&self.call("CreateSubnet", &of), "subnetId");
+        let of = format!("VpcId={vpc}&GroupName=web&GroupDescription=web");
+        let group = element(&self.call("CreateSecurityGroup", &of), "groupId");
+        [subnet, group]
+    }
+
+    /// Starts an instance. Returns its identifier, its namespace and its address.
+    fn launch(&self, [subnet, group]: &[String; 2], user_data: &str) -> [String; 3] {
+        let of = format!(
+            "ImageId=ami-12345678&InstanceType=c7i.large&MinCount=1&MaxCount=1&SubnetId={subnet}&\
+             SecurityGroupId.1={group}&UserData={}",
+            percent(&base64(user_data))
+        );
+        let answer = self.call("RunInstances", &of);
+        let id = element(&answer, "instanceId");
+        [id.clone(), format!("srd-i-{id}"), element(&answer, "privateIpAddress")]
+    }
+
+    /// Directories of cards.
+    fn left(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path().join("srd-control"));
+        let entries = entries.into_iter().flatten().flatten();
+        entries.map(|entry| entry.path().display().to_string()).collect()
+    }
+}
+
+/// Returns the text of the first element with this name.
+fn element(xml: &str, name: &str) -> String {
+    let begin = format!("<{name}>");
+    let rest = xml.split_once(&begin).unwrap_or_else(|| panic!("no {name} in {xml}")).1;
+    rest.split('<').next().unwrap().to_owned()
+}
+
+fn base64(text: &str) -> String {
+    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text)
+}
+
+fn percent(text: &str) -> String {
+    text.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")
+}
+
+fn address(text: &str) -> [u8; 4] {
+    text.parse::<std::net::Ipv4Addr>().unwrap().octets()
+}
+
+fn exists(namespace: &str) -> bool {
+    Path::new("/run/netns").join(namespace).exists()
+}
+
+fn pids(namespace: &str) -> Vec<Pid> {
+    let all = must(&format!("netns pids {namespace}"));
+    all.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)).collect()
+}
+
+/// Whether a process runs. The process that adopts an ended process may leave it a zombie.
+fn runs(pid: Pid) -> bool {
+    let stat =
+        fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// Waits until the web server of an instance listens.
+fn wait_for_server(namespace: &str) {
+    wait_until("the web server", || {
+        let to = SocketAddr::from(([127, 0, 0, 1], PORT));
+        within(namespace, || TcpStream::connect_timeout(&to, SILENCE)).is_ok()
+    });
+}
+
+/// Requests a page from a web server, and returns whether it has the page.
+fn fetches(namespace: &str, server: &str) -> bool {
+    let Ok(mut stream) = connect(namespace, address(server), PORT) else { return false };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).is_ok() && page.contains("200 OK")
+}
+
+#[test]
+fn rules_of_the_api_apply_to_the_next_packet_and_nothing_is_left() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut api = Api::start();
+    let network = api.network();
+    let [web, web_namespace, web_address] = api.launch(&network, WEB_SERVER);
+    let [client, client_namespace, _] = api.launch(&network, "");
+    wait_for_server(&web_namespace);
+    let refused = || connect_in_vain(&client_namespace, address(&web_address), PORT).is_err();
+    assert!(refused(), "no rule allows it");
+    api.rule("AuthorizeSecurityGroupIngress", &network[1]);
+    assert!(fetches(&client_namespace, &web_address), "{}", api.log());
+    api.rule("RevokeSecurityGroupIngress", &network[1]);
+    assert!(refused(), "the rule is revoked");
+
+    let directory = api.left().pop().unwrap();
+    let output = format!("{directory}/user-data/{web}.log");
+    assert!(fs::read_to_string(output).unwrap().starts_with("begun\n"));
+    let programs = pids(&web_namespace);
+    assert!(!programs.is_empty());
+    api.call("TerminateInstances", &format!("InstanceId.1={web}&InstanceId.2={client}"));
+    wait_until("the end of the instances", || {
+        !exists(&web_namespace) && !exists(&client_namespace)
+    });
+    assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
+    assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
+    assert_eq!(api.left(), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_left_of_a_server_that_is_killed_or_ends() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    for signal in [Signal::KILL, Signal::INT] {
+        let mut api = Api::start();
+        let network = api.network();
+        let [_, namespace, _] = api.launch(&network, WEB_SERVER);
+        wait_for_server(&namespace);
+        let programs = pids(&namespace);
+        api.server.end(signal);
+        wait_until("the end of the instance", || !exists(&namespace));
+        wait_until("an empty directory", || api.left().is_empty());
+        assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
+    }
+}
+
+/// A card that is killed starts again, and programs of its instances continue.
+#[test]
+fn a_card_that_is_killed_starts_again() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut api = Api::start();
+    let network = api.network();
+    let [_, web, web_address] = api.launch(&network, WEB_SERVER);
+    let [_, client, _] = api.launch(&network, "");
+    wait_for_server(&web);
+    let programs = pids(&web);
+    let socket = format!("{}/card.sock", api.left().pop().unwrap());
+    let is_card = |pid: &String| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains("card up") && line.contains(&socket)
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let mut all = all.filter_map(|entry| entry.file_name().into_string().ok());
+    let card = all.find(is_card).expect("the card");
+    let card = Pid::from_raw(card.parse().unwrap()).unwrap();
+    rustix::process::kill_process(card, Signal::KILL).unwrap();
+    wait_until("a message", || api.log().contains("starts again"));
+    // The answer arrives when the new card uses the rule, or after two seconds.
+    api.rule("AuthorizeSecurityGroupIngress", &network[1]);
+    wait_until("a page", || {
+        let to = SocketAddr::from((address(&web_address), PORT));
+        within(&client, || TcpStream::connect_timeout(&to, SILENCE)).is_ok()
+    });
+    assert!(fetches(&client, &web_address));
+    assert_eq!(pids(&web), programs);
+    assert_eq!(api.server.end(Signal::TERM), 0);
+    assert!(!exists(&web) && !exists(&client), "{}", api.log());
+    assert_eq!(api.left(), Vec::<String>::new());
+}
+
+/// The commands of `docs/control-start.md` with the program `aws`, in one script.
+#[test]
+fn the_commands_of_the_start_page_work() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    if Command::new("aws").arg("--version").output().is_err() {
+        println!("skipped: no aws (pip install awscli)");
+        return;
+    }
+    let mut api = Api::start();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-start.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = page.split("work -->\n```sh\n").skip(1);
+    let mut script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
+    // The server runs already, at another port.
+    script = script.replace("pip install", ": pip install").replace("sudo srd control", ": srd");
+    script = script.replace("sudo ", "").replace("127.0.0.1:4599", &api.at.to_string());
+    let mut shell = Command::new("timeout");
+    shell.args(["300", "sh", "-eu", "-c", &script]).current_dir(api.directory.path());
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:#?}\n{}", api.log());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (before, after) = text.split_once("refused").unwrap();
+    assert!(!before.contains("Directory listing") && after.contains("Directory listing"), "{text}");
+    assert!(after.contains("shutting-down"), "{text}");
+    assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
+    assert_eq!(api.left(), Vec::<String>::new());
+}

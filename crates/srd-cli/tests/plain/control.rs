@@ -1,0 +1,56 @@
+//! `srd control`: the list of actions, and a request over a socket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn srd() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_srd"))
+}
+
+#[test]
+fn actions_are_listed_with_those_that_are_missing() {
+    let output = srd().args(["control", "actions", "--json", "-"]).output().unwrap();
+    assert!(output.status.success());
+    let actions: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let has = |list: &str, name: &str| actions[list].as_array().unwrap().iter().any(|n| n == name);
+    assert!(has("served", "CreateVpc") && !has("missing", "CreateVpc"));
+    assert!(has("missing", "CreateTransitGateway") && !has("served", "CreateTransitGateway"));
+}
+
+#[test]
+fn a_trial_answers_at_loopback_addresses_only() {
+    let refused = |args: &[&str]| {
+        let output = srd().args(["control", "up"]).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&[]).contains("--trial"));
+    assert!(refused(&["--trial", "--listen", "0.0.0.0:0"]).contains("loopback"));
+    let mut server = srd()
+        .args(["control", "up", "--trial", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).unwrap().split(' ').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let query = "Action=DescribeRegions&Version=2016-11-15";
+    let credential = "x/20270115/us-east-1/ec2/aws4_request";
+    write!(
+        stream,
+        "GET /?{query} HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-amz-date: 20270115T080000Z\r\n\
+         authorization: AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host, \
+         Signature=0\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.contains("<regionName>eu-west-1</regionName>"), "{answer}");
+}

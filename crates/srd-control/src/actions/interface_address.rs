@@ -1,0 +1,419 @@
+//! Addresses and prefixes of interfaces.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use serde_json::{Value, json};
+
+use super::interface_view::private_name;
+use super::subnet::{is_kept, is_used};
+use super::support::{get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, success};
+use super::{Actions, Handler, address};
+use crate::error::{ApiError, ApiResult};
+use crate::state::interface::{Ipv4Prefix, Ipv6Address, Ipv6Prefix, PrivateIpAddress};
+use crate::state::{NetworkInterface, Region, Subnet};
+use crate::wire::Request;
+
+pub(super) const ACTIONS: Actions = &[
+    ("AssignPrivateIpAddresses", Handler::Region(assign)),
+    ("UnassignPrivateIpAddresses", Handler::Region(unassign)),
+    ("AssignIpv6Addresses", Handler::Region(assign_v6)),
+    ("UnassignIpv6Addresses", Handler::Region(unassign_v6)),
+];
+
+/// Largest number of addresses and prefixes of an interface, of each version: that of the largest
+/// instance types.
+const ADDRESSES_MAX: usize = 50;
+/// Length of an IPv4 prefix of an interface.
+const PREFIX_V4: u8 = 28;
+/// Length of an IPv6 prefix of an interface.
+const PREFIX_V6: u8 = 80;
+
+fn too_many(id: &str) -> ApiError {
+    let message = format!("{id} has more than {ADDRESSES_MAX} addresses and prefixes");
+    ApiError::limit("PrivateIpAddressLimitExceeded", message)
+}
+
+fn exhausted(subnet: &Subnet) -> ApiError {
+    let message = format!("There are not enough free addresses in subnet '{}'", subnet.subnet_id);
+    ApiError::limit("InsufficientFreeAddressesInSubnet", message)
+}
+
+fn block(subnet: &Subnet) -> ApiResult<Ipv4Net> {
+    subnet.cidr_block.ok_or_else(|| {
+        ApiError::invalid(format!("Subnet '{}' has no IPv4 CIDR block", subnet.subnet_id))
+    })
+}
+
+/// Returns an address of the subnet that no interface has; `taken` are further addresses in use.
+pub(super) fn free_v4(region: &Region, subnet: &Subnet, taken: &[Ipv4Addr]) -> ApiResult<Ipv4Addr> {
+    let block = block(subnet)?;
+    let mut used: Vec<Ipv4Addr> = taken.to_vec();
+    let mut prefixes: Vec<Ipv4Net> = region
+        .reservations
+        .iter()
+        .filter(|reservation| reservation.subnet_id == subnet.subnet_id)
+        .filter_map(|reservation| reservation.cidr.parse().ok())
+        .collect();
+    for interface in region.interfaces.iter().filter(|i| i.subnet_id == subnet.subnet_id) {
+        used.extend(interface.private_ip_addresses.iter().map(|of| of.private_ip_address));
+        prefixes.extend(interface.ipv4_prefixes.iter().map(|of| of.ipv4_prefix));
+    }
+    used.sort_unstable();
+    let is_free = |ip: &Ipv4Addr| {
+        !is_kept(block, *ip)
+            && used.binary_search(ip).is_err()
+            && !prefixes.iter().any(|prefix| prefix.contains(ip))
+    };
+    block.hosts().find(is_free).ok_or_else(|| exhausted(subnet))
+}
+
+/// Checks an address that a request names.
+pub(super) fn check_v4(
+    region: &Region,
+    subnet: &Subnet,
+    ip: Ipv4Addr,
+    taken: &[Ipv4Addr],
+) -> ApiResult<()> {
+    let block = block(subnet)?;
+    if !block.contains(&ip) {
+        let message = format!("Address does not fall within the subnet's address range: {ip}");
+        return Err(ApiError::invalid(message));
+    }
+    if is_kept(block, ip) {
+        let message = format!("Address {ip} is in subnet's reserved address range");
+        return Err(ApiError::invalid(message));
+    }
+    if taken.contains(&ip) || is_used(region, &subnet.subnet_id, ip) {
+        let message = format!("The specified address {ip} is already in use.");
+        return Err(ApiError::new("InvalidIPAddress.InUse", message));
+    }
+    Ok(())
+}
+
+/// Returns an entry for an address.
+pub(super) fn entry(region: &Region, vpc: &str, ip: Ipv4Addr, primary: bool) -> PrivateIpAddress {
+    let dns = region.vpcs.get(vpc).is_some_and(|vpc| vpc.enable_dns_hostnames);
+    PrivateIpAddress {
+        private_ip_address: ip,
+        primary,
+        private_dns_name: dns.then(|| private_name(region, ip)),
+    }
+}
+
+/// Returns a free IPv4 prefix of a subnet.
+pub(super) fn free_prefix_v4(
+    region: &Region,
+    subnet: &Subnet,
+    taken: &[Ipv4Net],
+) -> ApiResult<Ipv4Net> {
+    let prefixes = block(subnet)?.subnets(PREFIX_V4).map_err(|_| exhausted(subnet))?;
+    let mut prefixes = prefixes.into_iter();
+    prefixes
+        .find(|prefix| !taken.contains(prefix) && check_prefix_v4(region, subnet, *prefix).is_ok())
+        .ok_or_else(|| {
+            let message = "The specified subnet does not have enough free cidr blocks to satisfy \
+                           the request.";
+            ApiError::limit("InsufficientCidrBlocks", message)
+        })
+}
+
+/// Checks an IPv4 prefix that a request names.
+pub(super) fn check_prefix_v4(region: &Region, subnet: &Subnet, prefix: Ipv4Net) -> ApiResult<()> {
+    let block = block(subnet)?;
+    if prefix.prefix_len() != PREFIX_V4 || !block.contains(&prefix) {
+        let message = format!("{prefix} is no /{PREFIX_V4} prefix of the subnet");
+        return Err(ApiError::invalid(message));
+    }
+    let used = prefix.broadcast() == block.broadcast()
+        || prefix.network() == block.network()
+        || region.interfaces.iter().filter(|i| i.subnet_id == subnet.subnet_id).any(|i| {
+            i.private_ip_addresses.iter().any(|of| prefix.contains(&of.private_ip_address))
+                || i.ipv4_prefixes.iter().any(|of| of.ipv4_prefix == prefix)
+        });
+    if used {
+        let message = format!("The prefix {prefix} has addresses in use");
+        return Err(ApiError::new("InvalidIPAddress.InUse", message));
+    }
+    Ok(())
+}
+
+/// Returns the first IPv6 block of a subnet.
+pub(super) fn block_v6(subnet: &Subnet) -> ApiResult<Ipv6Net> {
+    let block = subnet.ipv6_cidr_block_association_set.first().map(|of| of.ipv6_cidr_block);
+    block.ok_or_else(|| {
+        let message =
+            format!("The subnet '{}' has no associated IPv6 CIDR block", subnet.subnet_id);
+        ApiError::invalid(message)
+    })
+}
+
+fn is_used_v6(region: &Region, ip: Ipv6Addr) -> bool {
+    region.interfaces.iter().any(|interface| {
+        interface.ipv6_addresses.iter().any(|of| of.ipv6_address == ip)
+            || interface.ipv6_prefixes.iter().any(|of| of.ipv6_prefix.contains(&ip))
+    })
+}
+
+/// Returns a free IPv6 address of a subnet.
+pub(super) fn free_v6(region: &mut Region, subnet: &Subnet) -> ApiResult<Ipv6Addr> {
+    let block = block_v6(subnet)?;
+    for _ in 0..1000 {
+        let ip = Ipv6Addr::from(u128::from(block.network()) | u128::from(region.ids.next_u64()));
+        // The numbers below 256 are left for addresses that people choose.
+        if block.contains(&ip) && ip.segments()[7] > 0xff && !is_used_v6(region, ip) {
+            return Ok(ip);
+        }
+    }
+    Err(exhausted(subnet))
+}
+
+/// Checks an IPv6 address that a request names.
+pub(super) fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiResult<()> {
+    block_v6(subnet)?;
+    if !subnet.ipv6_cidr_block_association_set.iter().any(|of| of.ipv6_cidr_block.contains(&ip)) {
+        let message = format!("Address does not fall within the subnet's address range: {ip}");
+        return Err(ApiError::invalid(message));
+    }
+    if is_used_v6(region, ip) {
+        let message = format!("The specified address {ip} is already in use.");
+        return Err(ApiError::new("InvalidIPAddress.InUse", message));
+    }
+    Ok(())
+}
+
+/// Returns a free IPv6 prefix of a subnet.
+pub(super) fn free_prefix_v6(region: &mut Region, subnet: &Subnet) -> ApiResult<Ipv6Net> {
+    let block = block_v6(subnet)?;
+    for _ in 0..1000 {
+        let number = u128::from(region.ids.next_u64() & 0xffff) << 48;
+        let prefix = Ipv6Net::new_assert((u128::from(block.network()) | number).into(), PREFIX_V6);
+        if check_prefix_v6(region, subnet, prefix).is_ok() {
+            return Ok(prefix);
+        }
+    }
+    Err(exhausted(subnet))
+}
+
+/// Checks an IPv6 prefix that a request names.
+pub(super) fn check_prefix_v6(region: &Region, subnet: &Subnet, prefix: Ipv6Net) -> ApiResult<()> {
+    if prefix.prefix_len() != PREFIX_V6 || !block_v6(subnet)?.contains(&prefix) {
+        let message = format!("{prefix} is no /{PREFIX_V6} prefix of the subnet");
+        return Err(ApiError::invalid(message));
+    }
+    let used = region.interfaces.iter().any(|interface| {
+        interface.ipv6_addresses.iter().any(|of| prefix.contains(&of.ipv6_address))
+            || interface.ipv6_prefixes.iter().any(|of| of.ipv6_prefix == prefix)
+    });
+    if used {
+        let message = format!("The prefix {prefix} has addresses in use");
+        return Err(ApiError::new("InvalidIPAddress.InUse", message));
+    }
+    Ok(())
+}
+
+/// Returns a count of a request, within the bound of an interface.
+pub(super) fn count(request: &Request, name: &str) -> ApiResult<usize> {
+    let number = request.number(name).unwrap_or(0);
+    usize::try_from(number).ok().filter(|number| *number <= ADDRESSES_MAX).ok_or_else(|| {
+        ApiError::invalid(format!("Value ({number}) for parameter {name} is invalid."))
+    })
+}
+
+fn both(request: &Request, names: [&str; 2]) -> ApiResult<()> {
+    if request.has(names[0]) && request.has(names[1]) {
+        let message = format!("Only one of {} and {} can be given", names[0], names[1]);
+        return Err(ApiError::combination(message));
+    }
+    Ok(())
+}
+
+/// Checks the number of addresses and prefixes.
+pub(super) fn check_number(interface: &NetworkInterface) -> ApiResult<()> {
+    let v4 = interface.private_ip_addresses.len() + interface.ipv4_prefixes.len();
+    let v6 = interface.ipv6_addresses.len() + interface.ipv6_prefixes.len();
+    if v4.max(v6) > ADDRESSES_MAX {
+        return Err(too_many(&interface.network_interface_id));
+    }
+    Ok(())
+}
+
+fn assign(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    both(request, ["PrivateIpAddresses", "SecondaryPrivateIpAddressCount"])?;
+    both(request, ["Ipv4Prefixes", "Ipv4PrefixCount"])?;
+    let mut interface = get(&region.interfaces, request.need("NetworkInterfaceId")?)?.clone();
+    let subnet = get(&region.subnets, &interface.subnet_id)?.clone();
+    let (mut addresses, mut prefixes) = (Vec::new(), Vec::new());
+    for text in request.texts("PrivateIpAddresses") {
+        let ip = ipv4(text)?;
+        if interface.private_ip_addresses.iter().any(|of| of.private_ip_address == ip) {
+            continue;
+        }
+        match check_v4(region, &subnet, ip, &addresses) {
+            Err(error) if error.code == "InvalidIPAddress.InUse" => {
+                if request.flag("AllowReassignment") != Some(true) {
+                    return Err(error);
+                }
+                take(region, &subnet.subnet_id, ip)?;
+            }
+            result => result?,
+        }
+        addresses.push(ip);
+    }
+    for _ in 0..count(request, "SecondaryPrivateIpAddressCount")? {
+        addresses.push(free_v4(region, &subnet, &addresses)?);
+    }
+    for text in request.texts("Ipv4Prefixes") {
+        let prefix = ipv4_block(text, "ipv4Prefix")?;
+        check_prefix_v4(region, &subnet, prefix)?;
+        prefixes.push(prefix);
+    }
+    for _ in 0..count(request, "Ipv4PrefixCount")? {
+        prefixes.push(free_prefix_v4(region, &subnet, &prefixes)?);
+    }
+    for ip in &addresses {
+        let entry = entry(region, &interface.vpc_id, *ip, false);
+        interface.private_ip_addresses.push(entry);
+    }
+    interface.ipv4_prefixes.extend(prefixes.iter().map(|p| Ipv4Prefix { ipv4_prefix: *p }));
+    check_number(&interface)?;
+    let answer = json!({
+        "NetworkInterfaceId": interface.network_interface_id,
+        "AssignedPrivateIpAddresses":
+            addresses.iter().map(|ip| json!({"PrivateIpAddress": ip})).collect::<Vec<_>>(),
+        "AssignedIpv4Prefixes":
+            prefixes.iter().map(|p| json!({"Ipv4Prefix": p})).collect::<Vec<_>>(),
+    });
+    region.interfaces.insert(interface);
+    Ok(answer)
+}
+
+/// Takes a secondary address from the interface that has it.
+fn take(region: &mut Region, subnet: &str, ip: Ipv4Addr) -> ApiResult<()> {
+    let has = |interface: &NetworkInterface| {
+        interface.subnet_id == subnet
+            && interface
+                .private_ip_addresses
+                .iter()
+                .any(|of| of.private_ip_address == ip && !of.primary)
+    };
+    let Some(owner) = region.interfaces.find(has).map(|i| i.network_interface_id.clone()) else {
+        let message = format!("The address {ip} is a primary address");
+        return Err(ApiError::new("InvalidIPAddress.InUse", message));
+    };
+    release(region, &owner, &[ip])
+}
+
+/// Removes addresses from an interface, with the public addresses that are mapped to them.
+fn release(region: &mut Region, interface: &str, addresses: &[Ipv4Addr]) -> ApiResult<()> {
+    get_mut(&mut region.interfaces, interface)?
+        .private_ip_addresses
+        .retain(|of| !addresses.contains(&of.private_ip_address));
+    let mapped = region.addresses.ids_where(|address| {
+        address.network_interface_id.as_deref() == Some(interface)
+            && address.private_ip_address.is_some_and(|ip| addresses.contains(&ip))
+    });
+    for id in mapped {
+        address::clear(get_mut(&mut region.addresses, &id)?);
+    }
+    Ok(())
+}
+
+fn unassign(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let id = request.need("NetworkInterfaceId")?;
+    let interface = get(&region.interfaces, id)?;
+    let mut addresses = Vec::new();
+    for text in request.texts("PrivateIpAddresses") {
+        let ip = ipv4(text)?;
+        match interface.private_ip_addresses.iter().find(|of| of.private_ip_address == ip) {
+            Some(of) if !of.primary => addresses.push(ip),
+            _ => {
+                let message = format!("{ip} is no secondary address of {id}");
+                return Err(ApiError::invalid(message));
+            }
+        }
+    }
+    let mut prefixes = Vec::new();
+    for text in request.texts("Ipv4Prefixes") {
+        let prefix = ipv4_block(text, "ipv4Prefix")?;
+        if !interface.ipv4_prefixes.iter().any(|of| of.ipv4_prefix == prefix) {
+            return Err(ApiError::invalid(format!("{prefix} is no prefix of {id}")));
+        }
+        prefixes.push(prefix);
+    }
+    release(region, id, &addresses)?;
+    let interface = get_mut(&mut region.interfaces, id)?;
+    interface.ipv4_prefixes.retain(|of| !prefixes.contains(&of.ipv4_prefix));
+    success()
+}
+
+fn assign_v6(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    both(request, ["Ipv6Addresses", "Ipv6AddressCount"])?;
+    both(request, ["Ipv6Prefixes", "Ipv6PrefixCount"])?;
+    let id = request.need("NetworkInterfaceId")?;
+    let subnet = get(&region.subnets, &get(&region.interfaces, id)?.subnet_id)?.clone();
+    block_v6(&subnet)?;
+    let (mut addresses, mut prefixes) = (Vec::new(), Vec::new());
+    // Each address is added at once, so that the next one differs from it.
+    for text in request.texts("Ipv6Addresses") {
+        let ip = ipv6(text)?;
+        check_v6(region, &subnet, ip)?;
+        add_v6(region, id, ip)?;
+        addresses.push(ip);
+    }
+    for _ in 0..count(request, "Ipv6AddressCount")? {
+        let ip = free_v6(region, &subnet)?;
+        add_v6(region, id, ip)?;
+        addresses.push(ip);
+    }
+    for text in request.texts("Ipv6Prefixes") {
+        let prefix = ipv6_block(text, "ipv6Prefix")?;
+        check_prefix_v6(region, &subnet, prefix)?;
+        prefixes.push(prefix);
+        let added = Ipv6Prefix { ipv6_prefix: prefix };
+        get_mut(&mut region.interfaces, id)?.ipv6_prefixes.push(added);
+    }
+    for _ in 0..count(request, "Ipv6PrefixCount")? {
+        let prefix = free_prefix_v6(region, &subnet)?;
+        prefixes.push(prefix);
+        let added = Ipv6Prefix { ipv6_prefix: prefix };
+        get_mut(&mut region.interfaces, id)?.ipv6_prefixes.push(added);
+    }
+    check_number(get(&region.interfaces, id)?)?;
+    Ok(json!({"NetworkInterfaceId": id, "AssignedIpv6Addresses": addresses,
+              "AssignedIpv6Prefixes": prefixes}))
+}
+
+/// Adds an IPv6 address to an interface.
+fn add_v6(region: &mut Region, id: &str, ip: Ipv6Addr) -> ApiResult<()> {
+    let added = Ipv6Address { ipv6_address: ip, is_primary_ipv6: false };
+    get_mut(&mut region.interfaces, id)?.ipv6_addresses.push(added);
+    Ok(())
+}
+
+fn unassign_v6(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let id = request.need("NetworkInterfaceId")?;
+    let interface = get_mut(&mut region.interfaces, id)?;
+    let mut addresses = Vec::new();
+    for text in request.texts("Ipv6Addresses") {
+        let ip = ipv6(text)?;
+        let before = interface.ipv6_addresses.len();
+        interface.ipv6_addresses.retain(|of| of.ipv6_address != ip);
+        if interface.ipv6_addresses.len() == before {
+            return Err(ApiError::invalid(format!("{ip} is no address of {id}")));
+        }
+        addresses.push(ip);
+    }
+    let mut prefixes = Vec::new();
+    for text in request.texts("Ipv6Prefixes") {
+        let prefix = ipv6_block(text, "ipv6Prefix")?;
+        let before = interface.ipv6_prefixes.len();
+        interface.ipv6_prefixes.retain(|of| of.ipv6_prefix != prefix);
+        if interface.ipv6_prefixes.len() == before {
+            return Err(ApiError::invalid(format!("{prefix} is no prefix of {id}")));
+        }
+        prefixes.push(prefix);
+    }
+    Ok(json!({"NetworkInterfaceId": id, "UnassignedIpv6Addresses": addresses,
+              "UnassignedIpv6Prefixes": prefixes}))
+}

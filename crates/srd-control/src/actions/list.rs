@@ -1,0 +1,291 @@
+//! Descriptions: selection by identifiers and filters, and pages.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, ApiResult};
+use crate::wire::Request;
+
+/// Largest number of values of all filters of a request.
+const FILTER_VALUES_MAX: usize = 200;
+/// Largest page.
+const PAGE_MAX: i64 = 1000;
+
+/// Filters of a description: the name of the filter, and the path of its values in an answer. A
+/// part of a path that names a list stands for all its elements.
+pub(super) type Filters = &'static [(&'static str, &'static str)];
+
+/// A description of objects.
+pub(super) struct Listing {
+    /// Parameter with identifiers; empty if the action has no such parameter.
+    pub(super) ids: &'static str,
+    /// Member with the identifier.
+    pub(super) id: &'static str,
+    /// Makes the error for an identifier that does not exist.
+    pub(super) not_found: fn(&str) -> ApiError,
+    /// The filters.
+    pub(super) filters: Filters,
+    /// Member of the answer.
+    pub(super) result: &'static str,
+}
+
+impl Listing {
+    /// Returns the answer with the selected page of these objects.
+    pub(super) fn answer(&self, request: &Request, objects: Vec<Value>) -> ApiResult<Value> {
+        let objects = self.select(request, objects)?;
+        page(request, self.result, self.id, objects)
+    }
+
+    /// Returns the objects that the request selects.
+    pub(super) fn select(&self, request: &Request, objects: Vec<Value>) -> ApiResult<Vec<Value>> {
+        let ids = request.texts(self.ids);
+        for id in &ids {
+            if !objects.iter().any(|object| object[self.id] == **id) {
+                return Err((self.not_found)(id));
+            }
+        }
+        let mut selected = objects;
+        if !ids.is_empty() {
+            selected.retain(|object| object[self.id].as_str().is_some_and(|id| ids.contains(&id)));
+        }
+        filter(request, self.filters, selected)
+    }
+}
+
+/// Returns the objects that meet all filters.
+pub(super) fn filter(
+    request: &Request,
+    filters: Filters,
+    mut objects: Vec<Value>,
+) -> ApiResult<Vec<Value>> {
+    // One action of the model has another name for the list.
+    let name = if request.has("Filter") { "Filter" } else { "Filters" };
+    let given = request.list(name);
+    let values = |filter: &Value| filter["Values"].as_array().map_or(0, Vec::len);
+    if given.iter().map(values).sum::<usize>() > FILTER_VALUES_MAX {
+        let message = format!("The maximum number of filter values is {FILTER_VALUES_MAX}");
+        return Err(ApiError::new("FilterLimitExceeded", message));
+    }
+    for filter in given {
+        let Some(name) = filter["Name"].as_str() else {
+            return Err(ApiError::missing("Filter.Name"));
+        };
+        let wanted: Vec<&str> =
+            filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let tag = name.strip_prefix("tag:");
+        let path = match name {
+            "tag-key" => "Tags.Key",
+            "tag-value" => "Tags.Value",
+            _ if tag.is_some() => "",
+            _ => match filters.iter().find(|(filter, _)| *filter == name) {
+                Some((_, path)) => path,
+                None => {
+                    let message = format!("The filter '{name}' is invalid");
+                    return Err(ApiError::invalid(message));
+                }
+            },
+        };
+        objects.retain(|object| match tag {
+            Some(key) => tags(object).any(|(k, v)| k == key && any_matches(&wanted, v)),
+            None if path == "Tags.Key" => tags(object).any(|(k, _)| any_matches(&wanted, k)),
+            None if path == "Tags.Value" => tags(object).any(|(_, v)| any_matches(&wanted, v)),
+            None => {
+                let parts: Vec<&str> = path.split('.').collect();
+                found(object, &parts, &|value| any_matches(&wanted, value))
+            }
+        });
+    }
+    Ok(objects)
+}
+
+fn tags(object: &Value) -> impl Iterator<Item = (&str, &str)> {
+    // Interfaces have another name for the list.
+    let tags = ["Tags", "TagSet"].into_iter().find_map(|name| object.get(name)?.as_array());
+    tags.into_iter()
+        .flatten()
+        .filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?)))
+}
+
+fn any_matches(patterns: &[&str], text: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, text))
+}
+
+/// Whether a value at the path meets the condition.
+fn found(value: &Value, path: &[&str], condition: &dyn Fn(&str) -> bool) -> bool {
+    match (value, path) {
+        (Value::Array(elements), _) => elements.iter().any(|v| found(v, path, condition)),
+        (Value::Object(members), [first, rest @ ..]) => {
+            members.get(*first).is_some_and(|v| found(v, rest, condition))
+        }
+        (Value::String(text), []) => condition(text),
+        (Value::Bool(flag), []) => condition(if *flag { "true" } else { "false" }),
+        (Value::Number(number), []) => condition(&number.to_string()),
+        _ => false,
+    }
+}
+
+/// Whether the text matches a pattern, in which `*` stands for any characters, `?` for one, and a
+/// backslash takes the meaning of the next character. The time is the product of the lengths at
+/// most.
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
+    #[derive(PartialEq)]
+    enum Part {
+        Any,
+        One,
+        Char(char),
+    }
+    let mut parts = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        parts.push(match c {
+            '*' => Part::Any,
+            '?' => Part::One,
+            '\\' => Part::Char(chars.next().unwrap_or('\\')),
+            c => Part::Char(c),
+        });
+    }
+    let text: Vec<char> = text.chars().collect();
+    let (mut part, mut at) = (0, 0);
+    // Position after the last `*`, and the first character that it does not cover yet.
+    let mut retry = None;
+    while at < text.len() {
+        match parts.get(part) {
+            Some(Part::Any) => {
+                part += 1;
+                retry = Some((part, at));
+            }
+            Some(Part::One) => (part, at) = (part + 1, at + 1),
+            Some(Part::Char(c)) if *c == text[at] => (part, at) = (part + 1, at + 1),
+            _ => match retry {
+                Some((after, covered)) => {
+                    (part, at) = (after, covered + 1);
+                    retry = Some((after, covered + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    parts[part..].iter().all(|part| *part == Part::Any)
+}
+
+/// Returns the page that the request selects. The token of the next page names the last object of
+/// this page, so that objects that are deleted meanwhile do not hide others.
+pub(super) fn page(
+    request: &Request,
+    result: &str,
+    id: &str,
+    objects: Vec<Value>,
+) -> ApiResult<Value> {
+    let mut answer = Map::new();
+    let begin = match request.text("NextToken") {
+        Some(token) => begin(request, token, id, &objects)
+            .ok_or_else(|| ApiError::new("InvalidNextToken", "The token is invalid"))?,
+        None => 0,
+    };
+    let size = match request.number("MaxResults") {
+        None => usize::MAX,
+        Some(size) if (1..=PAGE_MAX).contains(&size) => usize::try_from(size).unwrap_or(1),
+        Some(size) => {
+            return Err(ApiError::invalid(format!(
+                "Value ( {size} ) for parameter maxResults is invalid. Expecting a value between \
+                 1 and {PAGE_MAX}."
+            )));
+        }
+    };
+    let end = begin.saturating_add(size).min(objects.len());
+    if end < objects.len() {
+        let last = objects[end - 1].get(id).and_then(Value::as_str).unwrap_or_default();
+        let token = format!("{}:{end}:{last}", request.action);
+        answer.insert("NextToken".to_owned(), URL_SAFE_NO_PAD.encode(token).into());
+    }
+    let page: Vec<Value> = objects.into_iter().take(end).skip(begin).collect();
+    answer.insert(result.to_owned(), page.into());
+    Ok(answer.into())
+}
+
+fn begin(request: &Request, token: &str, id: &str, objects: &[Value]) -> Option<usize> {
+    let token = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+    let mut parts = token.splitn(3, ':');
+    let (action, position, last) = (parts.next()?, parts.next()?, parts.next()?);
+    if action != request.action {
+        return None;
+    }
+    let position: usize = position.parse().ok()?;
+    let found = objects.iter().position(|object| !last.is_empty() && object[id] == last);
+    Some(found.map_or(position, |last| last + 1).min(objects.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn request(parameters: Value) -> Request {
+        let parameters = parameters.as_object().unwrap().clone();
+        Request { action: "DescribeThings".to_owned(), parameters }
+    }
+
+    #[test]
+    fn patterns_match_as_the_service_documents() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abbd", false),
+            ("?b*", "ab", true),
+            ("?", "", false),
+            ("a\\*", "a*", true),
+            ("a\\*", "ab", false),
+            ("**a**", "xxaxx", true),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+        assert!(!matches(&"*a".repeat(500), &"a".repeat(400)));
+    }
+
+    const FILTERS: Filters = &[("name", "Name"), ("part.size", "Parts.Size"), ("on", "On")];
+
+    fn names(filters: Value) -> ApiResult<Vec<String>> {
+        let objects = vec![
+            json!({"Name": "a", "On": true, "Parts": [{"Size": 1}, {"Size": 20}],
+                   "Tags": [{"Key": "env", "Value": "prod"}]}),
+            json!({"Name": "b", "On": false, "Parts": [], "Tags": []}),
+        ];
+        let objects = filter(&request(json!({"Filters": filters})), FILTERS, objects)?;
+        Ok(objects.iter().map(|o| o["Name"].as_str().unwrap().to_owned()).collect())
+    }
+
+    #[test]
+    fn filters_select_by_paths_and_tags() {
+        let one = |name: &str, value: &str| json!([{"Name": name, "Values": [value]}]);
+        assert_eq!(names(one("part.size", "20")).unwrap(), ["a"]);
+        assert_eq!(names(one("on", "false")).unwrap(), ["b"]);
+        assert_eq!(names(one("tag:env", "pr*")).unwrap(), ["a"]);
+        assert_eq!(names(one("tag-key", "env")).unwrap(), ["a"]);
+        assert_eq!(names(one("tag:other", "*")).unwrap(), [""; 0]);
+        assert_eq!(names(json!([{"Name": "name", "Values": ["b", "a"]}])).unwrap(), ["a", "b"]);
+        assert_eq!(names(one("bogus", "x")).unwrap_err().code, "InvalidParameterValue");
+        let many = json!([{"Name": "name", "Values": vec!["x"; 201]}]);
+        assert_eq!(names(many).unwrap_err().code, "FilterLimitExceeded");
+    }
+
+    #[test]
+    fn pages_follow_each_other_although_objects_are_deleted() {
+        let mut objects: Vec<Value> = (0..7).map(|n| json!({"Id": format!("x-{n}")})).collect();
+        let first = page(&request(json!({"MaxResults": 5})), "Things", "Id", objects.clone());
+        let first = first.unwrap();
+        assert_eq!(first["Things"].as_array().unwrap().len(), 5);
+        objects.remove(1);
+        let next = json!({"MaxResults": 5, "NextToken": first["NextToken"]});
+        let second = page(&request(next), "Things", "Id", objects.clone()).unwrap();
+        assert_eq!(second["Things"], json!([{"Id": "x-5"}, {"Id": "x-6"}]));
+        assert!(second.get("NextToken").is_none());
+        for bad in ["bogus", "%%%", "eA"] {
+            let request = request(json!({"NextToken": bad}));
+            let error = page(&request, "Things", "Id", objects.clone()).unwrap_err();
+            assert_eq!(error.code, "InvalidNextToken");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The actions of EC2, a file for each kind of object.
+//!
+//! | module | actions on |
+//! |---|---|
+//! | [`vpc`], [`vpc_block`] | VPCs and their address blocks |
+//! | [`subnet`] | subnets and reservations in them |
+//! | [`group`], [`group_rule`] | security groups and their rules |
+//! | [`acl`] | network ACLs |
+//! | [`route`], [`route_table`] | routes and route tables |
+//! | [`gateway`] | internet gateways, egress-only gateways |
+//! | [`nat`] | NAT gateways |
+//! | [`address`] | elastic addresses |
+//! | [`interface`], [`interface_address`], [`interface_view`] | interfaces |
+//! | [`instance`], [`instance_view`] | instances |
+//! | [`peering`] | peering connections |
+//! | [`prefix_list`] | managed prefix lists |
+//! | [`dhcp`] | sets of DHCP options |
+//! | [`flow_log`] | flow logs |
+//! | [`tag`] | tags |
+//! | [`zone`] | regions, zones, attributes of the account |
+//! | [`list`] | filters and pages of descriptions |
+//! | [`support`] | checks that several actions share |
+
+mod acl;
+mod address;
+mod dhcp;
+mod flow_log;
+mod gateway;
+mod group;
+mod group_rule;
+mod instance;
+mod instance_view;
+mod interface;
+mod interface_address;
+mod interface_view;
+mod list;
+mod nat;
+mod peering;
+mod prefix_list;
+mod route;
+mod route_table;
+mod subnet;
+pub(crate) mod support;
+mod tag;
+mod vpc;
+mod vpc_block;
+mod zone;
+
+use serde_json::Value;
+
+use crate::error::ApiResult;
+use crate::state::{Cloud, Region};
+use crate::wire::Request;
+
+/// An action that works on one region.
+type RegionAction = fn(&mut Region, &Request) -> ApiResult<Value>;
+/// An action that works on several regions; the key is that of the request's account and region.
+type CloudAction = fn(&mut Cloud, &(String, String), &Request) -> ApiResult<Value>;
+
+/// Implementation of an action.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// Works on one region.
+    Region(RegionAction),
+    /// Works on several regions.
+    Cloud(CloudAction),
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Region(_) => "Region",
+            Self::Cloud(_) => "Cloud",
+        })
+    }
+}
+
+/// Names of actions, with their implementations.
+type Actions = &'static [(&'static str, Handler)];
+
+/// All actions.
+const ALL: [Actions; 20] = [
+    vpc::ACTIONS,
+    vpc_block::ACTIONS,
+    subnet::ACTIONS,
+    group::ACTIONS,
+    group_rule::ACTIONS,
+    acl::ACTIONS,
+    route::ACTIONS,
+    route_table::ACTIONS,
+    gateway::ACTIONS,
+    nat::ACTIONS,
+    address::ACTIONS,
+    interface::ACTIONS,
+    interface_address::ACTIONS,
+    instance::ACTIONS,
+    peering::ACTIONS,
+    prefix_list::ACTIONS,
+    dhcp::ACTIONS,
+    flow_log::ACTIONS,
+    tag::ACTIONS,
+    zone::ACTIONS,
+];
+
+/// Returns the implementation of an action.
+pub fn find(name: &str) -> Option<Handler> {
+    ALL.into_iter().flatten().find(|(action, _)| *action == name).map(|(_, handler)| *handler)
+}
+
+/// Names of all actions, sorted.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = ALL.into_iter().flatten().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The actions of EC2 on virtual private clouds and the objects around them.
+const SCOPE: &str = include_str!("../../model/scope.txt");
+
+/// Names of the actions on virtual private clouds that are not served, sorted.
+pub fn missing() -> Vec<&'static str> {
+    SCOPE.lines().filter(|name| !name.is_empty() && find(name).is_none()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::model::model;
+
+    #[test]
+    fn the_table_and_the_cut_of_the_model_name_the_same_actions() {
+        let served = names();
+        let cut: Vec<&str> = model().operations.keys().map(String::as_str).collect();
+        assert_eq!(served, cut);
+        assert!(served.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(SCOPE.lines().all(|name| model().names.contains(name)));
+        assert!(missing().iter().all(|name| !served.contains(name)));
+    }
+}

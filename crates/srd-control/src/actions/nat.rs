@@ -1,0 +1,155 @@
+//! NAT gateways.
+
+use serde_json::{Value, json};
+
+use super::list::Listing;
+use super::support::{get, get_mut, ipv4, new_tags, not_found, now, show, show_all};
+use super::{Actions, Handler, address, interface, route};
+use crate::error::{ApiError, ApiResult};
+use crate::state::interface::{Attachment, NatGatewayAddress};
+use crate::state::{NatGateway, Region};
+use crate::wire::Request;
+
+pub(super) const ACTIONS: Actions = &[
+    ("CreateNatGateway", Handler::Region(create)),
+    ("DescribeNatGateways", Handler::Region(describe)),
+    ("DeleteNatGateway", Handler::Region(delete)),
+];
+
+/// Deleted gateways that are still shown.
+const DELETED_MAX: usize = 1000;
+
+fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let tags = new_tags(request, "natgateway")?;
+    if request.text("AvailabilityMode") == Some("regional") {
+        let message = "Regional NAT gateways are not served by this endpoint.";
+        return Err(ApiError::new("UnsupportedOperation", message));
+    }
+    for name in
+        ["SecondaryAllocationIds", "SecondaryPrivateIpAddresses", "SecondaryPrivateIpAddressCount"]
+    {
+        if request.has(name) {
+            let message = "Secondary addresses of NAT gateways are not served by this endpoint.";
+            return Err(ApiError::new("UnsupportedOperation", message));
+        }
+    }
+    let subnet = get(&region.subnets, request.need("SubnetId")?)?.clone();
+    let kind = request.text("ConnectivityType").unwrap_or("public");
+    let elastic = match (kind, request.text("AllocationId")) {
+        ("public", None) => return Err(ApiError::missing("AllocationId")),
+        ("public", Some(id)) => {
+            let address = get(&region.addresses, id)?;
+            if address.association_id.is_some() {
+                let message = format!("Elastic IP address [{id}] is already associated");
+                return Err(ApiError::new("Resource.AlreadyAssociated", message));
+            }
+            Some(address.clone())
+        }
+        (_, Some(_)) => {
+            let message = "A private NAT gateway has no elastic IP address";
+            return Err(ApiError::combination(message));
+        }
+        (_, None) => None,
+    };
+    let has_gateway =
+        |g: &crate::state::InternetGateway| g.attachments.iter().any(|a| a.vpc_id == subnet.vpc_id);
+    if kind == "public" && region.internet_gateways.find(has_gateway).is_none() {
+        let message = format!("Network {} has no Internet gateway attached", subnet.vpc_id);
+        return Err(ApiError::new("Gateway.NotAttached", message));
+    }
+    let primary = request.text("PrivateIpAddress").map(ipv4).transpose()?;
+    let mut own = interface::add(region, &subnet, Vec::new(), primary)?;
+    let private = own
+        .private_ip_address
+        .ok_or_else(|| ApiError::invalid("A NAT gateway needs a subnet with IPv4 addresses"))?;
+    let nat_gateway_id = region.ids.id("nat");
+    own.description = format!("Interface for NAT Gateway {nat_gateway_id}");
+    "nat_gateway".clone_into(&mut own.interface_type);
+    "in-use".clone_into(&mut own.status);
+    own.requester_managed = true;
+    own.requester_id = Some("amazon-nat".to_owned());
+    own.source_dest_check = false;
+    own.attachment = Some(Attachment {
+        attachment_id: region.ids.id("eni-attach"),
+        instance_id: None,
+        instance_owner_id: "amazon-aws".to_owned(),
+        device_index: 1,
+        network_card_index: 0,
+        status: "attached".to_owned(),
+        attach_time: now(region),
+        delete_on_termination: false,
+        ena_srd_specification: None,
+    });
+    region.interfaces.insert(own.clone());
+    let association_id = match &elastic {
+        Some(elastic) => Some(address::map(region, &elastic.allocation_id, &own, private)?),
+        None => None,
+    };
+    let gateway = NatGateway {
+        nat_gateway_id,
+        vpc_id: subnet.vpc_id,
+        subnet_id: subnet.subnet_id,
+        state: "available".to_owned(),
+        connectivity_type: kind.to_owned(),
+        nat_gateway_addresses: vec![NatGatewayAddress {
+            allocation_id: elastic.as_ref().map(|of| of.allocation_id.clone()),
+            association_id,
+            network_interface_id: own.network_interface_id,
+            private_ip: private,
+            public_ip: elastic.map(|of| of.public_ip),
+            is_primary: true,
+            status: "succeeded".to_owned(),
+        }],
+        create_time: now(region),
+        delete_time: None,
+        tags,
+    };
+    let mut shown = show(&gateway);
+    shown["State"] = "pending".into();
+    region.nat_gateways.insert(gateway);
+    Ok(json!({"NatGateway": shown, "ClientToken": request.text("ClientToken")}))
+}
+
+fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let listing = Listing {
+        ids: "NatGatewayIds",
+        id: "NatGatewayId",
+        not_found: |id| {
+            let message = format!("NatGateway {id} was not found");
+            ApiError::new("NatGatewayNotFound", message)
+        },
+        filters: &[
+            ("connectivity-type", "ConnectivityType"),
+            ("nat-gateway-id", "NatGatewayId"),
+            ("state", "State"),
+            ("subnet-id", "SubnetId"),
+            ("vpc-id", "VpcId"),
+        ],
+        result: "NatGateways",
+    };
+    listing.answer(request, show_all(&region.nat_gateways))
+}
+
+fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let id = request.need("NatGatewayId")?;
+    let time = now(region);
+    let gateway = get_mut(&mut region.nat_gateways, id).map_err(|_| not_found("nat", id))?;
+    if gateway.state != "deleted" {
+        "deleted".clone_into(&mut gateway.state);
+        gateway.delete_time = Some(time);
+        let interfaces: Vec<String> = gateway
+            .nat_gateway_addresses
+            .iter()
+            .map(|of| of.network_interface_id.clone())
+            .collect();
+        for own in interfaces {
+            interface::remove(region, &own);
+        }
+        route::blackhole(region, |route| route.nat_gateway_id.as_deref() == Some(id));
+        let deleted = region.nat_gateways.ids_where(|gateway| gateway.state == "deleted");
+        for old in deleted.iter().rev().skip(DELETED_MAX) {
+            region.nat_gateways.remove(old);
+        }
+    }
+    Ok(json!({"NatGatewayId": id}))
+}

@@ -1,0 +1,88 @@
+//! Tags.
+
+use serde_json::{Value, json};
+
+use super::list::{self, Filters};
+use super::support::{put_tags, read_tags, success};
+use super::{Actions, Handler};
+use crate::error::{ApiError, ApiResult};
+use crate::state::Region;
+use crate::wire::Request;
+
+pub(super) const ACTIONS: Actions = &[
+    ("CreateTags", Handler::Region(create)),
+    ("DeleteTags", Handler::Region(delete)),
+    ("DescribeTags", Handler::Region(describe)),
+];
+
+/// Largest number of objects of a request.
+const RESOURCES_MAX: usize = 1000;
+
+const FILTERS: Filters = &[
+    ("key", "Key"),
+    ("resource-id", "ResourceId"),
+    ("resource-type", "ResourceType"),
+    ("value", "Value"),
+];
+
+fn resources(request: &Request) -> ApiResult<Vec<&str>> {
+    let resources = request.texts("Resources");
+    if resources.is_empty() {
+        return Err(ApiError::missing("resourceIdSet"));
+    }
+    if resources.len() > RESOURCES_MAX {
+        let message = format!("A request names at most {RESOURCES_MAX} resources");
+        return Err(ApiError::invalid(message));
+    }
+    Ok(resources)
+}
+
+fn no_such(id: &str) -> ApiError {
+    let kind = id.rsplit_once('-').map_or(id, |(kind, _)| kind);
+    let error = super::support::not_found(kind, id);
+    if error.code == "InvalidID" {
+        return ApiError::new("InvalidID", format!("The ID '{id}' is not valid"));
+    }
+    error
+}
+
+fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let tags = read_tags(&request.list("Tags").to_vec().into())?;
+    if tags.is_empty() {
+        return Err(ApiError::missing("tagSet"));
+    }
+    for id in resources(request)? {
+        let put = region.with_tags(id, |old| put_tags(old, tags.clone()));
+        put.ok_or_else(|| no_such(id))??;
+    }
+    success()
+}
+
+/// Removes tags: those with the key, and with the value if it is given. Without tags in the
+/// request, all tags are removed.
+fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let tags = request.list("Tags");
+    for id in resources(request)? {
+        let removed = region.with_tags(id, |old| {
+            old.retain(|old| {
+                !tags.is_empty()
+                    && !tags.iter().any(|tag| {
+                        tag["Key"].as_str() == Some(&old.key)
+                            && tag["Value"].as_str().is_none_or(|value| value == old.value)
+                    })
+            });
+        });
+        removed.ok_or_else(|| no_such(id))?;
+    }
+    success()
+}
+
+fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
+    let shown = |(id, resource, tag): (String, &str, crate::state::Tag)| {
+        let own = json!([{"Key": tag.key, "Value": tag.value}]);
+        json!({"ResourceId": id, "ResourceType": resource, "Key": tag.key, "Value": tag.value,
+               "Tags": own})
+    };
+    let all = region.all_tags().into_iter().map(shown).collect();
+    list::page(request, "Tags", "", list::filter(request, FILTERS, all)?)
+}

@@ -1,0 +1,271 @@
+//! The control plane without a socket: a request of HTTP goes in, an answer comes out.
+
+use serde_json::{Value, json};
+
+use crate::actions;
+use crate::error::{ApiError, ApiResult};
+use crate::http::{HttpRequest, HttpResponse};
+use crate::machines::{self, Machines};
+use crate::sign::{Keys, Scope, Signature};
+use crate::state::{Cloud, IdGenerator, Region, TokenUse};
+use crate::store::Store;
+use crate::wire::model::model;
+use crate::wire::{Request, answer, request};
+use crate::{defaults, regions, services};
+
+/// Account of all requests of a trial.
+pub const TRIAL_ACCOUNT: &str = "123456789012";
+/// Largest number of objects of one kind in a region.
+pub const OBJECTS_MAX: usize = 50_000;
+/// Largest number of remembered client tokens of a region.
+pub const TOKENS_MAX: usize = 4096;
+/// Time for which a client token is remembered, in seconds.
+const TOKEN_S: u64 = 24 * 3600;
+
+/// Credentials that are accepted.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// Any credentials are accepted, and all requests belong to [`TRIAL_ACCOUNT`].
+    Trial,
+    /// Requests need a valid signature of one of these keys.
+    Keys(Keys),
+}
+
+/// The control plane.
+pub struct Control {
+    cloud: Cloud,
+    store: Box<dyn Store>,
+    machines: Box<dyn Machines>,
+    access: Access,
+    ids: IdGenerator,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    /// A control plane with the state of this store. Identifiers follow from the seed.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or contains anything else than objects.
+    pub fn new(
+        access: Access,
+        seed: u64,
+        store: Box<dyn Store>,
+        machines: Box<dyn Machines>,
+    ) -> Result<Self, String> {
+        let mut ids = IdGenerator::new(seed);
+        let cloud = load(store.as_ref(), &mut ids)?;
+        Ok(Self { cloud, store, machines, access, ids })
+    }
+
+    /// The state.
+    pub fn cloud(&self) -> &Cloud {
+        &self.cloud
+    }
+
+    /// Answers a request that arrived at this time, in seconds since 1970.
+    pub fn handle(&mut self, http: &HttpRequest, now: u64) -> HttpResponse {
+        let trial = matches!(self.access, Access::Trial);
+        if trial && http.method == "POST" && ["/reset", "/moto-api/reset"].contains(&&*http.path) {
+            return self.reset();
+        }
+        let request_id = self.ids.uuid();
+        if trial && http.header("origin").is_some() {
+            // A page of any site could start programs by the browser of a user of this machine.
+            let message = "Requests of web pages are refused in a trial.";
+            return failure(&ApiError::with_status(403, "AuthFailure", message), &request_id);
+        }
+        let (scope, account) = match self.authenticate(http, now) {
+            Ok(who) => who,
+            Err(error) => return failure(&error, &request_id),
+        };
+        let result = match scope.service.as_str() {
+            "ec2" => self.ec2(http, &scope, &account, now, &request_id),
+            "sts" => services::sts(http, &scope, &account, &request_id),
+            _ if trial => return services::trial(http, &scope, &mut self.cloud, &request_id),
+            service => {
+                let message = format!("The service {service} is not served by this endpoint.");
+                Err(ApiError::new("UnsupportedOperation", message))
+            }
+        };
+        match result {
+            Ok(xml) => HttpResponse::xml(200, xml),
+            Err(error) => failure(&error, &request_id),
+        }
+    }
+
+    fn reset(&mut self) -> HttpResponse {
+        for region in self.cloud.regions.values() {
+            for instance in region.instances.iter().filter(|i| i.state.code == machines::RUNNING) {
+                self.machines.stop(region, instance);
+            }
+        }
+        self.machines.clear();
+        self.cloud = Cloud::default();
+        match self.store.clear() {
+            Ok(()) => HttpResponse::json(200, json!({"status": "ok"}).to_string()),
+            Err(error) => HttpResponse::json(500, json!({"status": error}).to_string()),
+        }
+    }
+
+    fn authenticate(&self, http: &HttpRequest, now: u64) -> ApiResult<(Scope, String)> {
+        let signature = Signature::read(http)?;
+        let account = match &self.access {
+            Access::Trial => TRIAL_ACCOUNT.to_owned(),
+            Access::Keys(keys) => signature.verify(http, keys, now)?,
+        };
+        if !regions::exists(&signature.scope.region) {
+            let message = "Credential should be scoped to a valid region.";
+            return Err(ApiError::with_status(403, "SignatureDoesNotMatch", message));
+        }
+        Ok((signature.scope, account))
+    }
+
+    fn ec2(
+        &mut self,
+        http: &HttpRequest,
+        scope: &Scope,
+        account: &str,
+        now: u64,
+        request_id: &str,
+    ) -> ApiResult<String> {
+        let request = request::parse(model(), &services::parameters(http)?)?;
+        let action = actions::find(&request.action)
+            .ok_or_else(|| request::unknown_action(model(), &request.action))?;
+        let region = (account.to_owned(), scope.region.clone());
+        // Changes of a request that ended in a panic.
+        self.cloud.regions.values_mut().for_each(Region::rollback);
+        if !self.cloud.regions.contains_key(&region) {
+            let ids = IdGenerator::new(self.ids.next_u64());
+            let mut new = Region::empty(account, &scope.region, ids);
+            new.now = now;
+            defaults::populate(&mut new);
+            self.cloud.regions.insert(region.clone(), new);
+            self.commit()?;
+        }
+        for region in self.cloud.regions.values_mut() {
+            region.now = now;
+        }
+        let result = self.run(action, &region, &request);
+        // A failure changes nothing.
+        self.cloud.regions.values_mut().for_each(Region::rollback);
+        answer::write(model(), &request.action, &result?, request_id)
+    }
+
+    /// Runs an action as one transaction.
+    fn run(
+        &mut self,
+        action: actions::Handler,
+        at: &(String, String),
+        request: &Request,
+    ) -> ApiResult<Value> {
+        let lost = || ApiError::internal("the region is missing");
+        let key = request.text("ClientToken").map(|t| (request.action.clone(), t.to_owned()));
+        let mut parameters = Value::Object(request.parameters.clone());
+        if let Some(map) = parameters.as_object_mut() {
+            map.remove("DryRun");
+        }
+        if let Some(key) = &key {
+            let region = self.cloud.regions.get(at).ok_or_else(lost)?;
+            let earlier = region.tokens.get(key).filter(|used| used.at + TOKEN_S > region.now);
+            if let Some(used) = earlier {
+                if used.parameters == parameters {
+                    return Ok(used.answer.clone());
+                }
+                let message = "The client token was used with other parameters";
+                return Err(ApiError::new("IdempotentParameterMismatch", message));
+            }
+        }
+        let answer = match action {
+            actions::Handler::Region(run) => {
+                run(self.cloud.regions.get_mut(at).ok_or_else(lost)?, request)?
+            }
+            actions::Handler::Cloud(run) => run(&mut self.cloud, at, request)?,
+        };
+        if request.flag("DryRun") == Some(true) {
+            let message = "Request would have succeeded, but DryRun flag is set.";
+            return Err(ApiError::with_status(412, "DryRunOperation", message));
+        }
+        self.commit()?;
+        if let (Some(key), Some(region)) = (key, self.cloud.regions.get_mut(at)) {
+            remember(region, key, parameters, &answer);
+        }
+        Ok(answer)
+    }
+
+    /// Checks the changes of a request, and stores them.
+    fn commit(&mut self) -> ApiResult<()> {
+        let mut changes = Vec::new();
+        for ((account, name), region) in &self.cloud.regions {
+            if !region.is_changed() {
+                continue;
+            }
+            if region.largest_table() > OBJECTS_MAX {
+                let message = format!("A region has at most {OBJECTS_MAX} objects of one kind.");
+                return Err(ApiError::limit("ResourceLimitExceeded", message));
+            }
+            machines::follow(self.machines.as_mut(), region)
+                .map_err(|error| ApiError::with_status(503, "Unavailable", error))?;
+            for (prefix, (id, row)) in region.changes() {
+                let value = row.map(|(row, value)| json!([prefix, row, value]).to_string());
+                changes.push((format!("{account}/{name}/{id}"), value));
+            }
+        }
+        if !changes.is_empty() {
+            self.store.commit(changes).map_err(ApiError::internal)?;
+        }
+        self.cloud.regions.values_mut().for_each(Region::commit);
+        Ok(())
+    }
+}
+
+/// Keeps the answer for repetitions of the request. If there are too many answers, the oldest is
+/// dropped.
+fn remember(region: &mut Region, key: (String, String), parameters: Value, answer: &Value) {
+    let now = region.now;
+    if region.tokens.len() >= TOKENS_MAX {
+        region.tokens.retain(|_, used| used.at + TOKEN_S > now);
+    }
+    if region.tokens.len() >= TOKENS_MAX {
+        let oldest = region.tokens.iter().min_by_key(|(_, used)| used.at);
+        if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+            region.tokens.remove(&oldest);
+        }
+    }
+    let used = TokenUse { parameters, answer: answer.clone(), at: now };
+    region.tokens.insert(key, used);
+}
+
+fn load(store: &dyn Store, ids: &mut IdGenerator) -> Result<Cloud, String> {
+    let mut cloud = Cloud::default();
+    for (key, value) in store.load()? {
+        let mut parts = key.splitn(3, '/');
+        let (Some(account), Some(name), Some(_)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(format!("the key `{key}` has not the form ACCOUNT/REGION/IDENTIFIER"));
+        };
+        let (prefix, row, value): (String, u64, Value) =
+            serde_json::from_str(&value).map_err(|error| format!("{key}: {error}"))?;
+        let region = (account.to_owned(), name.to_owned());
+        let region = cloud
+            .regions
+            .entry(region)
+            .or_insert_with(|| Region::empty(account, name, IdGenerator::new(ids.next_u64())));
+        region.restore(&prefix, row, value).map_err(|error| format!("{key}: {error}"))?;
+    }
+    Ok(cloud)
+}
+
+/// Returns a seed for the identifiers of this run.
+pub fn random_seed() -> u64 {
+    let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
+    random.map_or(1, |bytes| u64::from_le_bytes(bytes.expose()))
+}
+
+fn failure(error: &ApiError, request_id: &str) -> HttpResponse {
+    HttpResponse::xml(error.status, answer::write_error(error, request_id))
+}

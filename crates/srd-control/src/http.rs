@@ -1,0 +1,46 @@
+//! Requests and answers of HTTP, without a connection.
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct HttpRequest {
+    /// Method, for example `POST`.
+    pub method: String,
+    /// Path, as it was sent.
+    pub path: String,
+    /// Query, as it was sent, without the question mark.
+    pub query: String,
+    /// Headers with names in small letters, in their order.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl HttpRequest {
+    /// Returns the first header with this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpResponse {
+    /// Status.
+    pub status: u16,
+    /// Type of the body.
+    pub content_type: &'static str,
+    /// Body.
+    pub body: String,
+}
+
+impl HttpResponse {
+    /// An answer in XML.
+    pub fn xml(status: u16, body: String) -> Self {
+        Self { status, content_type: "text/xml;charset=UTF-8", body }
+    }
+
+    /// An answer in JSON.
+    pub fn json(status: u16, body: String) -> Self {
+        Self { status, content_type: "application/x-amz-json-1.1", body }
+    }
+}

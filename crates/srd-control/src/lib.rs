@@ -1,0 +1,39 @@
+//! The EC2 Query API for virtual private clouds.
+//!
+//! Clients of EC2 send forms over HTTP. [`wire`] reads them by the public service model,
+//! [`actions`] change the state, and [`wire`] writes the answers as XML. Each request is one
+//! transaction. A data plane implements [`machines::Machines`], and a durable store
+//! [`store::Store`].
+//!
+//! | module | content |
+//! |---|---|
+//! | [`state`] | accounts, regions and their objects |
+//! | [`defaults`] | the default VPC of a new region |
+//! | [`regions`] | names of regions and zones |
+//! | [`wire`] | forms and XML by the service model |
+//! | [`actions`] | the actions of EC2 |
+//! | [`services`] | services beside EC2 |
+//! | [`sign`] | Signature Version 4 |
+//! | [`control`] | authentication, transactions, idempotence |
+//! | [`store`] | the seam to a durable store |
+//! | [`machines`] | the seam to the data plane |
+//! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
+//! | [`http`], [`server`] | requests of HTTP, and the server |
+//! | [`error`] | errors of the API |
+#![forbid(unsafe_code)]
+
+pub mod actions;
+pub mod control;
+pub mod defaults;
+pub mod error;
+pub mod http;
+pub mod machines;
+pub mod plane;
+pub mod project;
+pub mod regions;
+pub mod server;
+pub mod services;
+pub mod sign;
+pub mod state;
+pub mod store;
+pub mod wire;

@@ -1,0 +1,380 @@
+//! Signature Version 4 of AWS: verification of signed headers and of presigned queries.
+
+use std::collections::BTreeMap;
+
+use ring::{digest, hmac};
+
+use crate::error::{ApiError, ApiResult};
+use crate::http::HttpRequest;
+use crate::wire::form;
+
+/// Name of the algorithm.
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// Largest difference between the time of a request and the clock, in seconds.
+pub const WINDOW_S: u64 = 15 * 60;
+/// Longest validity of a presigned request, in seconds.
+const PRESIGNED_MAX_S: u64 = 7 * 24 * 3600;
+
+/// Access keys: for each identifier the secret and the account.
+#[derive(Clone, Default)]
+pub struct Keys(BTreeMap<String, AccessKey>);
+
+#[derive(Clone)]
+struct AccessKey {
+    secret: String,
+    account: String,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keys({})", self.0.len())
+    }
+}
+
+impl Keys {
+    /// Adds a key of an account.
+    pub fn add(&mut self, id: &str, secret: &str, account: &str) {
+        let key = AccessKey { secret: secret.to_owned(), account: account.to_owned() };
+        self.0.insert(id.to_owned(), key);
+    }
+}
+
+/// Scope of a credential: the region and the service that a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Identifier of the access key.
+    pub key: String,
+    /// Day, as YYYYMMDD.
+    pub day: String,
+    /// Region, for example `us-east-1`.
+    pub region: String,
+    /// Service, for example `ec2`.
+    pub service: String,
+}
+
+impl Scope {
+    fn parse(credential: &str) -> ApiResult<Self> {
+        let mut parts = credential.split('/');
+        let mut next = || parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
+        let read = (next(), next(), next(), next(), next());
+        match (read, parts.next()) {
+            ((Some(key), Some(day), Some(region), Some(service), Some(end)), None)
+                if end == "aws4_request" =>
+            {
+                Ok(Self { key, day, region, service })
+            }
+            _ => Err(incomplete(
+                "the credential has not the form KEY/DAY/REGION/SERVICE/aws4_request",
+            )),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{}/{}/{}/aws4_request", self.day, self.region, self.service)
+    }
+}
+
+/// A signature of a request.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// The credential.
+    pub scope: Scope,
+    signed_headers: Vec<String>,
+    signature: String,
+    time: String,
+    /// Validity in seconds of a presigned request.
+    expires: Option<u64>,
+}
+
+fn incomplete(message: &str) -> ApiError {
+    ApiError::new("IncompleteSignature", format!("The signature is incomplete: {message}"))
+}
+
+impl Signature {
+    /// Returns the signature in the headers or in the query of a request.
+    ///
+    /// # Errors
+    /// `MissingAuthenticationToken` if the request is not signed, and `IncompleteSignature` if
+    /// parts of the signature are missing.
+    pub fn read(request: &HttpRequest) -> ApiResult<Self> {
+        if let Some(authorization) = request.header("authorization") {
+            return Self::from_header(request, authorization);
+        }
+        let query = form::parse(&request.query)?;
+        let get = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        if get("X-Amz-Algorithm").is_none() {
+            let message = "Request is missing Authentication Token";
+            return Err(ApiError::with_status(403, "MissingAuthenticationToken", message));
+        }
+        let need = |name: &str| get(name).ok_or_else(|| incomplete(name));
+        if need("X-Amz-Algorithm")? != ALGORITHM {
+            return Err(incomplete("the algorithm is not AWS4-HMAC-SHA256"));
+        }
+        let expires = need("X-Amz-Expires")?.parse().ok().filter(|s| *s <= PRESIGNED_MAX_S);
+        Ok(Self {
+            scope: Scope::parse(need("X-Amz-Credential")?)?,
+            signed_headers: headers(need("X-Amz-SignedHeaders")?),
+            signature: need("X-Amz-Signature")?.to_owned(),
+            time: need("X-Amz-Date")?.to_owned(),
+            expires: Some(expires.ok_or_else(|| incomplete("X-Amz-Expires"))?),
+        })
+    }
+
+    fn from_header(request: &HttpRequest, authorization: &str) -> ApiResult<Self> {
+        let fields = authorization.strip_prefix(ALGORITHM);
+        let fields = fields.ok_or_else(|| incomplete("the algorithm is not AWS4-HMAC-SHA256"))?;
+        let (mut credential, mut signed, mut signature) = (None, None, None);
+        for field in fields.split(',') {
+            match field.trim().split_once('=') {
+                Some(("Credential", value)) => credential = Some(value),
+                Some(("SignedHeaders", value)) => signed = Some(headers(value)),
+                Some(("Signature", value)) => signature = Some(value.to_owned()),
+                _ => return Err(incomplete("unknown field of the header Authorization")),
+            }
+        }
+        let time = request.header("x-amz-date").ok_or_else(|| incomplete("X-Amz-Date"))?;
+        Ok(Self {
+            scope: Scope::parse(credential.ok_or_else(|| incomplete("Credential"))?)?,
+            signed_headers: signed.ok_or_else(|| incomplete("SignedHeaders"))?,
+            signature: signature.ok_or_else(|| incomplete("Signature"))?,
+            time: time.to_owned(),
+            expires: None,
+        })
+    }
+
+    /// Verifies the signature, and returns the account of the key.
+    ///
+    /// # Errors
+    /// `AuthFailure` if the key is unknown, `RequestExpired` if the time is outside the window, and
+    /// `SignatureDoesNotMatch` if the signature is another one.
+    pub fn verify(&self, request: &HttpRequest, keys: &Keys, now: u64) -> ApiResult<String> {
+        let refused = |code, message| ApiError::with_status(403, code, message);
+        let Some(key) = keys.0.get(&self.scope.key) else {
+            let message = "AWS was not able to validate the provided access credentials";
+            return Err(refused("AuthFailure", message));
+        };
+        if !self.signed_headers.iter().any(|name| name == "host") {
+            return Err(incomplete("the header Host is not signed"));
+        }
+        let expected = self.sign(request, &key.secret)?;
+        let signing = hmac::Key::new(hmac::HMAC_SHA256, b"compare");
+        // Tags of both texts are compared, in constant time, so that the time reveals no digit.
+        let tag = hmac::sign(&signing, expected.as_bytes());
+        if hmac::verify(&signing, self.signature.as_bytes(), tag.as_ref()).is_err() {
+            let message = "The request signature we calculated does not match the signature you \
+                           provided. Check your AWS Secret Access Key and signing method.";
+            return Err(refused("SignatureDoesNotMatch", message));
+        }
+        let time = parse_time(&self.time).ok_or_else(|| incomplete("X-Amz-Date"))?;
+        if !self.time.starts_with(&self.scope.day) {
+            return Err(incomplete("the day of the credential is not that of X-Amz-Date"));
+        }
+        let until = time + self.expires.unwrap_or(WINDOW_S);
+        if now > until || now + WINDOW_S < time {
+            let message = format!("Request has expired. Timestamp date is {}", self.time);
+            return Err(ApiError::new("RequestExpired", message));
+        }
+        Ok(key.account.clone())
+    }
+
+    fn sign(&self, request: &HttpRequest, secret: &str) -> ApiResult<String> {
+        let canonical = self.canonical(request)?;
+        let hash = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+        let text = format!("{ALGORITHM}\n{}\n{}\n{hash}", self.time, self.scope.text());
+        let mut key = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
+        for part in [&self.scope.day, &self.scope.region, &self.scope.service, "aws4_request"] {
+            let tag = hmac::sign(&key, part.as_bytes());
+            key = hmac::Key::new(hmac::HMAC_SHA256, tag.as_ref());
+        }
+        Ok(hex(hmac::sign(&key, text.as_bytes()).as_ref()))
+    }
+
+    /// The canonical request. The path of this service is `/`; other paths are taken as they are.
+    fn canonical(&self, request: &HttpRequest) -> ApiResult<String> {
+        let mut query: Vec<(String, String)> = form::parse(&request.query)?
+            .into_iter()
+            .filter(|(name, _)| name != "X-Amz-Signature")
+            .map(|(name, value)| (form::encode(&name), form::encode(&value)))
+            .collect();
+        query.sort();
+        let query: Vec<String> =
+            query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut canonical = format!("{}\n{}\n{}\n", request.method, request.path, query.join("&"));
+        for name in &self.signed_headers {
+            let values: Vec<String> = request
+                .headers
+                .iter()
+                .filter(|(header, _)| header == name)
+                .map(|(_, value)| value.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect();
+            if values.is_empty() {
+                return Err(incomplete("a signed header is missing"));
+            }
+            canonical.push_str(&format!("{name}:{}\n", values.join(",")));
+        }
+        canonical.push_str(&format!("\n{}\n", self.signed_headers.join(";")));
+        canonical.push_str(&hex(digest::digest(&digest::SHA256, &request.body).as_ref()));
+        Ok(canonical)
+    }
+}
+
+fn headers(list: &str) -> Vec<String> {
+    list.split(';').map(str::to_ascii_lowercase).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Returns the seconds since 1970 of a time such as `20150830T123600Z`.
+fn parse_time(text: &str) -> Option<u64> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 16 || bytes[8] != b'T' || bytes[15] != b'Z' || !text.is_ascii() {
+        return None;
+    }
+    let number = |range: std::ops::Range<usize>| -> Option<u64> {
+        let digits = &text[range];
+        digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
+    };
+    let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
+    let (hour, minute, second) = (number(9..11)?, number(11..13)?, number(13..15)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 {
+        return None;
+    }
+    // Days since 1970 in the Gregorian calendar; the year begins in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    const NOW: u64 = 1_440_938_160;
+
+    fn keys() -> Keys {
+        let mut keys = Keys::default();
+        keys.add("AKIDEXAMPLE", SECRET, "123456789012");
+        keys
+    }
+
+    fn request(query: &str, headers: &[(&str, &str)]) -> HttpRequest {
+        let headers = headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        HttpRequest {
+            method: "GET".to_owned(),
+            path: "/".to_owned(),
+            query: query.to_owned(),
+            headers,
+            body: Vec::new(),
+        }
+    }
+
+    /// The example of the AWS documentation: `ListUsers` of IAM.
+    fn list_users() -> HttpRequest {
+        request(
+            "Action=ListUsers&Version=2010-05-08",
+            &[
+                ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+                ("host", "iam.amazonaws.com"),
+                ("x-amz-date", "20150830T123600Z"),
+                (
+                    "authorization",
+                    "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/iam/aws4_request, \
+                     SignedHeaders=content-type;host;x-amz-date, Signature=\
+                     5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7",
+                ),
+            ],
+        )
+    }
+
+    /// `get-vanilla` of the published test suite.
+    fn vanilla() -> HttpRequest {
+        request(
+            "",
+            &[
+                ("host", "example.amazonaws.com"),
+                ("x-amz-date", "20150830T123600Z"),
+                (
+                    "authorization",
+                    "AWS4-HMAC-SHA256 \
+                     Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
+                     SignedHeaders=host;x-amz-date, Signature=\
+                     5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31",
+                ),
+            ],
+        )
+    }
+
+    fn verify(request: &HttpRequest, now: u64) -> Result<String, String> {
+        let signature = Signature::read(request).map_err(|error| error.code)?;
+        signature.verify(request, &keys(), now).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn the_published_examples_are_accepted() {
+        for request in [list_users(), vanilla()] {
+            assert_eq!(verify(&request, NOW).as_deref(), Ok("123456789012"));
+        }
+        assert_eq!(parse_time("20150830T123600Z"), Some(NOW));
+    }
+
+    #[test]
+    fn changes_old_times_and_strangers_are_refused() {
+        let code = |request: &HttpRequest, now| verify(request, now).unwrap_err();
+        let mut changed = list_users();
+        changed.query.push_str("&UserName=x");
+        assert_eq!(code(&changed, NOW), "SignatureDoesNotMatch");
+        let mut body = list_users();
+        body.body.push(b'x');
+        assert_eq!(code(&body, NOW), "SignatureDoesNotMatch");
+        assert_eq!(code(&vanilla(), NOW + WINDOW_S + 1), "RequestExpired");
+        assert_eq!(code(&vanilla(), NOW - WINDOW_S - 1), "RequestExpired");
+        assert!(verify(&vanilla(), NOW + WINDOW_S).is_ok());
+        assert_eq!(code(&request("", &[]), NOW), "MissingAuthenticationToken");
+        let mut stranger = vanilla();
+        stranger.headers[2].1 = stranger.headers[2].1.replace("AKIDEXAMPLE", "AKIDOTHER");
+        assert_eq!(code(&stranger, NOW), "AuthFailure");
+        for cut in
+            ["AWS4-HMAC-SHA256", "AWS4-HMAC-SHA256 Credential=a/b", "Basic x", "AWS4-HMAC-SHA256 x"]
+        {
+            let mut broken = vanilla();
+            broken.headers[2].1 = cut.to_owned();
+            assert_eq!(code(&broken, NOW), "IncompleteSignature", "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_presigned_request_is_valid_for_as_long_as_it_states() {
+        let query = "Action=DescribeVpcs&X-Amz-Algorithm=AWS4-HMAC-SHA256\
+            &X-Amz-Credential=AKIDEXAMPLE%2F20150830%2Fus-east-1%2Fec2%2Faws4_request\
+            &X-Amz-Date=20150830T123600Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host";
+        let unsigned = request(&format!("{query}&X-Amz-Signature=0"), &[("host", "h")]);
+        let signature = Signature::read(&unsigned).unwrap().sign(&unsigned, SECRET).unwrap();
+        let signed = request(&format!("{query}&X-Amz-Signature={signature}"), &[("host", "h")]);
+        assert!(verify(&signed, NOW + 60).is_ok());
+        assert_eq!(verify(&signed, NOW + 61).unwrap_err(), "RequestExpired");
+        assert_eq!(verify(&unsigned, NOW).unwrap_err(), "SignatureDoesNotMatch");
+    }
+
+    #[test]
+    fn hostile_times_are_no_times() {
+        for text in [
+            "",
+            "20150830",
+            "20150830T1236000",
+            "2015083aT123600Z",
+            "20151330T123600Z",
+            "00000830T123600Z",
+            "2015083\u{e4}T12360Z",
+            "+0150830T123600Z",
+        ] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+}

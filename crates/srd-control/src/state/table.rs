@@ -1,0 +1,199 @@
+//! Tables of objects with an undo log.
+//!
+//! A request works on the tables directly. The log keeps the former value of each changed row, so
+//! that a failed request is undone, and the keys that a successful request changed are passed to
+//! the store.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Tag;
+
+/// An object of a region: it has an identifier and tags.
+pub trait Object: Clone + Serialize + DeserializeOwned {
+    /// Prefix of identifiers, for example `vpc` for `vpc-0123`.
+    const PREFIX: &'static str;
+    /// Resource type in tag specifications, for example `vpc`.
+    const RESOURCE: &'static str;
+    /// The identifier.
+    fn id(&self) -> &str;
+    /// The tags.
+    fn tags(&self) -> &[Tag];
+    /// The tags, to change them.
+    fn tags_mut(&mut self) -> &mut Vec<Tag>;
+}
+
+/// Former value of a row: `None` if the row did not exist.
+type Former<T> = Option<(u64, T)>;
+
+/// Objects of one kind in the order of their creation.
+#[derive(Clone, Debug)]
+pub struct Table<T> {
+    rows: BTreeMap<u64, T>,
+    index: BTreeMap<String, u64>,
+    next: u64,
+    undo: BTreeMap<String, Former<T>>,
+}
+
+/// A changed row: its identifier, and its number and value, or `None` if it was removed.
+pub type Change = (String, Option<(u64, serde_json::Value)>);
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { rows: BTreeMap::new(), index: BTreeMap::new(), next: 1, undo: BTreeMap::new() }
+    }
+}
+
+impl<T: Object> Table<T> {
+    fn remember(&mut self, id: &str) {
+        if !self.undo.contains_key(id) {
+            let former = self.index.get(id).and_then(|row| Some((*row, self.rows.get(row)?)));
+            let former = former.map(|(row, value)| (row, value.clone()));
+            self.undo.insert(id.to_owned(), former);
+        }
+    }
+
+    /// Adds an object, or replaces the one with the same identifier.
+    pub fn insert(&mut self, object: T) {
+        let id = object.id().to_owned();
+        self.remember(&id);
+        let row = *self.index.entry(id).or_insert(self.next);
+        self.next = self.next.max(row + 1);
+        self.rows.insert(row, object);
+    }
+
+    /// Adds an object that the store had kept under this row number. The undo log does not change.
+    pub fn restore(&mut self, row: u64, object: T) {
+        self.index.insert(object.id().to_owned(), row);
+        self.next = self.next.max(row + 1);
+        self.rows.insert(row, object);
+    }
+
+    /// Returns the object with this identifier.
+    pub fn get(&self, id: &str) -> Option<&T> {
+        self.index.get(id).and_then(|row| self.rows.get(row))
+    }
+
+    /// Returns the object with this identifier, to change it.
+    pub fn get_mut(&mut self, id: &str) -> Option<&mut T> {
+        let row = *self.index.get(id)?;
+        self.remember(id);
+        self.rows.get_mut(&row)
+    }
+
+    /// Removes and returns the object with this identifier.
+    pub fn remove(&mut self, id: &str) -> Option<T> {
+        self.remember(id);
+        let row = self.index.remove(id)?;
+        self.rows.remove(&row)
+    }
+
+    /// The objects in the order of their creation.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
+        self.rows.values()
+    }
+
+    /// The objects with their row numbers, in the order of their creation.
+    pub fn rows(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.rows.iter().map(|(row, value)| (*row, value))
+    }
+
+    /// Returns the first object that meets the condition.
+    pub fn find(&self, condition: impl Fn(&T) -> bool) -> Option<&T> {
+        self.iter().find(|object| condition(object))
+    }
+
+    /// Returns the identifiers of the objects that meet the condition.
+    pub fn ids_where(&self, condition: impl Fn(&T) -> bool) -> Vec<String> {
+        self.iter().filter(|object| condition(object)).map(|o| o.id().to_owned()).collect()
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether the table is empty.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Undoes all changes since the last [`Self::commit`].
+    pub fn rollback(&mut self) {
+        for (id, former) in std::mem::take(&mut self.undo) {
+            if let Some(row) = self.index.remove(&id) {
+                self.rows.remove(&row);
+            }
+            if let Some((row, value)) = former {
+                self.index.insert(id, row);
+                self.rows.insert(row, value);
+            }
+        }
+    }
+
+    /// Whether rows have changed since the last [`Self::commit`].
+    pub fn is_changed(&self) -> bool {
+        !self.undo.is_empty()
+    }
+
+    /// The changed rows with their new values.
+    pub fn changes(&self) -> Vec<Change> {
+        let change = |id: &String| {
+            let row = self.index.get(id).copied();
+            let value = row.and_then(|row| {
+                let value = serde_json::to_value(self.rows.get(&row)?).ok()?;
+                Some((row, value))
+            });
+            (id.clone(), value)
+        };
+        self.undo.keys().map(change).collect()
+    }
+
+    /// The changed rows: former and new object.
+    pub fn changed(&self) -> impl Iterator<Item = (Option<&T>, Option<&T>)> {
+        self.undo.iter().map(|(id, former)| (former.as_ref().map(|(_, v)| v), self.get(id)))
+    }
+
+    /// Keeps all changes.
+    pub fn commit(&mut self) {
+        self.undo.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::InternetGateway;
+
+    fn gateway(id: &str) -> InternetGateway {
+        InternetGateway {
+            internet_gateway_id: id.to_owned(),
+            owner_id: "1".to_owned(),
+            attachments: Vec::new(),
+            tags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_rollback_restores_rows_and_their_order() {
+        let mut table = Table::default();
+        for id in ["igw-c", "igw-a", "igw-b"] {
+            table.insert(gateway(id));
+        }
+        assert_eq!(table.changes().len(), 3);
+        table.commit();
+        table.remove("igw-c");
+        table.get_mut("igw-a").unwrap().owner_id = "2".to_owned();
+        table.insert(gateway("igw-d"));
+        table.remove("igw-d");
+        table.insert(gateway("igw-c"));
+        assert_eq!(table.changed().count(), 3);
+        table.rollback();
+        assert!(!table.is_changed());
+        let ids: Vec<&str> = table.iter().map(Object::id).collect();
+        assert_eq!(ids, ["igw-c", "igw-a", "igw-b"]);
+        assert!(table.iter().all(|gateway| gateway.owner_id == "1"));
+    }
+}

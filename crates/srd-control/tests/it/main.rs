@@ -1,0 +1,10 @@
+//! Requests as clients send them, against the control plane without a socket and over one.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod addresses;
+mod requests;
+mod rules;
+mod seams;
+mod socket;
+mod support;

@@ -1,0 +1,135 @@
+//! Rules of EC2 that a mock of its API does not apply.
+
+use crate::support::{Client, all, first};
+
+#[test]
+fn objects_in_use_are_not_deleted() {
+    let mut client = Client::new();
+    let (vpc, subnet) = client.network();
+    let form = format!("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d&VpcId={vpc}");
+    let group = client.take(&form, "groupId");
+    let form = format!("Action=CreateNetworkInterface&SubnetId={subnet}&SecurityGroupId.1={group}");
+    let interface = client.take(&form, "networkInterfaceId");
+    let delete_group = format!("Action=DeleteSecurityGroup&GroupId={group}");
+    let delete_subnet = format!("Action=DeleteSubnet&SubnetId={subnet}");
+    let delete_vpc = format!("Action=DeleteVpc&VpcId={vpc}");
+    for form in [&delete_group, &delete_subnet, &delete_vpc] {
+        assert_eq!(client.code(form), "DependencyViolation", "{form}");
+    }
+    client.ok(&format!("Action=DeleteNetworkInterface&NetworkInterfaceId={interface}"));
+    assert_eq!(client.code(&delete_vpc), "DependencyViolation");
+    for form in [&delete_group, &delete_subnet, &delete_vpc] {
+        client.ok(form);
+    }
+    assert_eq!(client.code(&delete_vpc), "InvalidVpcID.NotFound");
+    let groups =
+        format!("Action=DescribeSecurityGroups&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
+    assert!(!client.ok(&groups).contains("groupId"));
+}
+
+#[test]
+fn network_acls_have_final_rules_and_bounds() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let acl = client.ok(&format!("Action=CreateNetworkAcl&VpcId={vpc}"));
+    assert_eq!(all(&acl, "ruleNumber"), ["32767", "32767"]);
+    assert_eq!(all(&acl, "ruleAction"), ["deny", "deny"]);
+    let id = first(&acl, "networkAclId");
+    let entry = |number: &str, block: &str| {
+        format!(
+            "Action=CreateNetworkAclEntry&NetworkAclId={id}&RuleNumber={number}&Protocol=6\
+             &RuleAction=allow&Egress=false&CidrBlock={block}&PortRange.From=80&PortRange.To=80"
+        )
+    };
+    for form in [entry("40000", "0.0.0.0/0"), entry("0", "0.0.0.0/0"), entry("1", "bogus")] {
+        assert_eq!(client.code(&form), "InvalidParameterValue", "{form}");
+    }
+    client.ok(&entry("100", "10.0.0.0/8"));
+    assert_eq!(client.code(&entry("100", "10.0.0.0/8")), "NetworkAclEntryAlreadyExists");
+}
+
+#[test]
+fn terraform_revokes_the_default_rules_of_a_new_group() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let form = format!("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d&VpcId={vpc}");
+    let group = client.take(&form, "groupId");
+    let revoke =
+        format!("Action=RevokeSecurityGroupEgress&GroupId={group}&IpPermissions.1.IpProtocol=-1");
+    let v4 = format!("{revoke}&IpPermissions.1.IpRanges.1.CidrIp=0.0.0.0/0");
+    let v6 = format!("{revoke}&IpPermissions.1.Ipv6Ranges.1.CidrIpv6=::/0");
+    client.ok(&v4);
+    assert_eq!(client.code(&v6), "InvalidPermission.NotFound");
+    assert_eq!(client.code(&v4), "InvalidPermission.NotFound");
+    client
+        .ok(&format!("Action=AssociateVpcCidrBlock&VpcId={vpc}&AmazonProvidedIpv6CidrBlock=true"));
+    let form = format!("Action=CreateSecurityGroup&GroupName=h&GroupDescription=d&VpcId={vpc}");
+    let new = client.take(&form, "groupId");
+    client.ok(&v6.replace(&group, &new));
+}
+
+#[test]
+fn overlapping_vpcs_are_not_peered() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let same = client.take("Action=CreateVpc&CidrBlock=10.0.0.0/16", "vpcId");
+    let other = client.take("Action=CreateVpc&CidrBlock=10.1.0.0/16", "vpcId");
+    let peer =
+        |with: &str| format!("Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={with}");
+    assert!(client.ok(&peer(&same)).contains("<code>failed</code>"));
+    let id = client.take(&peer(&other), "vpcPeeringConnectionId");
+    let tables = format!("Action=DescribeRouteTables&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
+    let table = client.take(&tables, "routeTableId");
+    let route = format!(
+        "Action=CreateRoute&RouteTableId={table}&DestinationCidrBlock=10.1.0.0/16\
+         &VpcPeeringConnectionId={id}"
+    );
+    client.ok(&route);
+    assert!(client.ok(&tables).contains("<state>blackhole</state>"));
+    client.ok(&format!("Action=AcceptVpcPeeringConnection&VpcPeeringConnectionId={id}"));
+    assert!(!client.ok(&tables).contains("<state>blackhole</state>"));
+    client.ok(&format!("Action=DeleteVpcPeeringConnection&VpcPeeringConnectionId={id}"));
+    assert!(client.ok(&tables).contains("<state>blackhole</state>"));
+}
+
+#[test]
+fn a_connection_between_regions_is_accepted_in_the_region_of_the_peer() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    client.region = "eu-west-1";
+    let peer = client.take("Action=CreateVpc&CidrBlock=10.9.0.0/16", "vpcId");
+    client.region = "us-east-1";
+    let create = format!(
+        "Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={peer}&PeerRegion=eu-west-1"
+    );
+    let id = client.take(&create, "vpcPeeringConnectionId");
+    let accept = format!("Action=AcceptVpcPeeringConnection&VpcPeeringConnectionId={id}");
+    assert_eq!(client.code(&accept), "OperationNotPermitted");
+    client.region = "eu-west-1";
+    client.ok(&accept);
+    client.region = "us-east-1";
+    assert!(client.ok("Action=DescribeVpcPeeringConnections").contains("<code>active</code>"));
+    assert_eq!(client.code(&format!("Action=DeleteVpc&VpcId={vpc}")), "DependencyViolation");
+}
+
+#[test]
+fn route_tables_refuse_what_routes_cannot_do() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let table = client.take(&format!("Action=CreateRouteTable&VpcId={vpc}"), "routeTableId");
+    let gateway = client.take("Action=CreateInternetGateway", "internetGatewayId");
+    let route = |block: &str| {
+        format!(
+            "Action=CreateRoute&RouteTableId={table}&GatewayId={gateway}\
+             &DestinationCidrBlock={block}"
+        )
+    };
+    assert_eq!(client.code(&route("0.0.0.0/0")), "InvalidParameterValue");
+    client.ok(&format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
+    client.ok(&route("0.0.0.0/0"));
+    assert_eq!(client.code(&route("10.0.1.0/24")), "InvalidParameterValue");
+    let local = format!("Action=DeleteRoute&RouteTableId={table}&DestinationCidrBlock=10.0.0.0/16");
+    assert_eq!(client.code(&local), "InvalidParameterValue");
+    client.ok(&format!("Action=DetachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
+    assert!(client.ok("Action=DescribeRouteTables").contains("<state>blackhole</state>"));
+}

@@ -1,0 +1,107 @@
+//! The seams to the store and to the data plane.
+
+use srd_control::control::{Access, Control};
+use srd_control::machines::NoMachines;
+use srd_control::store::{MemoryStore, Store};
+
+use crate::support::{Client, FailingStore, Recorder, all, first};
+
+const RUN: &str = "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1&InstanceType=";
+
+#[test]
+fn a_store_that_fails_fails_the_request() {
+    let mut client = Client::with(Box::new(FailingStore(1)), Box::new(NoMachines));
+    client.ok("Action=DescribeVpcs");
+    let vpcs = client.state().vpcs.len();
+    assert_eq!(client.code("Action=CreateVpc&CidrBlock=10.0.0.0/16"), "InternalError");
+    assert_eq!(client.state().vpcs.len(), vpcs);
+    assert!(!client.state().is_changed());
+}
+
+#[test]
+fn machines_follow_instances_and_a_machine_that_does_not_start_fails_the_launch() {
+    let recorder = Recorder::default();
+    let mut client = Client::with(Box::new(MemoryStore::default()), Box::new(recorder.clone()));
+    let id = client.take(&format!("{RUN}c7i.large"), "instanceId");
+    client.ok(&format!("Action=StopInstances&InstanceId.1={id}"));
+    client.ok(&format!("Action=StartInstances&InstanceId.1={id}"));
+    client.ok(&format!("Action=TerminateInstances&InstanceId.1={id}"));
+    let interfaces = client.state().interfaces.len();
+    assert_eq!(client.code(&format!("{RUN}t3.nano")), "Unavailable");
+    assert_eq!(client.state().interfaces.len(), interfaces);
+    let start = "start c7i.large".to_owned();
+    let stop = "stop c7i.large".to_owned();
+    assert_eq!(*recorder.0.lock().unwrap(), [start.clone(), stop.clone(), start, stop]);
+}
+
+#[test]
+fn an_instance_has_an_interface_for_as_long_as_it_lives() {
+    let mut client = Client::new();
+    let launch = client.ok(&format!("{RUN}c7i.large"));
+    assert!(launch.contains("<name>pending</name>"));
+    let id = first(&launch, "instanceId");
+    let shown = client.ok(&format!("Action=DescribeInstances&InstanceId.1={id}"));
+    assert!(shown.contains("<name>running</name>"));
+    assert!(first(&shown, "ipAddress").starts_with("198.18.") || shown.contains("198.19."));
+    assert_eq!(all(&client.ok("Action=DescribeNetworkInterfaces"), "attachmentId").len(), 1);
+    client.ok(&format!("Action=TerminateInstances&InstanceId.1={id}"));
+    assert!(!client.ok("Action=DescribeNetworkInterfaces").contains("networkInterfaceId"));
+    let start = format!("Action=StartInstances&InstanceId.1={id}");
+    assert_eq!(client.code(&start), "IncorrectInstanceState");
+    assert_eq!(
+        client.code("Action=RunInstances&ImageId=x&MinCount=1&MaxCount=1"),
+        "InvalidAMIID.Malformed"
+    );
+    let many = RUN.replace("MaxCount=1", "MaxCount=101");
+    assert_eq!(client.code(&format!("{many}c7i.large")), "InvalidParameterValue");
+}
+
+/// A store whose copy outlives the control plane.
+#[derive(Clone, Default)]
+struct SharedStore(std::sync::Arc<std::sync::Mutex<MemoryStore>>);
+
+impl Store for SharedStore {
+    fn commit(&mut self, changes: Vec<srd_control::store::KeyChange>) -> Result<(), String> {
+        self.0.lock().unwrap().commit(changes)
+    }
+
+    fn load(&self) -> Result<Vec<(String, String)>, String> {
+        self.0.lock().unwrap().load()
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        self.0.lock().unwrap().clear()
+    }
+}
+
+#[test]
+fn a_control_plane_starts_with_the_state_of_its_store() {
+    let store = SharedStore::default();
+    let mut client = Client::with(Box::new(store.clone()), Box::new(NoMachines));
+    let (vpc, subnet) = client.network();
+    client.ok(&format!("Action=CreateNetworkInterface&SubnetId={subnet}"));
+    client.ok(&format!("{RUN}c7i.large"));
+    let describe = [
+        "DescribeVpcs",
+        "DescribeSubnets",
+        "DescribeInstances",
+        "DescribeTags",
+        "DescribeSecurityGroups",
+        "DescribeNetworkAcls",
+        "DescribeRouteTables",
+        "DescribeNetworkInterfaces",
+        "DescribeManagedPrefixLists",
+    ];
+    let strip = |xml: String| xml.split("</requestId>").nth(1).unwrap().to_owned();
+    let before: Vec<String> =
+        describe.iter().map(|name| strip(client.ok(&format!("Action={name}")))).collect();
+    let control =
+        Control::new(Access::Trial, 8, Box::new(store.clone()), Box::new(NoMachines)).unwrap();
+    client.control = control;
+    let after: Vec<String> =
+        describe.iter().map(|name| strip(client.ok(&format!("Action={name}")))).collect();
+    assert_eq!(after, before);
+    assert!(after[0].contains(&vpc));
+    store.0.lock().unwrap().commit(vec![("a/b/c".to_owned(), Some("[]".to_owned()))]).unwrap();
+    assert!(Control::new(Access::Trial, 8, Box::new(store), Box::new(NoMachines)).is_err());
+}
