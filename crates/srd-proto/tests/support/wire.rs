@@ -47,8 +47,8 @@ pub(crate) struct Wire {
     pub(crate) gone: Vec<usize>,
     pub(crate) rng: Rng,
     /// Packets by their times of arrival, with the end and the source address of each.
-    packets: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
-    sequence: u64,
+    pub(crate) packets: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
+    pub(crate) sequence: u64,
 }
 
 impl Wire {
