@@ -13,6 +13,7 @@
 //! | [`wire`] | forms and XML by the service model |
 //! | [`actions`] | the actions of EC2 |
 //! | [`services`] | services beside EC2 |
+//! | [`guard`] | refusal of requests that web pages cause |
 //! | [`sign`] | Signature Version 4 |
 //! | [`control`] | authentication, transactions, idempotence |
 //! | [`store`] | the seam to a durable store |
@@ -26,6 +27,7 @@ pub mod actions;
 pub mod control;
 pub mod defaults;
 pub mod error;
+pub mod guard;
 pub mod http;
 pub mod machines;
 pub mod plane;
@@ -34,6 +36,7 @@ pub mod regions;
 pub mod server;
 pub mod services;
 pub mod sign;
+mod stalls;
 pub mod state;
 pub mod store;
 pub mod wire;

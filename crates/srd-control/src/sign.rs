@@ -39,6 +39,42 @@ impl Keys {
     }
 }
 
+/// An access key with random digits.
+#[derive(Clone)]
+pub struct DrawnKey {
+    /// Identifier.
+    pub id: String,
+    /// Secret, which contains 32 random bytes.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for DrawnKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DrawnKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl DrawnKey {
+    /// Draws a key from the random bytes of the kernel.
+    ///
+    /// # Errors
+    /// If the kernel gives no random bytes.
+    pub fn draw() -> Result<Self, String> {
+        let source = ring::rand::SystemRandom::new();
+        let error = |_| "the kernel gives no random bytes".to_owned();
+        let id = ring::rand::generate::<[u8; 8]>(&source).map_err(error)?.expose();
+        let secret = ring::rand::generate::<[u8; 32]>(&source).map_err(error)?.expose();
+        Ok(Self { id: format!("TRIAL{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
+    }
+
+    /// Returns this key as the only one, for an account.
+    pub fn only(&self, account: &str) -> Keys {
+        let mut keys = Keys::default();
+        keys.add(&self.id, &self.secret, account);
+        keys
+    }
+}
+
 /// Scope of a credential: the region and the service that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
@@ -59,7 +95,10 @@ impl Scope {
         let read = (next(), next(), next(), next(), next());
         match (read, parts.next()) {
             ((Some(key), Some(day), Some(region), Some(service), Some(end)), None)
-                if end == "aws4_request" =>
+                if end == "aws4_request"
+                    && day.len() == 8
+                    && day.bytes().all(|b| b.is_ascii_digit())
+                    && [&region, &service].iter().all(|text| is_name(text)) =>
             {
                 Ok(Self { key, day, region, service })
             }
@@ -72,6 +111,12 @@ impl Scope {
     fn text(&self) -> String {
         format!("{}/{}/{}/aws4_request", self.day, self.region, self.service)
     }
+}
+
+/// Whether a region or a service can have this name.
+fn is_name(text: &str) -> bool {
+    let is = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    text.len() <= 64 && text.bytes().all(is)
 }
 
 /// A signature of a request.
@@ -91,16 +136,19 @@ fn incomplete(message: &str) -> ApiError {
 }
 
 impl Signature {
-    /// Returns the signature in the headers or in the query of a request.
+    /// Returns the signature in the headers of a request, or in the query if its method is `GET`.
     ///
     /// # Errors
-    /// `MissingAuthenticationToken` if the request is not signed, and `IncompleteSignature` if
+    /// `MissingAuthenticationToken` if the request is not signed there, and `IncompleteSignature` if
     /// parts of the signature are missing.
     pub fn read(request: &HttpRequest) -> ApiResult<Self> {
         if let Some(authorization) = request.header("authorization") {
             return Self::from_header(request, authorization);
         }
-        let query = form::parse(&request.query)?;
+        let query = match request.method.as_str() {
+            "GET" => form::parse(&request.query)?,
+            _ => Vec::new(),
+        };
         let get = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
         if get("X-Amz-Algorithm").is_none() {
             let message = "Request is missing Authentication Token";
@@ -156,6 +204,16 @@ impl Signature {
         if !self.signed_headers.iter().any(|name| name == "host") {
             return Err(incomplete("the header Host is not signed"));
         }
+        // The form of the time is checked first, as it is a part of the text that is signed.
+        let time = parse_time(&self.time).ok_or_else(|| incomplete("X-Amz-Date"))?;
+        if self.time.get(..8) != Some(&self.scope.day) {
+            return Err(incomplete("the day of the credential is not that of X-Amz-Date"));
+        }
+        let until = time.saturating_add(self.expires.unwrap_or(WINDOW_S));
+        if now > until || now.saturating_add(WINDOW_S) < time {
+            let message = format!("Request has expired. Timestamp date is {}", self.time);
+            return Err(ApiError::new("RequestExpired", message));
+        }
         let expected = self.sign(request, &key.secret)?;
         let signing = hmac::Key::new(hmac::HMAC_SHA256, b"compare");
         // Tags of both texts are compared, in constant time, so that the time reveals no digit.
@@ -165,19 +223,14 @@ impl Signature {
                            provided. Check your AWS Secret Access Key and signing method.";
             return Err(refused("SignatureDoesNotMatch", message));
         }
-        let time = parse_time(&self.time).ok_or_else(|| incomplete("X-Amz-Date"))?;
-        if !self.time.starts_with(&self.scope.day) {
-            return Err(incomplete("the day of the credential is not that of X-Amz-Date"));
-        }
-        let until = time + self.expires.unwrap_or(WINDOW_S);
-        if now > until || now + WINDOW_S < time {
-            let message = format!("Request has expired. Timestamp date is {}", self.time);
-            return Err(ApiError::new("RequestExpired", message));
-        }
         Ok(key.account.clone())
     }
 
-    fn sign(&self, request: &HttpRequest, secret: &str) -> ApiResult<String> {
+    /// Returns the signature that the request would have with this secret.
+    ///
+    /// # Errors
+    /// If a signed header is missing, or the query is malformed.
+    pub fn sign(&self, request: &HttpRequest, secret: &str) -> ApiResult<String> {
         let canonical = self.canonical(request)?;
         let hash = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
         let text = format!("{ALGORITHM}\n{}\n{}\n{hash}", self.time, self.scope.text());
@@ -347,6 +400,19 @@ mod tests {
             broken.headers[2].1 = cut.to_owned();
             assert_eq!(code(&broken, NOW), "IncompleteSignature", "{cut}");
         }
+        for (from, to) in [
+            ("/20150830/", "/2/"),
+            ("/20150830/", "/20150831/"),
+            ("/us-east-1/", "/us-east-1\n/"),
+            ("/service/", "/Service/"),
+        ] {
+            let mut broken = vanilla();
+            broken.headers[2].1 = broken.headers[2].1.replace(from, to);
+            assert_eq!(code(&broken, NOW), "IncompleteSignature", "{to}");
+        }
+        let mut late = vanilla();
+        late.headers[1].1 = "20150830T123600Z\nx".to_owned();
+        assert_eq!(code(&late, NOW), "IncompleteSignature");
     }
 
     #[test]

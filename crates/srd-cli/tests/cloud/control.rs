@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use crate::support::machine::*;
 use crate::support::pair::must;
 use rustix::process::{Pid, Signal};
+use srd_control::http::HttpRequest;
+use srd_control::sign::Signature;
 
 /// Port of the web server in the instances.
 const PORT: u16 = 8000;
@@ -20,6 +22,8 @@ const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 800
 struct Api {
     server: Running,
     at: SocketAddr,
+    /// Identifier and secret of the access key.
+    key: [String; 2],
     directory: tempfile::TempDir,
 }
 
@@ -29,6 +33,7 @@ impl Api {
         let log = fs::File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(SRD);
         command.args(["control", "up", "--trial", "--user-data", "--listen", "127.0.0.1:0"]);
+        command.arg("--key-file").arg(directory.path().join("key.env"));
         command.env("XDG_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
         let mut server = Running(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
         let mut line = String::new();
@@ -43,29 +48,51 @@ impl Api {
         };
         // The pipe stays open as long as the server writes.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-        Self { server, at: address, directory }
+        let settings = fs::read_to_string(directory.path().join("key.env")).unwrap();
+        let value = |name| {
+            let of = |line: &str| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
+            settings.lines().find_map(of).unwrap()
+        };
+        let key = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(value);
+        Self { server, at: address, key, directory }
     }
 
     fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// Sends a request, and returns the status and the body of the answer.
+    /// Sends a signed request, and returns the status and the body of the answer.
     fn request(&self, action: &str, parameters: &str) -> (u16, String) {
-        let body = format!("Action={action}&Version=2016-11-15&{parameters}");
+        let [key, secret] = &self.key;
+        let [day, time] = ["%Y%m%d", "%Y%m%dT%H%M%SZ"].map(utc);
+        let fields = format!(
+            "Credential={key}/{day}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date"
+        );
+        let mut request = HttpRequest {
+            method: "POST".to_owned(),
+            path: "/".to_owned(),
+            query: String::new(),
+            headers: vec![
+                ("host".to_owned(), self.at.to_string()),
+                ("x-amz-date".to_owned(), time),
+                ("authorization".to_owned(), format!("AWS4-HMAC-SHA256 {fields}, Signature=0")),
+            ],
+            body: format!("Action={action}&Version=2016-11-15&{parameters}").into_bytes(),
+        };
+        let signature = Signature::read(&request).unwrap().sign(&request, secret).unwrap();
+        request.headers[2].1 = format!("AWS4-HMAC-SHA256 {fields}, Signature={signature}");
+        let headers = request.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
         let mut stream = TcpStream::connect(self.at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let credential = "AKIATRIAL/20260101/us-east-1/ec2/aws4_request";
         write!(
             stream,
-            "POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\
-             X-Amz-Date: 20260101T000000Z\r\nAuthorization: AWS4-HMAC-SHA256 \
-             Credential={credential}, SignedHeaders=host;x-amz-date, Signature=0\r\n\r\n{body}",
-            self.at,
-            body.len()
+            "POST / HTTP/1.1\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n{}\r\n",
+            request.body.len(),
+            headers.collect::<String>()
         )
         .unwrap();
+        stream.write_all(&request.body).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
@@ -117,6 +144,12 @@ impl Api {
         let entries = entries.into_iter().flatten().flatten();
         entries.map(|entry| entry.path().display().to_string()).collect()
     }
+}
+
+/// Returns the present time in this format of date(1).
+fn utc(format: &str) -> String {
+    let output = Command::new("date").args(["-u", &format!("+{format}")]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Returns the text of the first element with this name.
@@ -263,7 +296,10 @@ fn the_commands_of_the_start_page_work() {
     if !ready_with_nsenter() {
         return;
     }
-    if Command::new("aws").arg("--version").output().is_err() {
+    // The environment that `.ci/run` makes for other programs of Python.
+    let target = Path::new(SRD).ancestors().nth(2).unwrap();
+    let path = format!("{}:{}", target.join("python/bin").display(), std::env::var("PATH").unwrap_or_default());
+    if Command::new("aws").env("PATH", &path).arg("--version").output().is_err() {
         println!("skipped: no aws (pip install awscli)");
         return;
     }
@@ -272,10 +308,11 @@ fn the_commands_of_the_start_page_work() {
     let page = fs::read_to_string(page).unwrap();
     let blocks = page.split("work -->\n```sh\n").skip(1);
     let mut script: String = blocks.map(|block| block.split("```").next().unwrap()).collect();
-    // The server runs already, at another port.
+    // The server runs already, at another port, and has written its key.
     script = script.replace("pip install", ": pip install").replace("sudo srd control", ": srd");
-    script = script.replace("sudo ", "").replace("127.0.0.1:4599", &api.at.to_string());
+    script = script.replace("sudo ", "");
     let mut shell = Command::new("timeout");
+    shell.env("PATH", path);
     shell.args(["300", "sh", "-eu", "-c", &script]).current_dir(api.directory.path());
     let output = shell.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{output:#?}\n{}", api.log());

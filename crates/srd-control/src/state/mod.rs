@@ -133,11 +133,9 @@ macro_rules! region {
                 $(self.$field.commit();)*
             }
 
-            /// Number of objects in the largest table.
-            pub fn largest_table(&self) -> usize {
-                let mut largest = 0;
-                $(largest = largest.max(self.$field.len());)*
-                largest
+            /// Whether the changes since the last commit make a table larger than this.
+            pub fn has_grown_beyond(&self, max: usize) -> bool {
+                $(self.$field.has_grown_beyond(max) ||)* false
             }
 
             /// Adds an object that the store had kept.
@@ -228,10 +226,12 @@ region! {
 /// Answer to a request with a client token, for repetitions of the request.
 #[derive(Clone, Debug)]
 pub struct TokenUse {
-    /// The parameters of the request.
-    pub parameters: serde_json::Value,
+    /// SHA-256 of the parameters of the request.
+    pub parameters: Vec<u8>,
     /// The answer.
     pub answer: serde_json::Value,
+    /// Size of the answer in bytes, as JSON.
+    pub bytes: usize,
     /// Time of the request, in seconds since 1970.
     pub at: u64,
 }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod access;
 mod addresses;
+mod overlaps;
 mod requests;
 mod rules;
 mod seams;
