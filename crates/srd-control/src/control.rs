@@ -11,7 +11,7 @@ use crate::state::{Cloud, IdGenerator, Region, TokenUse};
 use crate::store::Store;
 use crate::wire::model::model;
 use crate::wire::{Request, answer, request};
-use crate::{defaults, regions, services};
+use crate::{defaults, guard, regions, services};
 
 /// Account of all requests of a trial.
 pub const TRIAL_ACCOUNT: &str = "123456789012";
@@ -25,10 +25,20 @@ const TOKEN_S: u64 = 24 * 3600;
 /// Credentials that are accepted.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Any credentials are accepted, and all requests belong to [`TRIAL_ACCOUNT`].
-    Trial,
+    /// For test suites: any credentials are accepted, all requests belong to [`TRIAL_ACCOUNT`],
+    /// and a reset needs no signature. Machines that run programs cannot be used with it.
+    AnyCredentials,
+    /// A trial on this machine: requests need a valid signature of one of these keys.
+    Trial(Keys),
     /// Requests need a valid signature of one of these keys.
     Keys(Keys),
+}
+
+impl Access {
+    /// Whether only clients of this machine are served, and services for trials exist.
+    fn is_trial(&self) -> bool {
+        !matches!(self, Self::Keys(_))
+    }
 }
 
 /// The control plane.
@@ -50,13 +60,19 @@ impl Control {
     /// A control plane with the state of this store. Identifiers follow from the seed.
     ///
     /// # Errors
-    /// If the store cannot be read, or contains anything else than objects.
+    /// If the store cannot be read, or contains anything else than objects, and if any credentials
+    /// are to be accepted for machines that run programs.
     pub fn new(
         access: Access,
         seed: u64,
         store: Box<dyn Store>,
         machines: Box<dyn Machines>,
     ) -> Result<Self, String> {
+        if matches!(access, Access::AnyCredentials) && machines.run_programs() {
+            let message = "any credentials cannot be accepted if instances run programs: each \
+                           process of this machine could then run programs as root";
+            return Err(message.to_owned());
+        }
         let mut ids = IdGenerator::new(seed);
         let cloud = load(store.as_ref(), &mut ids)?;
         Ok(Self { cloud, store, machines, access, ids })
@@ -69,15 +85,24 @@ impl Control {
 
     /// Answers a request that arrived at this time, in seconds since 1970.
     pub fn handle(&mut self, http: &HttpRequest, now: u64) -> HttpResponse {
-        let trial = matches!(self.access, Access::Trial);
-        if trial && http.method == "POST" && ["/reset", "/moto-api/reset"].contains(&&*http.path) {
+        let trial = self.access.is_trial();
+        let request_id = self.ids.uuid();
+        if let Err(error) = guard::check(http, trial) {
+            return failure(&error, &request_id);
+        }
+        let reset = trial
+            && http.method == "POST"
+            && ["/reset", "/moto-api/reset"].contains(&http.path.as_str());
+        if reset && matches!(self.access, Access::AnyCredentials) {
             return self.reset();
         }
-        let request_id = self.ids.uuid();
         let (scope, account) = match self.authenticate(http, now) {
             Ok(who) => who,
             Err(error) => return failure(&error, &request_id),
         };
+        if reset {
+            return self.reset();
+        }
         let result = match scope.service.as_str() {
             "ec2" => self.ec2(http, &scope, &account, now, &request_id),
             "sts" => services::sts(http, &scope, &account, &request_id),
@@ -109,8 +134,8 @@ impl Control {
     fn authenticate(&self, http: &HttpRequest, now: u64) -> ApiResult<(Scope, String)> {
         let signature = Signature::read(http)?;
         let account = match &self.access {
-            Access::Trial => TRIAL_ACCOUNT.to_owned(),
-            Access::Keys(keys) => signature.verify(http, keys, now)?,
+            Access::AnyCredentials => TRIAL_ACCOUNT.to_owned(),
+            Access::Trial(keys) | Access::Keys(keys) => signature.verify(http, keys, now)?,
         };
         if !regions::exists(&signature.scope.region) {
             let message = "Credential should be scoped to a valid region.";
@@ -128,6 +153,12 @@ impl Control {
         request_id: &str,
     ) -> ApiResult<String> {
         let request = request::parse(model(), &services::parameters(http)?)?;
+        if http.method != "POST"
+            && !["Describe", "Get"].iter().any(|p| request.action.starts_with(p))
+        {
+            let message = format!("The action {} needs the method POST.", request.action);
+            return Err(ApiError::with_status(405, "MethodNotAllowed", message));
+        }
         let action = actions::find(&request.action)
             .ok_or_else(|| request::unknown_action(model(), &request.action))?;
         let region = (account.to_owned(), scope.region.clone());
@@ -255,9 +286,13 @@ fn load(store: &dyn Store, ids: &mut IdGenerator) -> Result<Cloud, String> {
 }
 
 /// Returns a seed for the identifiers of this run.
-pub fn random_seed() -> u64 {
+///
+/// # Errors
+/// If the kernel gives no random bytes.
+pub fn random_seed() -> Result<u64, String> {
     let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
-    random.map_or(1, |bytes| u64::from_le_bytes(bytes.expose()))
+    let random = random.map_err(|_| "the kernel gives no random bytes".to_owned())?;
+    Ok(u64::from_le_bytes(random.expose()))
 }
 
 fn failure(error: &ApiError, request_id: &str) -> HttpResponse {

@@ -13,6 +13,7 @@
 //! | [`wire`] | forms and XML by the service model |
 //! | [`actions`] | the actions of EC2 |
 //! | [`services`] | services beside EC2 |
+//! | [`guard`] | refusal of requests that web pages cause |
 //! | [`sign`] | Signature Version 4 |
 //! | [`control`] | authentication, transactions, idempotence |
 //! | [`store`] | the seam to a durable store |
@@ -25,6 +26,7 @@ pub mod actions;
 pub mod control;
 pub mod defaults;
 pub mod error;
+pub mod guard;
 pub mod http;
 pub mod machines;
 pub mod regions;

@@ -24,6 +24,12 @@ pub trait Machines: Send {
         let _ = region;
         Ok(())
     }
+
+    /// Whether clients can run programs through these machines. If so, each request needs a valid
+    /// signature.
+    fn run_programs(&self) -> bool {
+        true
+    }
 }
 
 /// No machines: instances exist in the state only.
@@ -36,6 +42,10 @@ impl Machines for NoMachines {
     }
 
     fn stop(&mut self, _: &Region, _: &Instance) {}
+
+    fn run_programs(&self) -> bool {
+        false
+    }
 }
 
 /// Starts and stops machines for the changes of a request that is not yet committed.

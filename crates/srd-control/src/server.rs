@@ -36,8 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Returns the error for an address that other machines reach.
 pub fn not_loopback(address: SocketAddr) -> String {
     format!(
-        "{address} is no loopback address: a trial accepts any credentials over plain HTTP, so it \
-         listens at an address such as 127.0.0.1 or [::1] only"
+        "{address} is no loopback address: a trial uses plain HTTP, so it listens at an address \
+         such as 127.0.0.1 or [::1] only"
     )
 }
 

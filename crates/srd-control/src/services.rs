@@ -74,7 +74,7 @@ pub fn trial(
     let action = target.split('.').nth(1).unwrap_or_default();
     let text = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
     match (scope.service.as_str(), action) {
-        ("logs", "CreateLogGroup") => {
+        ("logs", "CreateLogGroup") if http.method == "POST" => {
             let Some(name) = text("logGroupName").filter(|name| !name.is_empty()) else {
                 return wrong("InvalidParameterException", "logGroupName is missing");
             };
@@ -95,7 +95,7 @@ pub fn trial(
             cloud.buckets.insert(name.to_owned());
             HttpResponse::xml(200, String::new())
         }
-        ("ssm", "GetParameter") => match text("Name") {
+        ("ssm", "GetParameter") if http.method == "POST" => match text("Name") {
             Some(name) if name.starts_with("/aws/service/ami-") => {
                 let image = image_of(&name);
                 let parameter = json!({"Name": name, "Type": "String", "Value": image,

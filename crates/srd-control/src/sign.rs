@@ -39,6 +39,42 @@ impl Keys {
     }
 }
 
+/// An access key with random digits.
+#[derive(Clone)]
+pub struct DrawnKey {
+    /// Identifier.
+    pub id: String,
+    /// Secret, which contains 32 random bytes.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for DrawnKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DrawnKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl DrawnKey {
+    /// Draws a key from the random bytes of the kernel.
+    ///
+    /// # Errors
+    /// If the kernel gives no random bytes.
+    pub fn draw() -> Result<Self, String> {
+        let source = ring::rand::SystemRandom::new();
+        let error = |_| "the kernel gives no random bytes".to_owned();
+        let id = ring::rand::generate::<[u8; 8]>(&source).map_err(error)?.expose();
+        let secret = ring::rand::generate::<[u8; 32]>(&source).map_err(error)?.expose();
+        Ok(Self { id: format!("TRIAL{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
+    }
+
+    /// Returns this key as the only one, for an account.
+    pub fn only(&self, account: &str) -> Keys {
+        let mut keys = Keys::default();
+        keys.add(&self.id, &self.secret, account);
+        keys
+    }
+}
+
 /// Scope of a credential: the region and the service that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
@@ -91,16 +127,19 @@ fn incomplete(message: &str) -> ApiError {
 }
 
 impl Signature {
-    /// Returns the signature in the headers or in the query of a request.
+    /// Returns the signature in the headers of a request, or in the query if its method is `GET`.
     ///
     /// # Errors
-    /// `MissingAuthenticationToken` if the request is not signed, and `IncompleteSignature` if
+    /// `MissingAuthenticationToken` if the request is not signed there, and `IncompleteSignature` if
     /// parts of the signature are missing.
     pub fn read(request: &HttpRequest) -> ApiResult<Self> {
         if let Some(authorization) = request.header("authorization") {
             return Self::from_header(request, authorization);
         }
-        let query = form::parse(&request.query)?;
+        let query = match request.method.as_str() {
+            "GET" => form::parse(&request.query)?,
+            _ => Vec::new(),
+        };
         let get = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
         if get("X-Amz-Algorithm").is_none() {
             let message = "Request is missing Authentication Token";
@@ -177,7 +216,11 @@ impl Signature {
         Ok(key.account.clone())
     }
 
-    fn sign(&self, request: &HttpRequest, secret: &str) -> ApiResult<String> {
+    /// Returns the signature that the request would have with this secret.
+    ///
+    /// # Errors
+    /// If a signed header is missing, or the query is malformed.
+    pub fn sign(&self, request: &HttpRequest, secret: &str) -> ApiResult<String> {
         let canonical = self.canonical(request)?;
         let hash = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
         let text = format!("{ALGORITHM}\n{}\n{}\n{hash}", self.time, self.scope.text());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod access;
 mod addresses;
 mod requests;
 mod rules;

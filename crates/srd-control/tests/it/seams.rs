@@ -96,12 +96,15 @@ fn a_control_plane_starts_with_the_state_of_its_store() {
     let before: Vec<String> =
         describe.iter().map(|name| strip(client.ok(&format!("Action={name}")))).collect();
     let control =
-        Control::new(Access::Trial, 8, Box::new(store.clone()), Box::new(NoMachines)).unwrap();
+        Control::new(Access::AnyCredentials, 8, Box::new(store.clone()), Box::new(NoMachines))
+            .unwrap();
     client.control = control;
     let after: Vec<String> =
         describe.iter().map(|name| strip(client.ok(&format!("Action={name}")))).collect();
     assert_eq!(after, before);
     assert!(after[0].contains(&vpc));
     store.0.lock().unwrap().commit(vec![("a/b/c".to_owned(), Some("[]".to_owned()))]).unwrap();
-    assert!(Control::new(Access::Trial, 8, Box::new(store), Box::new(NoMachines)).is_err());
+    assert!(
+        Control::new(Access::AnyCredentials, 8, Box::new(store), Box::new(NoMachines)).is_err()
+    );
 }

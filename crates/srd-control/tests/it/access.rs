@@ -1,0 +1,115 @@
+//! Who is served: web pages and strangers change nothing.
+
+use srd_control::control::{Access, Control, TRIAL_ACCOUNT};
+use srd_control::http::HttpRequest;
+use srd_control::machines::{Machines, NoMachines};
+use srd_control::sign::{DrawnKey, Signature};
+use srd_control::state::{Instance, Region};
+use srd_control::store::MemoryStore;
+
+use crate::support::{Client, NOW, first, request};
+
+const CREATE: &str = "Action=CreateVpc&CidrBlock=10.0.0.0/16";
+const PRESIGNED: &str = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=a/20270115/us-east-1/\
+                         ec2/aws4_request&X-Amz-Date=20270115T080000Z&X-Amz-Expires=60\
+                         &X-Amz-SignedHeaders=host&X-Amz-Signature=x";
+
+fn with(mut request: HttpRequest, name: &str, value: &str) -> HttpRequest {
+    request.headers.retain(|(header, _)| header != name);
+    request.headers.push((name.to_owned(), value.to_owned()));
+    request
+}
+
+/// A regression: a page in a browser created objects, and emptied the state.
+#[test]
+fn requests_that_a_web_page_causes_change_nothing() {
+    let mut client = Client::new();
+    client.network();
+    let vpcs = client.state().vpcs.len();
+    let form = || request("us-east-1", CREATE);
+    let reset = || HttpRequest { path: "/reset".to_owned(), ..request("us-east-1", "") };
+    let mut presigned = form();
+    presigned.headers.retain(|(name, _)| name != "authorization");
+    presigned.query = PRESIGNED.to_owned();
+    let mut get = presigned.clone();
+    get.method = "GET".to_owned();
+    get.query = format!("{PRESIGNED}&{CREATE}");
+    get.body = Vec::new();
+    let mut twice = form();
+    twice.headers.push(("host".to_owned(), "localhost".to_owned()));
+    for (request, status) in [
+        (with(form(), "origin", "https://evil.example"), 403),
+        (with(form(), "host", "evil.example:4599"), 403),
+        (with(form(), "sec-fetch-site", "cross-site"), 403),
+        (with(reset(), "origin", "https://evil.example"), 403),
+        (with(reset(), "host", "evil.example:4599"), 403),
+        (with(reset(), "sec-fetch-site", "same-site"), 403),
+        (twice, 403),
+        (presigned, 403),
+        (get, 405),
+    ] {
+        let answer = client.control.handle(&request, NOW);
+        assert_eq!(answer.status, status, "{request:?}");
+        assert_eq!(client.state().vpcs.len(), vpcs);
+    }
+    let mut read = request("us-east-1", "");
+    read.method = "GET".to_owned();
+    read.query = "Action=DescribeVpcs".to_owned();
+    assert_eq!(client.control.handle(&read, NOW).status, 200);
+}
+
+/// A request that this key signs.
+fn signed(key: &DrawnKey, mut request: HttpRequest) -> HttpRequest {
+    let (_, header) = request.headers.iter_mut().find(|(n, _)| n == "authorization").unwrap();
+    *header = header.replace("Credential=x/", &format!("Credential={}/", key.id));
+    let signature = Signature::read(&request).unwrap().sign(&request, &key.secret).unwrap();
+    let (_, header) = request.headers.iter_mut().find(|(n, _)| n == "authorization").unwrap();
+    *header = header.replace("Signature=0", &format!("Signature={signature}"));
+    request
+}
+
+#[test]
+fn a_trial_serves_its_key_only() {
+    let key = DrawnKey::draw().unwrap();
+    let other = DrawnKey::draw().unwrap();
+    assert_eq!(key.secret.len(), 64);
+    assert_ne!(key.secret, other.secret);
+    assert!(!format!("{key:?}").contains(&key.secret));
+    let access = Access::Trial(key.only(TRIAL_ACCOUNT));
+    let store = Box::new(MemoryStore::default());
+    let mut control = Control::new(access, 1, store, Box::new(NoMachines)).unwrap();
+    let create = || request("us-east-1", CREATE);
+    let reset = || HttpRequest { path: "/moto-api/reset".to_owned(), ..request("us-east-1", "") };
+    for stranger in [create(), reset(), signed(&other, create()), signed(&other, reset())] {
+        assert_eq!(control.handle(&stranger, NOW).status, 403);
+    }
+    let forged = DrawnKey { id: key.id.clone(), secret: other.secret };
+    let answer = control.handle(&signed(&forged, create()), NOW);
+    assert_eq!(first(&answer.body, "Code"), "SignatureDoesNotMatch");
+    assert!(control.cloud().regions.is_empty());
+    assert_eq!(control.handle(&signed(&key, create()), NOW).status, 200);
+    assert_eq!(control.cloud().regions.len(), 1);
+    let page = with(signed(&key, reset()), "origin", "https://evil.example");
+    assert_eq!(control.handle(&page, NOW).status, 403);
+    assert_eq!(control.cloud().regions.len(), 1);
+    assert_eq!(control.handle(&signed(&key, reset()), NOW).status, 200);
+    assert!(control.cloud().regions.is_empty());
+}
+
+/// Machines that clients can run programs on.
+struct Real;
+
+impl Machines for Real {
+    fn start(&mut self, _: &Region, _: &Instance) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self, _: &Region, _: &Instance) {}
+}
+
+#[test]
+fn any_credentials_are_refused_together_with_machines_that_run_programs() {
+    let with = |access| Control::new(access, 1, Box::new(MemoryStore::default()), Box::new(Real));
+    assert!(with(Access::AnyCredentials).unwrap_err().contains("run programs as root"));
+    assert!(with(Access::Trial(DrawnKey::draw().unwrap().only(TRIAL_ACCOUNT))).is_ok());
+}
