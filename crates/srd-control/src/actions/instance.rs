@@ -116,6 +116,10 @@ fn devices(request: &Request) -> ApiResult<Vec<Request>> {
         );
         return Err(ApiError::combination(message));
     }
+    if i64::try_from(list.len()).is_ok_and(|count| count > interface::DEVICES_MAX) {
+        let message = format!("An instance has at most {} interfaces", interface::DEVICES_MAX);
+        return Err(ApiError::limit("AttachmentLimitExceeded", message));
+    }
     let mut devices: Vec<Request> =
         list.iter().filter_map(|of| Some(make(of.as_object()?.clone()))).collect();
     devices.sort_by_key(|of| of.number("DeviceIndex"));
@@ -210,6 +214,9 @@ fn add_device(
     tags: &[crate::state::Tag],
 ) -> ApiResult<()> {
     let index = device.number("DeviceIndex").unwrap_or(i64::try_from(at).unwrap_or(0));
+    if !(0..interface::DEVICES_MAX).contains(&index) {
+        return Err(ApiError::invalid(format!("Invalid value '{index}' for deviceIndex")));
+    }
     let taken = interface::of_instance(region, instance);
     let same = |of: &&crate::state::NetworkInterface| {
         of.attachment.as_ref().is_some_and(|a| a.device_index == index)

@@ -2,13 +2,28 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::GeneralPurpose;
+use base64::engine::{DecodePaddingMode, general_purpose};
 use serde_json::{Map, Value};
 
 use super::model::{Kind, Member, Model, Shape};
 use crate::error::{ApiError, ApiResult};
 
 /// Largest number of parts of a parameter's name, for example 3 in `Filter.1.Name`.
-const DEPTH_MAX: usize = 16;
+const DEPTH_MAX: usize = 8;
+/// Largest number of elements of a list.
+pub const ELEMENTS_MAX: usize = 1000;
+/// Largest length of a text in bytes, except for those below.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// Largest length of a parameter's name in bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// Largest length of a policy document in bytes.
+const POLICY_BYTES_MAX: usize = 20 << 10;
+/// Largest length of user data in bytes, after base64 is decoded.
+pub const USER_DATA_BYTES_MAX: usize = 16 << 10;
+/// Largest length of a client token in bytes.
+const TOKEN_BYTES_MAX: usize = 64;
 /// Parameters of the protocol, which are not parameters of an action. The last six are those of a
 /// presigned request; the others belong to older versions of signatures.
 const PROTOCOL: [&str; 14] = [
@@ -37,11 +52,41 @@ pub struct Request {
     pub parameters: Map<String, Value>,
 }
 
-/// A parameter's value, and the parameters below it.
-#[derive(Default)]
-struct Node {
-    value: Option<String>,
-    below: BTreeMap<String, Node>,
+/// A parameter of a form: the parts of its name, and its value.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Parameter<'a> {
+    parts: Vec<&'a str>,
+    value: &'a str,
+}
+
+/// A parameter's value, and the parameters below it by the next part of their names.
+struct Node<'a> {
+    value: Option<&'a str>,
+    below: BTreeMap<&'a str, &'a [Parameter<'a>]>,
+    depth: usize,
+}
+
+impl<'a> Node<'a> {
+    /// The node of parameters that have this number of parts in common. They are sorted.
+    fn new(mut parameters: &'a [Parameter<'a>], depth: usize) -> Self {
+        let mut node = Self { value: None, below: BTreeMap::new(), depth };
+        if let [first, rest @ ..] = parameters
+            && first.parts.len() == depth
+        {
+            node.value = Some(first.value);
+            parameters = rest;
+        }
+        for group in parameters.chunk_by(|a, b| a.parts[depth] == b.parts[depth]) {
+            node.below.insert(group[0].parts[depth], group);
+        }
+        node
+    }
+
+    /// Removes and returns the node below this one with this part of the name.
+    fn take(&mut self, name: &str) -> Option<Self> {
+        let depth = self.depth + 1;
+        self.below.remove(name).map(|parameters| Self::new(parameters, depth))
+    }
 }
 
 /// Returns the request in these parameters of a form.
@@ -55,14 +100,19 @@ pub fn parse(model: &Model, form: &[(String, String)]) -> ApiResult<Request> {
     let Some(operation) = model.operations.get(action) else {
         return Err(unknown_action(model, action));
     };
-    let mut root = Node::default();
+    let mut list = Vec::new();
     for (name, value) in form {
         if !PROTOCOL.contains(&name.as_str()) && name != "X-Amz-Security-Token" {
-            add(&mut root, name, value)?;
+            list.push(Parameter { parts: parts(name)?, value });
         }
     }
+    list.sort_unstable();
+    if let Some(pair) = list.windows(2).find(|pair| pair[0].parts == pair[1].parts) {
+        let message = format!("The parameter {} is given twice", pair[0].parts.join("."));
+        return Err(ApiError::new("InvalidQueryParameter", message));
+    }
     let parameters = match operation.input.as_deref().and_then(|input| model.shape(input)) {
-        Some(shape) => structure(model, shape, root, "")?,
+        Some(shape) => structure(model, shape, Node::new(&list, 0), "")?,
         None => Map::new(),
     };
     Ok(Request { action: action.to_owned(), parameters })
@@ -78,22 +128,17 @@ pub fn unknown_action(model: &Model, action: &str) -> ApiError {
     ApiError::new("InvalidAction", message)
 }
 
-fn add(root: &mut Node, name: &str, value: &str) -> ApiResult<()> {
-    let mut node = root;
-    for (depth, part) in name.split('.').enumerate() {
-        if depth == DEPTH_MAX || part.is_empty() {
-            return Err(unknown(name));
-        }
-        node = node.below.entry(part.to_owned()).or_default();
+/// Returns the parts of a parameter's name.
+fn parts(name: &str) -> ApiResult<Vec<&str>> {
+    let parts: Vec<&str> = name.split('.').take(DEPTH_MAX + 1).collect();
+    if name.len() > NAME_BYTES_MAX || parts.len() > DEPTH_MAX || parts.contains(&"") {
+        return Err(unknown(name));
     }
-    if node.value.replace(value.to_owned()).is_some() {
-        let message = format!("The parameter {name} is given twice");
-        return Err(ApiError::new("InvalidQueryParameter", message));
-    }
-    Ok(())
+    Ok(parts)
 }
 
 fn unknown(name: &str) -> ApiError {
+    let name: String = name.chars().take(NAME_BYTES_MAX).collect();
     ApiError::new("UnknownParameter", format!("The parameter {name} is not recognized"))
 }
 
@@ -104,21 +149,22 @@ fn join(above: &str, name: &str) -> String {
 fn structure(
     model: &Model,
     shape: &Shape,
-    mut node: Node,
+    mut node: Node<'_>,
     path: &str,
 ) -> ApiResult<Map<String, Value>> {
+    let named = shape.members.iter().map(|(member, of)| (of.request_name(member), member, of));
+    let named: Vec<_> = named.collect();
+    if let Some(name) = node.below.keys().find(|name| !named.iter().any(|(of, ..)| of == *name)) {
+        return Err(unknown(&join(path, name)));
+    }
     let mut values = Map::new();
-    for (member, of) in &shape.members {
-        let name = of.request_name(member);
-        if let Some(below) = node.below.remove(&name) {
-            let path = join(path, &name);
+    for (name, member, of) in &named {
+        if let Some(below) = node.take(name) {
+            let path = join(path, name);
             if let Some(value) = value(model, of, below, &path)? {
-                values.insert(member.clone(), value);
+                values.insert((*member).clone(), value);
             }
         }
-    }
-    if let Some(name) = node.below.keys().next() {
-        return Err(unknown(&join(path, name)));
     }
     for member in &shape.required {
         if !values.contains_key(member) {
@@ -129,7 +175,7 @@ fn structure(
     Ok(values)
 }
 
-fn value(model: &Model, of: &Member, node: Node, path: &str) -> ApiResult<Option<Value>> {
+fn value(model: &Model, of: &Member, node: Node<'_>, path: &str) -> ApiResult<Option<Value>> {
     let shape = model
         .shape(&of.shape)
         .ok_or_else(|| ApiError::internal(format!("the model lacks the shape {}", of.shape)))?;
@@ -138,7 +184,6 @@ fn value(model: &Model, of: &Member, node: Node, path: &str) -> ApiResult<Option
             if node.value.is_some_and(|value| !value.is_empty()) {
                 return Err(unknown(path));
             }
-            let node = Node { value: None, below: node.below };
             structure(model, shape, node, path).map(|map| Some(map.into()))
         }
         Kind::List => list(model, shape, node, path),
@@ -146,21 +191,28 @@ fn value(model: &Model, of: &Member, node: Node, path: &str) -> ApiResult<Option
             if let Some(name) = node.below.keys().next() {
                 return Err(unknown(&join(path, name)));
             }
-            scalar(kind, shape, node.value.unwrap_or_default(), path).map(Some)
+            let text = node.value.unwrap_or_default();
+            check_length(text, path)?;
+            scalar(kind, shape, text, path).map(Some)
         }
     }
 }
 
 /// Returns the elements by their numbers, whose sequence may have gaps. An empty value without
 /// elements is an empty list.
-fn list(model: &Model, shape: &Shape, node: Node, path: &str) -> ApiResult<Option<Value>> {
+fn list(model: &Model, shape: &Shape, mut node: Node<'_>, path: &str) -> ApiResult<Option<Value>> {
     if node.value.is_some_and(|value| !value.is_empty()) {
         return Err(unknown(path));
     }
     let Some(element) = &shape.member else { return Ok(None) };
+    if node.below.len() > ELEMENTS_MAX {
+        let message = format!("The parameter {path} has more than {ELEMENTS_MAX} elements");
+        return Err(ApiError::invalid(message));
+    }
     let mut elements = BTreeMap::new();
-    for (name, below) in node.below {
-        let path = join(path, &name);
+    while let Some(name) = node.below.keys().next().copied() {
+        let Some(below) = node.take(name) else { break };
+        let path = join(path, name);
         let canonical = !name.starts_with(['+', '0']) || name == "0";
         let Some(number) = name.parse::<u32>().ok().filter(|_| canonical) else {
             return Err(unknown(&path));
@@ -172,7 +224,39 @@ fn list(model: &Model, shape: &Shape, node: Node, path: &str) -> ApiResult<Optio
     Ok(Some(elements.into_values().collect()))
 }
 
-fn scalar(kind: Kind, shape: &Shape, text: String, path: &str) -> ApiResult<Value> {
+/// Base64 with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    general_purpose::PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Checks the length of a text, which depends on the last part of its parameter's name. User data
+/// has to be base64.
+fn check_length(text: &str, path: &str) -> ApiResult<()> {
+    let member = path.strip_suffix(".Value").unwrap_or(path);
+    let max = match member.rsplit('.').next().unwrap_or_default() {
+        "UserData" => {
+            let encoded: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+            let malformed = |message| ApiError::new("InvalidUserData.Malformed", message);
+            let data = BASE64.decode(encoded);
+            let data = data.map_err(|_| malformed("Invalid BASE64 encoding of user data."))?;
+            if data.len() > USER_DATA_BYTES_MAX {
+                return Err(malformed("User data is limited to 16384 bytes"));
+            }
+            // Whitespace between the digits counts as well.
+            4 * USER_DATA_BYTES_MAX
+        }
+        "PolicyDocument" => POLICY_BYTES_MAX,
+        "ClientToken" => TOKEN_BYTES_MAX,
+        _ => TEXT_BYTES_MAX,
+    };
+    if text.len() > max {
+        return Err(ApiError::invalid(format!("The parameter {path} is longer than {max} bytes")));
+    }
+    Ok(())
+}
+
+fn scalar(kind: Kind, shape: &Shape, text: &str, path: &str) -> ApiResult<Value> {
     let wrong = |kind: &str| {
         ApiError::invalid(format!("Invalid value '{text}' for parameter {path}; expected {kind}"))
     };
@@ -190,7 +274,7 @@ fn scalar(kind: Kind, shape: &Shape, text: String, path: &str) -> ApiResult<Valu
             if shape.values.is_empty() {
                 return Ok(text.into());
             }
-            let same = |value: &&String| value.eq_ignore_ascii_case(&text);
+            let same = |value: &&String| value.eq_ignore_ascii_case(text);
             let exact = shape.values.iter().find(|value| **value == text);
             let Some(value) = exact.or_else(|| shape.values.iter().find(same)) else {
                 let (first, rest) = path.split_at_checked(1).unwrap_or((path, ""));
@@ -311,5 +395,36 @@ mod tests {
         ] {
             assert_eq!(code(invalid), "InvalidParameterValue", "{invalid}");
         }
+    }
+
+    /// A regression: texts had no bound, and a tree was built for names that no action has.
+    #[test]
+    fn texts_lists_and_names_are_bounded() {
+        let text = |bytes| "a".repeat(bytes);
+        let vpc = |member: &str, value: &str| code(&format!("Action=CreateVpc&{member}={value}"));
+        assert!(read(&format!("Action=DeleteVpc&VpcId={}", text(TEXT_BYTES_MAX))).is_ok());
+        assert_eq!(vpc("CidrBlock", &text(TEXT_BYTES_MAX + 1)), "InvalidParameterValue");
+        let token =
+            |bytes| format!("Action=CreateNatGateway&SubnetId=s&ClientToken={}", text(bytes));
+        assert!(read(&token(64)).is_ok());
+        assert_eq!(code(&token(65)), "InvalidParameterValue");
+        let ids = |count: usize| {
+            let ids = (1..=count).map(|n| format!("&VpcId.{n}=v"));
+            format!("Action=DescribeVpcs{}", ids.collect::<String>())
+        };
+        assert_eq!(read(&ids(ELEMENTS_MAX)).unwrap().list("VpcIds").len(), ELEMENTS_MAX);
+        assert_eq!(code(&ids(ELEMENTS_MAX + 1)), "InvalidParameterValue");
+        let data = |bytes: usize| {
+            let data = BASE64.encode(vec![b'a'; bytes]).replace('=', "%3D");
+            format!("Action=RunInstances&MinCount=1&MaxCount=1&UserData={data}")
+        };
+        assert!(read(&data(USER_DATA_BYTES_MAX)).is_ok());
+        assert!(read(&data(1)).is_ok());
+        assert_eq!(code(&data(USER_DATA_BYTES_MAX + 1)), "InvalidUserData.Malformed");
+        assert_eq!(code(&format!("{}%21", data(3))), "InvalidUserData.Malformed");
+        let name = format!("Action=DescribeVpcs&{}=1", text(500_000));
+        assert!(read(&name).unwrap_err().message.len() < 400);
+        let deep = format!("Action=DescribeVpcs&Filter.1.Value.{}=1", ["1"; 6].join("."));
+        assert!(read(&deep).unwrap_err().message.contains("Filter.1.Value.1.1.1.1.1.1"));
     }
 }

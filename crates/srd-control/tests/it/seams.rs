@@ -52,6 +52,18 @@ fn an_instance_has_an_interface_for_as_long_as_it_lives() {
         client.code("Action=RunInstances&ImageId=x&MinCount=1&MaxCount=1"),
         "InvalidAMIID.Malformed"
     );
+    for index in ["-5", "15", "2147483647"] {
+        let devices = "NetworkInterface.1.DeviceIndex=0&NetworkInterface.2.DeviceIndex";
+        let form = format!("{RUN}c7i.large&{devices}={index}");
+        assert_eq!(client.code(&form), "InvalidParameterValue", "{index}");
+    }
+    let devices = |count: usize| {
+        let one = |n| format!("&NetworkInterface.{n}.DeviceIndex={}", n - 1);
+        (1..=count).map(one).collect::<String>()
+    };
+    let form = format!("{RUN}c7i.large{}", devices(16));
+    assert_eq!(client.code(&form), "AttachmentLimitExceeded");
+    client.ok(&format!("{RUN}c7i.large{}", devices(15)));
     let many = RUN.replace("MaxCount=1", "MaxCount=101");
     assert_eq!(client.code(&format!("{many}c7i.large")), "InvalidParameterValue");
 }
