@@ -8,7 +8,7 @@ use crate::http::{HttpRequest, HttpResponse};
 use crate::machines::{self, Machines};
 use crate::sign::{Keys, Scope, Signature};
 use crate::state::{Cloud, IdGenerator, Region, TokenUse};
-use crate::store::Store;
+use crate::store::{KeyChange, Store};
 use crate::wire::model::model;
 use crate::wire::{Request, answer, request};
 use crate::{defaults, guard, regions, services};
@@ -19,6 +19,8 @@ pub const TRIAL_ACCOUNT: &str = "123456789012";
 pub const OBJECTS_MAX: usize = 50_000;
 /// Largest number of remembered client tokens of a region.
 pub const TOKENS_MAX: usize = 4096;
+/// Largest sum of the answers to requests with client tokens of a region, in bytes.
+pub const TOKEN_ANSWERS_MAX: usize = 64 << 20;
 /// Time for which a client token is remembered, in seconds.
 const TOKEN_S: u64 = 24 * 3600;
 
@@ -48,6 +50,8 @@ pub struct Control {
     machines: Box<dyn Machines>,
     access: Access,
     ids: IdGenerator,
+    /// A region whose first objects are not in the store yet.
+    entering: Option<(String, String)>,
 }
 
 impl std::fmt::Debug for Control {
@@ -75,7 +79,7 @@ impl Control {
         }
         let mut ids = IdGenerator::new(seed);
         let cloud = load(store.as_ref(), &mut ids)?;
-        Ok(Self { cloud, store, machines, access, ids })
+        Ok(Self { cloud, store, machines, access, ids, entering: None })
     }
 
     /// The state.
@@ -85,6 +89,8 @@ impl Control {
 
     /// Answers a request that arrived at this time, in seconds since 1970.
     pub fn handle(&mut self, http: &HttpRequest, now: u64) -> HttpResponse {
+        // An earlier request may have ended in a panic.
+        self.recover();
         let trial = self.access.is_trial();
         let request_id = self.ids.uuid();
         if let Err(error) = guard::check(http, trial) {
@@ -118,17 +124,25 @@ impl Control {
         }
     }
 
+    /// Undoes the changes of a request that did not succeed.
+    fn recover(&mut self) {
+        self.cloud.regions.values_mut().for_each(Region::rollback);
+        if let Some(region) = self.entering.take() {
+            self.cloud.regions.remove(&region);
+        }
+    }
+
     fn reset(&mut self) -> HttpResponse {
+        if let Err(error) = self.store.clear() {
+            return HttpResponse::json(500, json!({"status": error}).to_string());
+        }
         for region in self.cloud.regions.values() {
             for instance in region.instances.iter().filter(|i| i.state.code == machines::RUNNING) {
                 self.machines.stop(region, instance);
             }
         }
         self.cloud = Cloud::default();
-        match self.store.clear() {
-            Ok(()) => HttpResponse::json(200, json!({"status": "ok"}).to_string()),
-            Err(error) => HttpResponse::json(500, json!({"status": error}).to_string()),
-        }
+        HttpResponse::json(200, json!({"status": "ok"}).to_string())
     }
 
     fn authenticate(&self, http: &HttpRequest, now: u64) -> ApiResult<(Scope, String)> {
@@ -162,44 +176,50 @@ impl Control {
         let action = actions::find(&request.action)
             .ok_or_else(|| request::unknown_action(model(), &request.action))?;
         let region = (account.to_owned(), scope.region.clone());
-        // Changes of a request that ended in a panic.
-        self.cloud.regions.values_mut().for_each(Region::rollback);
         if !self.cloud.regions.contains_key(&region) {
             let ids = IdGenerator::new(self.ids.next_u64());
             let mut new = Region::empty(account, &scope.region, ids);
             new.now = now;
             defaults::populate(&mut new);
             self.cloud.regions.insert(region.clone(), new);
-            self.commit()?;
+            self.entering = Some(region.clone());
+            let result = self.commit();
+            if result.is_ok() {
+                self.entering = None;
+            }
+            self.recover();
+            result?;
         }
         for region in self.cloud.regions.values_mut() {
             region.now = now;
         }
-        let result = self.run(action, &region, &request);
-        // A failure changes nothing.
-        self.cloud.regions.values_mut().for_each(Region::rollback);
-        answer::write(model(), &request.action, &result?, request_id)
+        let result = self.run(action, &region, &request, request_id);
+        // A failure has changed nothing.
+        self.recover();
+        result
     }
 
-    /// Runs an action as one transaction.
+    /// Runs an action as one transaction, and returns its answer.
     fn run(
         &mut self,
         action: actions::Handler,
         at: &(String, String),
         request: &Request,
-    ) -> ApiResult<Value> {
+        request_id: &str,
+    ) -> ApiResult<String> {
+        let write = |answer: &Value| answer::write(model(), &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
         let key = request.text("ClientToken").map(|t| (request.action.clone(), t.to_owned()));
-        let mut parameters = Value::Object(request.parameters.clone());
-        if let Some(map) = parameters.as_object_mut() {
-            map.remove("DryRun");
-        }
+        let mut parameters = request.parameters.clone();
+        parameters.remove("DryRun");
+        let parameters = Value::Object(parameters).to_string();
+        let parameters = ring::digest::digest(&ring::digest::SHA256, parameters.as_bytes());
         if let Some(key) = &key {
             let region = self.cloud.regions.get(at).ok_or_else(lost)?;
             let earlier = region.tokens.get(key).filter(|used| used.at + TOKEN_S > region.now);
             if let Some(used) = earlier {
-                if used.parameters == parameters {
-                    return Ok(used.answer.clone());
+                if used.parameters == parameters.as_ref() {
+                    return write(&used.answer);
                 }
                 let message = "The client token was used with other parameters";
                 return Err(ApiError::new("IdempotentParameterMismatch", message));
@@ -215,14 +235,17 @@ impl Control {
             let message = "Request would have succeeded, but DryRun flag is set.";
             return Err(ApiError::with_status(412, "DryRunOperation", message));
         }
+        // An answer that cannot be written fails the request before it has changed anything.
+        let xml = write(&answer)?;
         self.commit()?;
         if let (Some(key), Some(region)) = (key, self.cloud.regions.get_mut(at)) {
-            remember(region, key, parameters, &answer);
+            remember(region, key, parameters.as_ref(), answer);
         }
-        Ok(answer)
+        Ok(xml)
     }
 
-    /// Checks the changes of a request, and stores them.
+    /// Checks the changes of a request, starts its machines, and stores the changes. If a machine
+    /// or the store fails, machines and rules are as they were.
     fn commit(&mut self) -> ApiResult<()> {
         let mut changes = Vec::new();
         for ((account, name), region) in &self.cloud.regions {
@@ -233,35 +256,72 @@ impl Control {
                 let message = format!("A region has at most {OBJECTS_MAX} objects of one kind.");
                 return Err(ApiError::limit("ResourceLimitExceeded", message));
             }
-            machines::follow(self.machines.as_mut(), region)
-                .map_err(|error| ApiError::with_status(503, "Unavailable", error))?;
             for (prefix, (id, row)) in region.changes() {
                 let value = row.map(|(row, value)| json!([prefix, row, value]).to_string());
                 changes.push((format!("{account}/{name}/{id}"), value));
             }
         }
-        if !changes.is_empty() {
-            self.store.commit(changes).map_err(ApiError::internal)?;
+        if changes.is_empty() {
+            return Ok(());
         }
-        self.cloud.regions.values_mut().for_each(Region::commit);
+        let mut applied = Vec::new();
+        let result = self.store_with_machines(changes, &mut applied);
+        if result.is_err() {
+            self.cloud.regions.values_mut().for_each(Region::rollback);
+            for region in applied.iter().filter_map(|at| self.cloud.regions.get(at)) {
+                // The error of the request is reported; the next request applies the state again.
+                let _ = self.machines.apply(region);
+            }
+            return result;
+        }
+        for region in self.cloud.regions.values_mut().filter(|region| region.is_changed()) {
+            machines::finish(self.machines.as_mut(), region);
+            region.commit();
+        }
         Ok(())
+    }
+
+    /// Starts the machines of all changed regions, and stores the changes. If either fails, the
+    /// started machines are stopped, and `applied` names the regions whose rules may have changed.
+    fn store_with_machines(
+        &mut self,
+        changes: Vec<KeyChange>,
+        applied: &mut Vec<(String, String)>,
+    ) -> ApiResult<()> {
+        let mut result = Ok(());
+        let mut prepared = Vec::new();
+        for (at, region) in self.cloud.regions.iter().filter(|(_, region)| region.is_changed()) {
+            applied.push(at.clone());
+            result = machines::prepare(self.machines.as_mut(), region)
+                .map_err(|error| ApiError::with_status(503, "Unavailable", error));
+            if result.is_err() {
+                break;
+            }
+            prepared.push(region);
+        }
+        let result = result.and_then(|()| self.store.commit(changes).map_err(ApiError::internal));
+        if result.is_err() {
+            for region in prepared {
+                machines::cancel(self.machines.as_mut(), region);
+            }
+        }
+        result
     }
 }
 
-/// Keeps the answer for repetitions of the request. If there are too many answers, the oldest is
-/// dropped.
-fn remember(region: &mut Region, key: (String, String), parameters: Value, answer: &Value) {
+/// Keeps the answer for repetitions of the request. If there are too many answers, or they are too
+/// large, the oldest are dropped.
+fn remember(region: &mut Region, key: (String, String), parameters: &[u8], answer: Value) {
     let now = region.now;
-    if region.tokens.len() >= TOKENS_MAX {
-        region.tokens.retain(|_, used| used.at + TOKEN_S > now);
-    }
-    if region.tokens.len() >= TOKENS_MAX {
+    region.tokens.retain(|_, used| used.at + TOKEN_S > now);
+    let bytes = answer.to_string().len();
+    let mut sum = bytes + region.tokens.values().map(|used| used.bytes).sum::<usize>();
+    while region.tokens.len() >= TOKENS_MAX || sum > TOKEN_ANSWERS_MAX {
         let oldest = region.tokens.iter().min_by_key(|(_, used)| used.at);
-        if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-            region.tokens.remove(&oldest);
-        }
+        let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+        sum -= region.tokens.remove(&oldest).map_or(0, |used| used.bytes);
     }
-    let used = TokenUse { parameters, answer: answer.clone(), at: now };
+    let used = TokenUse { parameters: parameters.to_vec(), answer, bytes, at: now };
     region.tokens.insert(key, used);
 }
 

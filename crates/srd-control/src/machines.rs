@@ -48,32 +48,43 @@ impl Machines for NoMachines {
     }
 }
 
-/// Starts and stops machines for the changes of a request that is not yet committed.
+fn runs(instance: Option<&Instance>) -> bool {
+    instance.is_some_and(|instance| instance.state.code == RUNNING)
+}
+
+/// The instances that run since the changes of a request that is not yet committed.
+fn started(region: &Region) -> impl Iterator<Item = &Instance> {
+    let changed = region.instances.changed();
+    changed.filter(|(former, _)| !runs(*former)).filter_map(|(_, i)| i.filter(|i| runs(Some(i))))
+}
+
+/// Starts machines and applies the state for the changes of a request that is not yet committed.
+/// [`finish`] follows after the commit.
 ///
 /// # Errors
 /// If a machine did not start, or the state was not applied. Machines that this call has started
-/// are stopped again.
-pub(crate) fn follow(machines: &mut dyn Machines, region: &Region) -> Result<(), String> {
-    let runs = |instance: Option<&Instance>| instance.is_some_and(|i| i.state.code == RUNNING);
-    let mut started: Vec<&Instance> = Vec::new();
-    let mut result = Ok(());
-    for (former, instance) in region.instances.changed() {
-        if let Some(instance) = instance
-            && runs(Some(instance))
-            && !runs(former)
-        {
-            result = machines.start(region, instance);
-            if result.is_err() {
-                break;
-            }
-            started.push(instance);
+/// are stopped again. The caller undoes the changes, and applies the former state.
+pub(crate) fn prepare(machines: &mut dyn Machines, region: &Region) -> Result<(), String> {
+    for (count, instance) in started(region).enumerate() {
+        if let Err(error) = machines.start(region, instance) {
+            started(region).take(count).for_each(|instance| machines.stop(region, instance));
+            return Err(error);
         }
     }
-    let result = result.and_then(|()| machines.apply(region));
+    let result = machines.apply(region);
     if result.is_err() {
-        started.into_iter().for_each(|instance| machines.stop(region, instance));
-        return result;
+        cancel(machines, region);
     }
+    result
+}
+
+/// Stops the machines that [`prepare`] has started.
+pub(crate) fn cancel(machines: &mut dyn Machines, region: &Region) {
+    started(region).for_each(|instance| machines.stop(region, instance));
+}
+
+/// Stops the machines of instances that no longer run, after the store has the changes.
+pub(crate) fn finish(machines: &mut dyn Machines, region: &Region) {
     for (former, instance) in region.instances.changed() {
         if let Some(former) = former
             && runs(Some(former))
@@ -82,5 +93,4 @@ pub(crate) fn follow(machines: &mut dyn Machines, region: &Region) -> Result<(),
             machines.stop(region, instance.unwrap_or(former));
         }
     }
-    Ok(())
 }

@@ -108,8 +108,7 @@ async fn respond(
         body,
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    // Each request works on its own, so the state is whole even after a panic of another request:
-    // its changes are undone before the next request.
+    // The state is whole even after a panic of another request, whose changes `handle` undoes.
     let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(response(control.handle(&request, now)))
 }

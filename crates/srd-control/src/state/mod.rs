@@ -228,10 +228,12 @@ region! {
 /// Answer to a request with a client token, for repetitions of the request.
 #[derive(Clone, Debug)]
 pub struct TokenUse {
-    /// The parameters of the request.
-    pub parameters: serde_json::Value,
+    /// SHA-256 of the parameters of the request.
+    pub parameters: Vec<u8>,
     /// The answer.
     pub answer: serde_json::Value,
+    /// Size of the answer in bytes, as JSON.
+    pub bytes: usize,
     /// Time of the request, in seconds since 1970.
     pub at: u64,
 }

@@ -120,3 +120,67 @@ fn a_control_plane_starts_with_the_state_of_its_store() {
         Control::new(Access::AnyCredentials, 8, Box::new(store), Box::new(NoMachines)).is_err()
     );
 }
+
+/// A regression: the store failed after the machines had changed.
+#[test]
+fn a_store_that_fails_leaves_machines_and_rules_as_they_were() {
+    let recorder = Recorder::default();
+    let mut client = Client::with(Box::new(FailingStore(2)), Box::new(recorder.clone()));
+    let id = client.take(&format!("{RUN}c7i.large"), "instanceId");
+    assert_eq!(client.code(&format!("{RUN}c7i.xlarge")), "InternalError");
+    assert_eq!(client.code(&format!("Action=StopInstances&InstanceId.1={id}")), "InternalError");
+    let calls = ["start c7i.large", "start c7i.xlarge", "stop c7i.xlarge"];
+    assert_eq!(*recorder.0.lock().unwrap(), calls);
+    assert_eq!(*recorder.1.lock().unwrap(), 1);
+    assert_eq!(client.state().instances.iter().filter(|i| i.state.code == 16).count(), 1);
+    let reset = crate::support::request("us-east-1", "");
+    let reset = srd_control::http::HttpRequest { path: "/reset".to_owned(), ..reset };
+    assert_eq!(client.control.handle(&reset, client.now).status, 500);
+    assert_eq!(client.state().instances.len(), 1);
+    assert_eq!(recorder.0.lock().unwrap().len(), calls.len());
+}
+
+/// A regression: the changes of a request that ended in a panic were stored by the next one.
+#[test]
+fn a_panic_of_a_request_is_undone_before_the_next_one() {
+    let recorder = Recorder::default();
+    let store = SharedStore::default();
+    let mut client = Client::with(Box::new(store.clone()), Box::new(recorder));
+    client.ok("Action=DescribeVpcs");
+    let interfaces = client.state().interfaces.len();
+    let run = std::panic::AssertUnwindSafe(|| client.send(&format!("{RUN}t3.panic")));
+    assert!(std::panic::catch_unwind(run).is_err());
+    assert!(client.state().is_changed());
+    client.ok("Action=CreateVpc&CidrBlock=10.0.0.0/16");
+    assert_eq!(client.state().interfaces.len(), interfaces);
+    assert!(client.state().instances.is_empty());
+    let stored = store.0.lock().unwrap().load().unwrap();
+    assert!(!stored.iter().any(|(key, _)| key.contains("/i-")), "{stored:?}");
+}
+
+/// A store that fails once.
+struct FailsOnce(bool);
+
+impl Store for FailsOnce {
+    fn commit(&mut self, _: Vec<srd_control::store::KeyChange>) -> Result<(), String> {
+        if std::mem::replace(&mut self.0, true) { Ok(()) } else { Err("full".to_owned()) }
+    }
+
+    fn load(&self) -> Result<Vec<(String, String)>, String> {
+        Ok(Vec::new())
+    }
+
+    fn clear(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A regression: the region stayed without its default VPC.
+#[test]
+fn a_region_whose_first_commit_fails_is_made_again() {
+    let mut client = Client::with(Box::new(FailsOnce(false)), Box::new(NoMachines));
+    assert_eq!(client.code("Action=DescribeVpcs"), "InternalError");
+    assert!(client.control.cloud().regions.is_empty());
+    assert_eq!(client.code("Action=DeleteVpc&VpcId=vpc-00000000"), "InvalidVpcID.NotFound");
+    assert_eq!(all(&client.ok("Action=DescribeVpcs"), "isDefault"), ["true"]);
+}

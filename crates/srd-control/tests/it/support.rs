@@ -111,17 +111,19 @@ impl Store for FailingStore {
     }
 
     fn clear(&mut self) -> Result<(), String> {
-        Ok(())
+        Err("the disk is broken".to_owned())
     }
 }
 
-/// Machines that record what happens to them. Those of one type do not start.
+/// Machines that record what happens to them, and the number of running instances of the state that
+/// was applied last. Those of one type do not start, and those of another one are a defect.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(pub(crate) Arc<Mutex<Vec<String>>>);
+pub(crate) struct Recorder(pub(crate) Arc<Mutex<Vec<String>>>, pub(crate) Arc<Mutex<usize>>);
 
 impl Machines for Recorder {
     fn start(&mut self, region: &Region, instance: &Instance) -> Result<(), String> {
         assert!(region.instances.get(&instance.instance_id).is_some());
+        assert_ne!(instance.instance_type, "t3.panic", "a defect of the data plane");
         if instance.instance_type == "t3.nano" {
             return Err("no machine of this type".to_owned());
         }
@@ -131,6 +133,12 @@ impl Machines for Recorder {
 
     fn stop(&mut self, _: &Region, instance: &Instance) {
         self.0.lock().unwrap().push(format!("stop {}", instance.instance_type));
+    }
+
+    fn apply(&mut self, region: &Region) -> Result<(), String> {
+        let count = region.instances.iter().filter(|i| i.state.code == 16).count();
+        *self.1.lock().unwrap() = count;
+        Ok(())
     }
 
     fn run_programs(&self) -> bool {
