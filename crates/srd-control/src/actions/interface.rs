@@ -10,11 +10,10 @@ use super::list::Listing;
 use super::support::{
     get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, new_tags, not_found, now, success,
 };
-use super::{Actions, Handler, address, route};
+use super::{Actions, Handler, address, free, route};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::{
     Attachment, ConnectionTracking, EnaSrdSpecification, EnaSrdUdpSpecification, GroupIdentifier,
-    Ipv4Prefix, Ipv6Address, Ipv6Prefix,
 };
 use crate::state::{NetworkInterface, Region, Subnet};
 use crate::wire::Request;
@@ -115,11 +114,11 @@ pub(super) fn add(
 ) -> ApiResult<NetworkInterface> {
     let ip = match primary {
         Some(ip) => {
-            addresses::check_v4(region, subnet, ip, &[])?;
+            addresses::check_v4(region, subnet, ip)?;
             Some(ip)
         }
         None if subnet.cidr_block.is_none() => None,
-        None => Some(addresses::free_v4(region, subnet, &[])?),
+        None => free::v4(region, subnet, 1)?.first().copied(),
     };
     let entry = ip.map(|ip| addresses::entry(region, &subnet.vpc_id, ip, true));
     let interface = NetworkInterface {
@@ -151,9 +150,9 @@ pub(super) fn add(
     region.interfaces.insert(interface.clone());
     if subnet.assign_ipv6_address_on_creation && !subnet.ipv6_cidr_block_association_set.is_empty()
     {
-        let ip = addresses::free_v6(region, subnet)?;
-        let stored = get_mut(&mut region.interfaces, &interface.network_interface_id)?;
-        stored.ipv6_addresses.push(Ipv6Address { ipv6_address: ip, is_primary_ipv6: false });
+        for ip in free::v6(region, subnet, 1)? {
+            addresses::add_v6(region, &interface.network_interface_id, ip)?;
+        }
     }
     Ok(get(&region.interfaces, &interface.network_interface_id)?.clone())
 }
@@ -166,58 +165,55 @@ pub(super) fn add_addresses(
     subnet: &Subnet,
     request: &Request,
 ) -> ApiResult<()> {
-    let mut taken: Vec<Ipv4Addr> =
-        interface.private_ip_addresses.iter().map(|of| of.private_ip_address).collect();
+    region.interfaces.insert(interface.clone());
+    let id = interface.network_interface_id.as_str();
+    // Each address is added at once, so that the next one differs from it.
     for of in request.list("PrivateIpAddresses") {
         let ip = ipv4(of["PrivateIpAddress"].as_str().unwrap_or_default())?;
         if Some(ip) == interface.private_ip_address {
             continue;
         }
-        addresses::check_v4(region, subnet, ip, &taken)?;
-        taken.push(ip);
-        let entry = addresses::entry(region, &subnet.vpc_id, ip, false);
-        interface.private_ip_addresses.push(entry);
+        addresses::check_v4(region, subnet, ip)?;
+        addresses::add_v4(region, id, ip)?;
     }
-    for _ in 0..addresses::count(request, "SecondaryPrivateIpAddressCount")? {
-        let ip = addresses::free_v4(region, subnet, &taken)?;
-        taken.push(ip);
-        let entry = addresses::entry(region, &subnet.vpc_id, ip, false);
-        interface.private_ip_addresses.push(entry);
+    let count = addresses::count(request, "SecondaryPrivateIpAddressCount")?;
+    for ip in free::v4(region, subnet, count)? {
+        addresses::add_v4(region, id, ip)?;
     }
-    let mut prefixes = Vec::new();
     for of in request.list("Ipv4Prefixes") {
         let prefix = ipv4_block(of["Ipv4Prefix"].as_str().unwrap_or_default(), "ipv4Prefix")?;
         addresses::check_prefix_v4(region, subnet, prefix)?;
-        prefixes.push(prefix);
+        addresses::add_prefix_v4(region, id, prefix)?;
     }
-    for _ in 0..addresses::count(request, "Ipv4PrefixCount")? {
-        prefixes.push(addresses::free_prefix_v4(region, subnet, &prefixes)?);
+    let count = addresses::count(request, "Ipv4PrefixCount")?;
+    for prefix in free::prefixes_v4(region, subnet, count)? {
+        addresses::add_prefix_v4(region, id, prefix)?;
     }
-    interface.ipv4_prefixes.extend(prefixes.into_iter().map(|p| Ipv4Prefix { ipv4_prefix: p }));
     for of in request.list("Ipv6Addresses") {
         let ip = ipv6(of["Ipv6Address"].as_str().unwrap_or_default())?;
         addresses::check_v6(region, subnet, ip)?;
-        interface.ipv6_addresses.push(Ipv6Address { ipv6_address: ip, is_primary_ipv6: false });
+        addresses::add_v6(region, id, ip)?;
     }
-    for _ in 0..addresses::count(request, "Ipv6AddressCount")? {
-        let ip = addresses::free_v6(region, subnet)?;
-        interface.ipv6_addresses.push(Ipv6Address { ipv6_address: ip, is_primary_ipv6: false });
+    let count = addresses::count(request, "Ipv6AddressCount")?;
+    for ip in free::v6(region, subnet, count)? {
+        addresses::add_v6(region, id, ip)?;
     }
     for of in request.list("Ipv6Prefixes") {
         let prefix = ipv6_block(of["Ipv6Prefix"].as_str().unwrap_or_default(), "ipv6Prefix")?;
         addresses::check_prefix_v6(region, subnet, prefix)?;
-        interface.ipv6_prefixes.push(Ipv6Prefix { ipv6_prefix: prefix });
+        addresses::add_prefix_v6(region, id, prefix)?;
     }
-    for _ in 0..addresses::count(request, "Ipv6PrefixCount")? {
-        let prefix = addresses::free_prefix_v6(region, subnet)?;
-        interface.ipv6_prefixes.push(Ipv6Prefix { ipv6_prefix: prefix });
+    let count = addresses::count(request, "Ipv6PrefixCount")?;
+    for prefix in free::prefixes_v6(region, subnet, count)? {
+        addresses::add_prefix_v6(region, id, prefix)?;
     }
+    *interface = get(&region.interfaces, id)?.clone();
     if request.flag("EnablePrimaryIpv6") == Some(true)
         && let Some(first) = interface.ipv6_addresses.first_mut()
     {
         first.is_primary_ipv6 = true;
     }
-    addresses::check_number(interface)
+    Ok(())
 }
 
 /// Returns the primary address that a request names.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::interface_view::private_name;
 use super::subnet::{is_kept, is_used};
 use super::support::{get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, success};
-use super::{Actions, Handler, address};
+use super::{Actions, Handler, address, free};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::{Ipv4Prefix, Ipv6Address, Ipv6Prefix, PrivateIpAddress};
 use crate::state::{NetworkInterface, Region, Subnet};
@@ -25,56 +25,24 @@ pub(super) const ACTIONS: Actions = &[
 /// instance types.
 const ADDRESSES_MAX: usize = 50;
 /// Length of an IPv4 prefix of an interface.
-const PREFIX_V4: u8 = 28;
+pub(super) const PREFIX_V4: u8 = 28;
 /// Length of an IPv6 prefix of an interface.
-const PREFIX_V6: u8 = 80;
+pub(super) const PREFIX_V6: u8 = 80;
 
 fn too_many(id: &str) -> ApiError {
     let message = format!("{id} has more than {ADDRESSES_MAX} addresses and prefixes");
     ApiError::limit("PrivateIpAddressLimitExceeded", message)
 }
 
-fn exhausted(subnet: &Subnet) -> ApiError {
-    let message = format!("There are not enough free addresses in subnet '{}'", subnet.subnet_id);
-    ApiError::limit("InsufficientFreeAddressesInSubnet", message)
-}
-
-fn block(subnet: &Subnet) -> ApiResult<Ipv4Net> {
+/// Returns the IPv4 block of a subnet.
+pub(super) fn block(subnet: &Subnet) -> ApiResult<Ipv4Net> {
     subnet.cidr_block.ok_or_else(|| {
         ApiError::invalid(format!("Subnet '{}' has no IPv4 CIDR block", subnet.subnet_id))
     })
 }
 
-/// Returns an address of the subnet that no interface has; `taken` are further addresses in use.
-pub(super) fn free_v4(region: &Region, subnet: &Subnet, taken: &[Ipv4Addr]) -> ApiResult<Ipv4Addr> {
-    let block = block(subnet)?;
-    let mut used: Vec<Ipv4Addr> = taken.to_vec();
-    let mut prefixes: Vec<Ipv4Net> = region
-        .reservations
-        .iter()
-        .filter(|reservation| reservation.subnet_id == subnet.subnet_id)
-        .filter_map(|reservation| reservation.cidr.parse().ok())
-        .collect();
-    for interface in region.interfaces.iter().filter(|i| i.subnet_id == subnet.subnet_id) {
-        used.extend(interface.private_ip_addresses.iter().map(|of| of.private_ip_address));
-        prefixes.extend(interface.ipv4_prefixes.iter().map(|of| of.ipv4_prefix));
-    }
-    used.sort_unstable();
-    let is_free = |ip: &Ipv4Addr| {
-        !is_kept(block, *ip)
-            && used.binary_search(ip).is_err()
-            && !prefixes.iter().any(|prefix| prefix.contains(ip))
-    };
-    block.hosts().find(is_free).ok_or_else(|| exhausted(subnet))
-}
-
 /// Checks an address that a request names.
-pub(super) fn check_v4(
-    region: &Region,
-    subnet: &Subnet,
-    ip: Ipv4Addr,
-    taken: &[Ipv4Addr],
-) -> ApiResult<()> {
+pub(super) fn check_v4(region: &Region, subnet: &Subnet, ip: Ipv4Addr) -> ApiResult<()> {
     let block = block(subnet)?;
     if !block.contains(&ip) {
         let message = format!("Address does not fall within the subnet's address range: {ip}");
@@ -84,7 +52,7 @@ pub(super) fn check_v4(
         let message = format!("Address {ip} is in subnet's reserved address range");
         return Err(ApiError::invalid(message));
     }
-    if taken.contains(&ip) || is_used(region, &subnet.subnet_id, ip) {
+    if is_used(region, &subnet.subnet_id, ip) {
         let message = format!("The specified address {ip} is already in use.");
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
@@ -99,23 +67,6 @@ pub(super) fn entry(region: &Region, vpc: &str, ip: Ipv4Addr, primary: bool) -> 
         primary,
         private_dns_name: dns.then(|| private_name(region, ip)),
     }
-}
-
-/// Returns a free IPv4 prefix of a subnet.
-pub(super) fn free_prefix_v4(
-    region: &Region,
-    subnet: &Subnet,
-    taken: &[Ipv4Net],
-) -> ApiResult<Ipv4Net> {
-    let prefixes = block(subnet)?.subnets(PREFIX_V4).map_err(|_| exhausted(subnet))?;
-    let mut prefixes = prefixes.into_iter();
-    prefixes
-        .find(|prefix| !taken.contains(prefix) && check_prefix_v4(region, subnet, *prefix).is_ok())
-        .ok_or_else(|| {
-            let message = "The specified subnet does not have enough free cidr blocks to satisfy \
-                           the request.";
-            ApiError::limit("InsufficientCidrBlocks", message)
-        })
 }
 
 /// Checks an IPv4 prefix that a request names.
@@ -155,19 +106,6 @@ fn is_used_v6(region: &Region, ip: Ipv6Addr) -> bool {
     })
 }
 
-/// Returns a free IPv6 address of a subnet.
-pub(super) fn free_v6(region: &mut Region, subnet: &Subnet) -> ApiResult<Ipv6Addr> {
-    let block = block_v6(subnet)?;
-    for _ in 0..1000 {
-        let ip = Ipv6Addr::from(u128::from(block.network()) | u128::from(region.ids.next_u64()));
-        // The numbers below 256 are left for addresses that people choose.
-        if block.contains(&ip) && ip.segments()[7] > 0xff && !is_used_v6(region, ip) {
-            return Ok(ip);
-        }
-    }
-    Err(exhausted(subnet))
-}
-
 /// Checks an IPv6 address that a request names.
 pub(super) fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiResult<()> {
     block_v6(subnet)?;
@@ -180,19 +118,6 @@ pub(super) fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiRes
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
     Ok(())
-}
-
-/// Returns a free IPv6 prefix of a subnet.
-pub(super) fn free_prefix_v6(region: &mut Region, subnet: &Subnet) -> ApiResult<Ipv6Net> {
-    let block = block_v6(subnet)?;
-    for _ in 0..1000 {
-        let number = u128::from(region.ids.next_u64() & 0xffff) << 48;
-        let prefix = Ipv6Net::new_assert((u128::from(block.network()) | number).into(), PREFIX_V6);
-        if check_prefix_v6(region, subnet, prefix).is_ok() {
-            return Ok(prefix);
-        }
-    }
-    Err(exhausted(subnet))
 }
 
 /// Checks an IPv6 prefix that a request names.
@@ -229,7 +154,7 @@ fn both(request: &Request, names: [&str; 2]) -> ApiResult<()> {
 }
 
 /// Checks the number of addresses and prefixes.
-pub(super) fn check_number(interface: &NetworkInterface) -> ApiResult<()> {
+fn check_number(interface: &NetworkInterface) -> ApiResult<()> {
     let v4 = interface.private_ip_addresses.len() + interface.ipv4_prefixes.len();
     let v6 = interface.ipv6_addresses.len() + interface.ipv6_prefixes.len();
     if v4.max(v6) > ADDRESSES_MAX {
@@ -241,15 +166,17 @@ pub(super) fn check_number(interface: &NetworkInterface) -> ApiResult<()> {
 fn assign(region: &mut Region, request: &Request) -> ApiResult<Value> {
     both(request, ["PrivateIpAddresses", "SecondaryPrivateIpAddressCount"])?;
     both(request, ["Ipv4Prefixes", "Ipv4PrefixCount"])?;
-    let mut interface = get(&region.interfaces, request.need("NetworkInterfaceId")?)?.clone();
-    let subnet = get(&region.subnets, &interface.subnet_id)?.clone();
+    let id = request.need("NetworkInterfaceId")?;
+    let subnet = get(&region.subnets, &get(&region.interfaces, id)?.subnet_id)?.clone();
     let (mut addresses, mut prefixes) = (Vec::new(), Vec::new());
+    // Each address is added at once, so that the next one differs from it.
     for text in request.texts("PrivateIpAddresses") {
         let ip = ipv4(text)?;
-        if interface.private_ip_addresses.iter().any(|of| of.private_ip_address == ip) {
+        let own = get(&region.interfaces, id)?;
+        if own.private_ip_addresses.iter().any(|of| of.private_ip_address == ip) {
             continue;
         }
-        match check_v4(region, &subnet, ip, &addresses) {
+        match check_v4(region, &subnet, ip) {
             Err(error) if error.code == "InvalidIPAddress.InUse" => {
                 if request.flag("AllowReassignment") != Some(true) {
                     return Err(error);
@@ -258,34 +185,46 @@ fn assign(region: &mut Region, request: &Request) -> ApiResult<Value> {
             }
             result => result?,
         }
+        add_v4(region, id, ip)?;
         addresses.push(ip);
     }
-    for _ in 0..count(request, "SecondaryPrivateIpAddressCount")? {
-        addresses.push(free_v4(region, &subnet, &addresses)?);
+    let count_v4 = count(request, "SecondaryPrivateIpAddressCount")?;
+    for ip in free::v4(region, &subnet, count_v4)? {
+        add_v4(region, id, ip)?;
+        addresses.push(ip);
     }
     for text in request.texts("Ipv4Prefixes") {
         let prefix = ipv4_block(text, "ipv4Prefix")?;
         check_prefix_v4(region, &subnet, prefix)?;
+        add_prefix_v4(region, id, prefix)?;
         prefixes.push(prefix);
     }
-    for _ in 0..count(request, "Ipv4PrefixCount")? {
-        prefixes.push(free_prefix_v4(region, &subnet, &prefixes)?);
+    for prefix in free::prefixes_v4(region, &subnet, count(request, "Ipv4PrefixCount")?)? {
+        add_prefix_v4(region, id, prefix)?;
+        prefixes.push(prefix);
     }
-    for ip in &addresses {
-        let entry = entry(region, &interface.vpc_id, *ip, false);
-        interface.private_ip_addresses.push(entry);
-    }
-    interface.ipv4_prefixes.extend(prefixes.iter().map(|p| Ipv4Prefix { ipv4_prefix: *p }));
-    check_number(&interface)?;
-    let answer = json!({
-        "NetworkInterfaceId": interface.network_interface_id,
+    Ok(json!({
+        "NetworkInterfaceId": id,
         "AssignedPrivateIpAddresses":
             addresses.iter().map(|ip| json!({"PrivateIpAddress": ip})).collect::<Vec<_>>(),
         "AssignedIpv4Prefixes":
             prefixes.iter().map(|p| json!({"Ipv4Prefix": p})).collect::<Vec<_>>(),
-    });
-    region.interfaces.insert(interface);
-    Ok(answer)
+    }))
+}
+
+/// Adds a secondary IPv4 address to an interface.
+pub(super) fn add_v4(region: &mut Region, id: &str, ip: Ipv4Addr) -> ApiResult<()> {
+    let added = entry(region, &get(&region.interfaces, id)?.vpc_id, ip, false);
+    let interface = get_mut(&mut region.interfaces, id)?;
+    interface.private_ip_addresses.push(added);
+    check_number(interface)
+}
+
+/// Adds an IPv4 prefix to an interface.
+pub(super) fn add_prefix_v4(region: &mut Region, id: &str, prefix: Ipv4Net) -> ApiResult<()> {
+    let interface = get_mut(&mut region.interfaces, id)?;
+    interface.ipv4_prefixes.push(Ipv4Prefix { ipv4_prefix: prefix });
+    check_number(interface)
 }
 
 /// Takes a secondary address from the interface that has it.
@@ -361,34 +300,37 @@ fn assign_v6(region: &mut Region, request: &Request) -> ApiResult<Value> {
         add_v6(region, id, ip)?;
         addresses.push(ip);
     }
-    for _ in 0..count(request, "Ipv6AddressCount")? {
-        let ip = free_v6(region, &subnet)?;
+    for ip in free::v6(region, &subnet, count(request, "Ipv6AddressCount")?)? {
         add_v6(region, id, ip)?;
         addresses.push(ip);
     }
     for text in request.texts("Ipv6Prefixes") {
         let prefix = ipv6_block(text, "ipv6Prefix")?;
         check_prefix_v6(region, &subnet, prefix)?;
+        add_prefix_v6(region, id, prefix)?;
         prefixes.push(prefix);
-        let added = Ipv6Prefix { ipv6_prefix: prefix };
-        get_mut(&mut region.interfaces, id)?.ipv6_prefixes.push(added);
     }
-    for _ in 0..count(request, "Ipv6PrefixCount")? {
-        let prefix = free_prefix_v6(region, &subnet)?;
+    for prefix in free::prefixes_v6(region, &subnet, count(request, "Ipv6PrefixCount")?)? {
+        add_prefix_v6(region, id, prefix)?;
         prefixes.push(prefix);
-        let added = Ipv6Prefix { ipv6_prefix: prefix };
-        get_mut(&mut region.interfaces, id)?.ipv6_prefixes.push(added);
     }
-    check_number(get(&region.interfaces, id)?)?;
     Ok(json!({"NetworkInterfaceId": id, "AssignedIpv6Addresses": addresses,
               "AssignedIpv6Prefixes": prefixes}))
 }
 
 /// Adds an IPv6 address to an interface.
-fn add_v6(region: &mut Region, id: &str, ip: Ipv6Addr) -> ApiResult<()> {
+pub(super) fn add_v6(region: &mut Region, id: &str, ip: Ipv6Addr) -> ApiResult<()> {
     let added = Ipv6Address { ipv6_address: ip, is_primary_ipv6: false };
-    get_mut(&mut region.interfaces, id)?.ipv6_addresses.push(added);
-    Ok(())
+    let interface = get_mut(&mut region.interfaces, id)?;
+    interface.ipv6_addresses.push(added);
+    check_number(interface)
+}
+
+/// Adds an IPv6 prefix to an interface.
+pub(super) fn add_prefix_v6(region: &mut Region, id: &str, prefix: Ipv6Net) -> ApiResult<()> {
+    let interface = get_mut(&mut region.interfaces, id)?;
+    interface.ipv6_prefixes.push(Ipv6Prefix { ipv6_prefix: prefix });
+    check_number(interface)
 }
 
 fn unassign_v6(region: &mut Region, request: &Request) -> ApiResult<Value> {

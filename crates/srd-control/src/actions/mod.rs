@@ -11,6 +11,7 @@
 //! | [`nat`] | NAT gateways |
 //! | [`address`] | elastic addresses |
 //! | [`interface`], [`interface_address`], [`interface_view`] | interfaces |
+//! | [`free`] | free addresses of subnets |
 //! | [`instance`], [`instance_view`] | instances |
 //! | [`peering`] | peering connections |
 //! | [`prefix_list`] | managed prefix lists |
@@ -25,6 +26,7 @@ mod acl;
 mod address;
 mod dhcp;
 mod flow_log;
+mod free;
 mod gateway;
 mod group;
 mod group_rule;

@@ -67,7 +67,7 @@ const LISTING: Listing = Listing {
 };
 
 /// Addresses of a subnet that EC2 keeps: the first four and the last.
-const KEPT: u32 = 5;
+pub(super) const KEPT: u32 = 5;
 
 /// Whether EC2 keeps the address of the subnet.
 pub(super) fn is_kept(block: ipnet::Ipv4Net, address: Ipv4Addr) -> bool {

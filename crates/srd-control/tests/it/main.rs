@@ -4,6 +4,7 @@
 
 mod access;
 mod addresses;
+mod overlaps;
 mod requests;
 mod rules;
 mod seams;
