@@ -95,7 +95,10 @@ impl Scope {
         let read = (next(), next(), next(), next(), next());
         match (read, parts.next()) {
             ((Some(key), Some(day), Some(region), Some(service), Some(end)), None)
-                if end == "aws4_request" =>
+                if end == "aws4_request"
+                    && day.len() == 8
+                    && day.bytes().all(|b| b.is_ascii_digit())
+                    && [&region, &service].iter().all(|text| is_name(text)) =>
             {
                 Ok(Self { key, day, region, service })
             }
@@ -108,6 +111,12 @@ impl Scope {
     fn text(&self) -> String {
         format!("{}/{}/{}/aws4_request", self.day, self.region, self.service)
     }
+}
+
+/// Whether a region or a service can have this name.
+fn is_name(text: &str) -> bool {
+    let is = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    text.len() <= 64 && text.bytes().all(is)
 }
 
 /// A signature of a request.
@@ -195,6 +204,16 @@ impl Signature {
         if !self.signed_headers.iter().any(|name| name == "host") {
             return Err(incomplete("the header Host is not signed"));
         }
+        // The form of the time is checked first, as it is a part of the text that is signed.
+        let time = parse_time(&self.time).ok_or_else(|| incomplete("X-Amz-Date"))?;
+        if self.time.get(..8) != Some(&self.scope.day) {
+            return Err(incomplete("the day of the credential is not that of X-Amz-Date"));
+        }
+        let until = time.saturating_add(self.expires.unwrap_or(WINDOW_S));
+        if now > until || now.saturating_add(WINDOW_S) < time {
+            let message = format!("Request has expired. Timestamp date is {}", self.time);
+            return Err(ApiError::new("RequestExpired", message));
+        }
         let expected = self.sign(request, &key.secret)?;
         let signing = hmac::Key::new(hmac::HMAC_SHA256, b"compare");
         // Tags of both texts are compared, in constant time, so that the time reveals no digit.
@@ -203,15 +222,6 @@ impl Signature {
             let message = "The request signature we calculated does not match the signature you \
                            provided. Check your AWS Secret Access Key and signing method.";
             return Err(refused("SignatureDoesNotMatch", message));
-        }
-        let time = parse_time(&self.time).ok_or_else(|| incomplete("X-Amz-Date"))?;
-        if !self.time.starts_with(&self.scope.day) {
-            return Err(incomplete("the day of the credential is not that of X-Amz-Date"));
-        }
-        let until = time + self.expires.unwrap_or(WINDOW_S);
-        if now > until || now + WINDOW_S < time {
-            let message = format!("Request has expired. Timestamp date is {}", self.time);
-            return Err(ApiError::new("RequestExpired", message));
         }
         Ok(key.account.clone())
     }
@@ -390,6 +400,19 @@ mod tests {
             broken.headers[2].1 = cut.to_owned();
             assert_eq!(code(&broken, NOW), "IncompleteSignature", "{cut}");
         }
+        for (from, to) in [
+            ("/20150830/", "/2/"),
+            ("/20150830/", "/20150831/"),
+            ("/us-east-1/", "/us-east-1\n/"),
+            ("/service/", "/Service/"),
+        ] {
+            let mut broken = vanilla();
+            broken.headers[2].1 = broken.headers[2].1.replace(from, to);
+            assert_eq!(code(&broken, NOW), "IncompleteSignature", "{to}");
+        }
+        let mut late = vanilla();
+        late.headers[1].1 = "20150830T123600Z\nx".to_owned();
+        assert_eq!(code(&late, NOW), "IncompleteSignature");
     }
 
     #[test]
