@@ -252,7 +252,7 @@ impl Control {
             if !region.is_changed() {
                 continue;
             }
-            if region.largest_table() > OBJECTS_MAX {
+            if region.has_grown_beyond(OBJECTS_MAX) {
                 let message = format!("A region has at most {OBJECTS_MAX} objects of one kind.");
                 return Err(ApiError::limit("ResourceLimitExceeded", message));
             }
@@ -327,20 +327,21 @@ fn remember(region: &mut Region, key: (String, String), parameters: &[u8], answe
 
 fn load(store: &dyn Store, ids: &mut IdGenerator) -> Result<Cloud, String> {
     let mut cloud = Cloud::default();
-    for (key, value) in store.load()? {
+    for (key, text) in store.load()? {
         let mut parts = key.splitn(3, '/');
         let (Some(account), Some(name), Some(_)) = (parts.next(), parts.next(), parts.next())
         else {
             return Err(format!("the key `{key}` has not the form ACCOUNT/REGION/IDENTIFIER"));
         };
         let (prefix, row, value): (String, u64, Value) =
-            serde_json::from_str(&value).map_err(|error| format!("{key}: {error}"))?;
+            serde_json::from_str(&text).map_err(|error| format!("{key}: {error}"))?;
         let region = (account.to_owned(), name.to_owned());
         let region = cloud
             .regions
             .entry(region)
             .or_insert_with(|| Region::empty(account, name, IdGenerator::new(ids.next_u64())));
         region.restore(&prefix, row, value).map_err(|error| format!("{key}: {error}"))?;
+        region.ids.keep(&text);
     }
     Ok(cloud)
 }

@@ -1,22 +1,55 @@
 //! Identifiers and addresses of hardware, from a seeded generator.
 
-/// Generator of identifiers. It is no source of secrets: the same seed gives the same identifiers.
-#[derive(Clone, Debug)]
-pub struct IdGenerator(u64);
+use std::collections::BTreeSet;
+
+use ring::digest::{SHA256, digest};
+
+/// Generator of identifiers. The same seed gives the same identifiers; without the seed, those seen
+/// tell nothing about others.
+#[derive(Clone)]
+pub struct IdGenerator {
+    seed: u64,
+    count: u64,
+    /// Numbers that identifiers of a restored state contain.
+    kept: BTreeSet<u64>,
+}
+
+impl std::fmt::Debug for IdGenerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdGenerator").field("count", &self.count).finish_non_exhaustive()
+    }
+}
 
 impl IdGenerator {
     /// Generator with this seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self { seed, count: 0, kept: BTreeSet::new() }
     }
 
-    /// The next number (SplitMix64).
+    /// Takes care that no identifier is made again that this text contains: text in JSON, in which
+    /// quotation marks enclose identifiers.
+    pub fn keep(&mut self, text: &str) {
+        for id in text.split('"').filter_map(|text| Some(text.rsplit_once('-')?.1)) {
+            if id.len() == 17 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+                self.kept.extend(u64::from_str_radix(id, 16));
+            }
+        }
+    }
+
+    /// The next number: the first bytes of a SHA-256 of the seed and a counter.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        loop {
+            let mut input = [0; 16];
+            input[..8].copy_from_slice(&self.seed.to_le_bytes());
+            input[8..].copy_from_slice(&self.count.to_le_bytes());
+            self.count = self.count.wrapping_add(1);
+            let hash = digest(&SHA256, &input);
+            let bytes = hash.as_ref().iter().take(8);
+            let number = bytes.fold(0, |number, byte| number << 8 | u64::from(*byte));
+            if !self.kept.contains(&number) {
+                return number;
+            }
+        }
     }
 
     /// An identifier in EC2's form: the prefix, and 17 hexadecimal digits that begin with 0.

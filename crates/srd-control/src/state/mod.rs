@@ -133,11 +133,9 @@ macro_rules! region {
                 $(self.$field.commit();)*
             }
 
-            /// Number of objects in the largest table.
-            pub fn largest_table(&self) -> usize {
-                let mut largest = 0;
-                $(largest = largest.max(self.$field.len());)*
-                largest
+            /// Whether the changes since the last commit make a table larger than this.
+            pub fn has_grown_beyond(&self, max: usize) -> bool {
+                $(self.$field.has_grown_beyond(max) ||)* false
             }
 
             /// Adds an object that the store had kept.

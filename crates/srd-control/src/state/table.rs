@@ -138,6 +138,18 @@ impl<T: Object> Table<T> {
         !self.undo.is_empty()
     }
 
+    /// Whether the changes since the last [`Self::commit`] leave more rows than there were, and more
+    /// than this number.
+    pub fn has_grown_beyond(&self, max: usize) -> bool {
+        let count = |former: bool| {
+            let is = |(id, old): &(&String, &Former<T>)| {
+                old.is_some() == former && self.index.contains_key(*id) != former
+            };
+            self.undo.iter().filter(is).count()
+        };
+        self.len() > max && count(false) > count(true)
+    }
+
     /// The changed rows with their new values.
     pub fn changes(&self) -> Vec<Change> {
         let change = |id: &String| {
@@ -190,6 +202,12 @@ mod tests {
         table.remove("igw-d");
         table.insert(gateway("igw-c"));
         assert_eq!(table.changed().count(), 3);
+        assert!(!table.has_grown_beyond(2));
+        table.insert(gateway("igw-e"));
+        assert!(table.has_grown_beyond(2));
+        assert!(!table.has_grown_beyond(4));
+        table.remove("igw-a");
+        assert!(!table.has_grown_beyond(2));
         table.rollback();
         assert!(!table.is_changed());
         let ids: Vec<&str> = table.iter().map(Object::id).collect();

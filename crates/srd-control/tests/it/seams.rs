@@ -184,3 +184,23 @@ fn a_region_whose_first_commit_fails_is_made_again() {
     assert_eq!(client.code("Action=DeleteVpc&VpcId=vpc-00000000"), "InvalidVpcID.NotFound");
     assert_eq!(all(&client.ok("Action=DescribeVpcs"), "isDefault"), ["true"]);
 }
+
+/// A regression: with the seed of an earlier run, new objects replaced those of the store.
+#[test]
+fn identifiers_of_the_store_are_not_made_again() {
+    let store = SharedStore::default();
+    let mut client = Client::with(Box::new(store.clone()), Box::new(NoMachines));
+    client.network();
+    for _ in 0..2 {
+        let mut again = Client::with(Box::new(store.clone()), Box::new(NoMachines));
+        again.network();
+        let stored = store.0.lock().unwrap().load().unwrap();
+        let kinds = ["/vpc-", "/subnet-"];
+        let count = stored.iter().filter(|(key, _)| kinds.iter().any(|k| key.contains(k))).count();
+        client = again;
+        let state = client.state();
+        assert_eq!(count, state.vpcs.len() + state.subnets.len());
+    }
+    assert_eq!(client.state().vpcs.len(), 4);
+    assert_eq!(client.state().subnets.len(), 9);
+}
