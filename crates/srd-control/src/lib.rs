@@ -33,6 +33,7 @@ pub mod regions;
 pub mod server;
 pub mod services;
 pub mod sign;
+mod stalls;
 pub mod state;
 pub mod store;
 pub mod wire;

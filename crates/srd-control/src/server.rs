@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::http::{HttpRequest, HttpResponse};
+use crate::stalls::Stalls;
 use crate::wire::answer;
 
 /// Largest number of connections; others wait in the kernel's queue.
@@ -30,6 +31,8 @@ pub const HEAD_WAIT_MAX: Duration = Duration::from_secs(60);
 pub const BODY_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest life of a connection. A client that reads its answer slowly cannot hold it longer.
 pub const CONNECTION_LIFE_MAX: Duration = Duration::from_secs(3600);
+/// Longest time in which a client takes no byte of its answer.
+pub const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -77,7 +80,7 @@ pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> 
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_WAIT_MAX)
                     .max_buf_size(HEAD_BYTES_MAX)
-                    .serve_connection(TokioIo::new(stream), answer);
+                    .serve_connection(TokioIo::new(Stalls::new(stream, WRITE_WAIT_MAX)), answer);
                 // Errors of a connection concern its client only.
                 let _ = tokio::time::timeout(CONNECTION_LIFE_MAX, connection).await;
                 drop(slot);

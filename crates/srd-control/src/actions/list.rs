@@ -1,14 +1,19 @@
 //! Descriptions: selection by identifiers and filters, and pages.
 
+use std::collections::BTreeSet;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, ApiResult};
 use crate::wire::Request;
+use crate::wire::model::model;
 
 /// Largest number of values of all filters of a request.
 const FILTER_VALUES_MAX: usize = 200;
+/// Largest number of characters of a value of a filter.
+const FILTER_VALUE_MAX: usize = 255;
 /// Largest page.
 const PAGE_MAX: i64 = 1000;
 
@@ -40,14 +45,16 @@ impl Listing {
     /// Returns the objects that the request selects.
     pub(super) fn select(&self, request: &Request, objects: Vec<Value>) -> ApiResult<Vec<Value>> {
         let ids = request.texts(self.ids);
-        for id in &ids {
-            if !objects.iter().any(|object| object[self.id] == **id) {
-                return Err((self.not_found)(id));
-            }
-        }
         let mut selected = objects;
         if !ids.is_empty() {
-            selected.retain(|object| object[self.id].as_str().is_some_and(|id| ids.contains(&id)));
+            let wanted: BTreeSet<&str> = ids.iter().copied().collect();
+            selected
+                .retain(|object| object[self.id].as_str().is_some_and(|id| wanted.contains(id)));
+            let found = selected.iter().filter_map(|object| object[self.id].as_str());
+            let found: BTreeSet<&str> = found.collect();
+            if let Some(id) = ids.iter().find(|id| !found.contains(**id)) {
+                return Err((self.not_found)(id));
+            }
         }
         filter(request, self.filters, selected)
     }
@@ -71,8 +78,8 @@ pub(super) fn filter(
         let Some(name) = filter["Name"].as_str() else {
             return Err(ApiError::missing("Filter.Name"));
         };
-        let wanted: Vec<&str> =
-            filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let values = filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let wanted: Vec<Pattern> = values.map(Pattern::new).collect::<ApiResult<_>>()?;
         let tag = name.strip_prefix("tag:");
         let path = match name {
             "tag-key" => "Tags.Key",
@@ -107,8 +114,9 @@ fn tags(object: &Value) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?)))
 }
 
-fn any_matches(patterns: &[&str], text: &str) -> bool {
-    patterns.iter().any(|pattern| matches(pattern, text))
+fn any_matches(patterns: &[Pattern], text: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    patterns.iter().any(|pattern| pattern.matches(&text))
 }
 
 /// Whether a value at the path meets the condition.
@@ -125,48 +133,69 @@ fn found(value: &Value, path: &[&str], condition: &dyn Fn(&str) -> bool) -> bool
     }
 }
 
-/// Whether the text matches a pattern, in which `*` stands for any characters, `?` for one, and a
-/// backslash takes the meaning of the next character. The time is the product of the lengths at
-/// most.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    #[derive(PartialEq)]
-    enum Part {
-        Any,
-        One,
-        Char(char),
-    }
-    let mut parts = Vec::new();
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        parts.push(match c {
-            '*' => Part::Any,
-            '?' => Part::One,
-            '\\' => Part::Char(chars.next().unwrap_or('\\')),
-            c => Part::Char(c),
-        });
-    }
-    let text: Vec<char> = text.chars().collect();
-    let (mut part, mut at) = (0, 0);
-    // Position after the last `*`, and the first character that it does not cover yet.
-    let mut retry = None;
-    while at < text.len() {
-        match parts.get(part) {
-            Some(Part::Any) => {
-                part += 1;
-                retry = Some((part, at));
-            }
-            Some(Part::One) => (part, at) = (part + 1, at + 1),
-            Some(Part::Char(c)) if *c == text[at] => (part, at) = (part + 1, at + 1),
-            _ => match retry {
-                Some((after, covered)) => {
-                    (part, at) = (after, covered + 1);
-                    retry = Some((after, covered + 1));
-                }
-                None => return false,
-            },
+/// A part of a pattern.
+#[derive(PartialEq)]
+enum Part {
+    Any,
+    One,
+    Char(char),
+}
+
+/// A pattern, in which `*` stands for any characters, `?` for one, and a backslash takes the meaning
+/// of the next character.
+struct Pattern(Vec<Part>);
+
+impl Pattern {
+    fn new(text: &str) -> ApiResult<Self> {
+        if text.chars().count() > FILTER_VALUE_MAX {
+            let message = format!("A filter value has at most {FILTER_VALUE_MAX} characters");
+            return Err(ApiError::new("FilterLimitExceeded", message));
         }
+        let mut parts = Vec::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            parts.push(match c {
+                '*' => Part::Any,
+                '?' => Part::One,
+                '\\' => Part::Char(chars.next().unwrap_or('\\')),
+                c => Part::Char(c),
+            });
+        }
+        Ok(Self(parts))
     }
-    parts[part..].iter().all(|part| *part == Part::Any)
+
+    /// Whether the pattern matches the text. The time is the product of the lengths at most.
+    fn matches(&self, text: &[char]) -> bool {
+        let parts = &self.0;
+        let (mut part, mut at) = (0, 0);
+        // Position after the last `*`, and the first character that it does not cover yet.
+        let mut retry = None;
+        while at < text.len() {
+            match parts.get(part) {
+                Some(Part::Any) => {
+                    part += 1;
+                    retry = Some((part, at));
+                }
+                Some(Part::One) => (part, at) = (part + 1, at + 1),
+                Some(Part::Char(c)) if *c == text[at] => (part, at) = (part + 1, at + 1),
+                _ => match retry {
+                    Some((after, covered)) => {
+                        (part, at) = (after, covered + 1);
+                        retry = Some((after, covered + 1));
+                    }
+                    None => return false,
+                },
+            }
+        }
+        parts[part..].iter().all(|part| *part == Part::Any)
+    }
+}
+
+/// Whether clients can ask for further pages of the action.
+fn has_pages(action: &str) -> bool {
+    let input = model().operations.get(action).and_then(|operation| operation.input.as_deref());
+    let shape = input.and_then(|input| model().shape(input));
+    shape.is_some_and(|shape| shape.members.contains_key("NextToken"))
 }
 
 /// Returns the page that the request selects. The token of the next page names the last object of
@@ -184,6 +213,7 @@ pub(super) fn page(
         None => 0,
     };
     let size = match request.number("MaxResults") {
+        None if has_pages(&request.action) => usize::try_from(PAGE_MAX).unwrap_or(usize::MAX),
         None => usize::MAX,
         Some(size) if (1..=PAGE_MAX).contains(&size) => usize::try_from(size).unwrap_or(1),
         Some(size) => {
@@ -240,9 +270,11 @@ mod tests {
             ("", "", true),
             ("", "a", false),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            let matches = any_matches(&[Pattern::new(pattern).unwrap()], text);
+            assert_eq!(matches, expected, "{pattern} {text}");
         }
-        assert!(!matches(&"*a".repeat(500), &"a".repeat(400)));
+        let hard = Pattern::new(&"*a".repeat(127)).unwrap();
+        assert!(!any_matches(&[hard], &"a".repeat(126)));
     }
 
     const FILTERS: Filters = &[("name", "Name"), ("part.size", "Parts.Size"), ("on", "On")];
@@ -269,6 +301,9 @@ mod tests {
         assert_eq!(names(one("bogus", "x")).unwrap_err().code, "InvalidParameterValue");
         let many = json!([{"Name": "name", "Values": vec!["x"; 201]}]);
         assert_eq!(names(many).unwrap_err().code, "FilterLimitExceeded");
+        assert!(names(one("name", &"a".repeat(255))).is_ok());
+        let long = one("name", &"a".repeat(256));
+        assert_eq!(names(long).unwrap_err().code, "FilterLimitExceeded");
     }
 
     #[test]

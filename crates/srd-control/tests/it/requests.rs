@@ -156,3 +156,19 @@ fn the_identity_of_the_caller_is_served() {
     }
     assert_eq!(client.control.handle(&identity, NOW).status, 501);
 }
+
+/// A regression: an answer without `MaxResults` had all objects.
+#[test]
+fn an_answer_has_at_most_a_thousand_objects() {
+    let mut client = Client::new();
+    let tags: String = (1..=50).map(|n| format!("&TagSpecification.1.Tag.{n}.Key=k{n}")).collect();
+    for _ in 0..21 {
+        let form = "Action=CreateInternetGateway&TagSpecification.1.ResourceType=internet-gateway";
+        client.ok(&format!("{form}{tags}"));
+    }
+    let page = client.ok("Action=DescribeTags");
+    assert_eq!(all(&page, "resourceId").len(), 1000);
+    let token = first(&page, "nextToken");
+    let rest = client.ok(&format!("Action=DescribeTags&NextToken={token}"));
+    assert_eq!(all(&rest, "resourceId").len(), 50);
+}
