@@ -24,6 +24,10 @@ pub(super) const ACTIONS: Actions = &[
 const PENDING_S: u64 = 7 * 24 * 3600;
 /// Ended connections of a region that are still shown.
 const ENDED_MAX: usize = 1000;
+/// Largest number of requests that wait for an answer, for each accepting VPC.
+const PENDING_MAX: usize = 25;
+/// Largest number of active connections of a VPC.
+const ACTIVE_MAX: usize = 125;
 
 /// Account and region.
 type Key = (String, String);
@@ -55,6 +59,7 @@ fn status(code: &str, message: &str) -> PeeringStatus {
 fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "vpc-peering-connection")?;
     let own = region(cloud, at)?;
+    expire(own);
     let id = own.ids.id("pcx");
     let now = own.now;
     let vpc = super::support::get(&own.vpcs, request.need("VpcId")?)?.clone();
@@ -65,6 +70,8 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     }
     let peer_owner = request.text("PeerOwnerId").unwrap_or(&at.0).to_owned();
     let peer_at = (peer_owner.clone(), peer_region.clone());
+    let is_foreign = peer_owner != at.0;
+    cloud.regions.get_mut(&peer_at).map(expire);
     let peer = cloud.regions.get(&peer_at).and_then(|region| region.vpcs.get(peer_id)).cloned();
     let requester = side(&vpc, &at.1);
     let failed = |message: &str| status("failed", message);
@@ -83,16 +90,12 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let state = match &peer {
         None if peer_at == *at => return Err(not_found("vpc", peer_id)),
         None => failed("Incorrect configuration: the VPC does not exist"),
-        Some(peer) if peer.vpc_id == vpc.vpc_id => {
-            failed("Failed due to incorrect VPC-ID, Account ID, or overlapping CIDR range")
-        }
+        Some(peer) if peer.vpc_id == vpc.vpc_id => failed(OVERLAP),
         Some(_) => {
-            let mut blocks = requester.cidr_block_set.iter();
-            let overlaps = blocks.any(|own| {
-                accepter.cidr_block_set.iter().any(|of| overlap(of.cidr_block, own.cidr_block))
-            });
-            if overlaps {
-                failed("Failed due to incorrect VPC-ID, Account ID, or overlapping CIDR range")
+            // The blocks of another account are compared at the acceptance, so that a request
+            // tells nothing about them.
+            if !is_foreign && overlaps(&requester, &accepter) {
+                failed(OVERLAP)
             } else {
                 let message = format!("Pending Acceptance by {}", accepter.owner_id);
                 status("pending-acceptance", &message)
@@ -124,14 +127,26 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
         tags,
     };
     own.peerings.insert(peering.clone());
-    let ended = own.peerings.ids_where(|old| is_ended(&old.status.code));
-    for old in ended.iter().rev().skip(ENDED_MAX) {
-        own.peerings.remove(old);
+    trim(own);
+    if peering.status.code == "pending-acceptance" {
+        let region = region(cloud, &peer_at)?;
+        let waiting = region.peerings.iter().filter(|old| {
+            old.status.code == "pending-acceptance"
+                && old.vpc_peering_connection_id != peering.vpc_peering_connection_id
+                && old.accepter_vpc_info.vpc_id == peering.accepter_vpc_info.vpc_id
+        });
+        if waiting.count() >= PENDING_MAX {
+            let message = "The number of requests that wait for the VPC has reached its limit.";
+            let code = "OutstandingVpcPeeringConnectionLimitExceeded";
+            return Err(ApiError::limit(code, message));
+        }
     }
     if peering.status.code != "failed" && peer_at != *at {
         let mut copy = peering.clone();
         copy.tags.clear();
-        region(cloud, &peer_at)?.peerings.insert(copy);
+        let peer = region(cloud, &peer_at)?;
+        peer.peerings.insert(copy);
+        trim(peer);
     }
     let mut shown = show(&peering);
     if peering.status.code == "pending-acceptance" {
@@ -140,6 +155,37 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
             format!("Initiating Request to {}", peering.accepter_vpc_info.owner_id).into();
     }
     Ok(json!({"VpcPeeringConnection": shown}))
+}
+
+/// Message of a connection that cannot exist.
+const OVERLAP: &str = "Failed due to incorrect VPC-ID, Account ID, or overlapping CIDR range";
+
+/// Whether two VPCs have IPv4 addresses in common.
+fn overlaps(a: &PeeringVpc, b: &PeeringVpc) -> bool {
+    let mut blocks = a.cidr_block_set.iter();
+    blocks.any(|a| b.cidr_block_set.iter().any(|b| overlap(a.cidr_block, b.cidr_block)))
+}
+
+/// Ends the requests of a region that have waited too long.
+fn expire(region: &mut Region) {
+    let now = time(region.now);
+    let late = region.peerings.ids_where(|peering| {
+        peering.status.code == "pending-acceptance"
+            && peering.expiration_time.as_ref().is_some_and(|until| *until < now)
+    });
+    for id in late {
+        if let Some(peering) = region.peerings.get_mut(&id) {
+            peering.status = status("expired", "The request has expired");
+        }
+    }
+}
+
+/// Removes the oldest of too many ended connections.
+fn trim(region: &mut Region) {
+    let ended = region.peerings.ids_where(|old| is_ended(&old.status.code));
+    for old in ended.iter().rev().skip(ENDED_MAX) {
+        region.peerings.remove(old);
+    }
 }
 
 fn is_ended(code: &str) -> bool {
@@ -174,6 +220,7 @@ fn store(cloud: &mut Cloud, peering: &PeeringConnection) {
             let tags = std::mem::take(&mut copy.tags);
             *copy = PeeringConnection { tags, ..peering.clone() };
         }
+        trim(region);
         let id = Some(peering.vpc_peering_connection_id.as_str());
         match peering.status.code.as_str() {
             "active" => revive(region, id),
@@ -227,6 +274,26 @@ fn accept(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let own = region(cloud, at)?;
     let vpc = super::support::get(&own.vpcs, &peering.accepter_vpc_info.vpc_id)?;
     peering.accepter_vpc_info = side(vpc, &at.1);
+    for (at, vpc) in sides(&peering)
+        .iter()
+        .zip([&peering.requester_vpc_info.vpc_id, &peering.accepter_vpc_info.vpc_id])
+    {
+        let active = cloud.regions.get(at).into_iter().flat_map(|of| of.peerings.iter());
+        let active = active.filter(|old| {
+            old.status.code == "active"
+                && [&old.requester_vpc_info.vpc_id, &old.accepter_vpc_info.vpc_id].contains(&vpc)
+        });
+        if active.count() >= ACTIVE_MAX {
+            let message = format!("The VPC {vpc} has {ACTIVE_MAX} active connections.");
+            let code = "ActiveVpcPeeringConnectionPerVpcLimitExceeded";
+            return Err(ApiError::limit(code, message));
+        }
+    }
+    if overlaps(&peering.requester_vpc_info, &peering.accepter_vpc_info) {
+        peering.status = status("failed", OVERLAP);
+        store(cloud, &peering);
+        return Ok(json!({"VpcPeeringConnection": show(&peering)}));
+    }
     peering.status = status("active", "Active");
     peering.expiration_time = None;
     store(cloud, &peering);

@@ -133,3 +133,51 @@ fn route_tables_refuse_what_routes_cannot_do() {
     client.ok(&format!("Action=DetachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
     assert!(client.ok("Action=DescribeRouteTables").contains("<state>blackhole</state>"));
 }
+
+/// A regression: each rule of a request was compared with all rules of the region.
+#[test]
+fn a_request_has_no_more_rules_than_a_group() {
+    let mut client = Client::new();
+    let group = client.take("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d", "groupId");
+    let ranges = |count: usize| {
+        let range = |n| format!("&IpPermissions.1.IpRanges.{n}.CidrIp=10.0.0.{n}");
+        (1..=count).map(range).collect::<String>()
+    };
+    for action in ["RevokeSecurityGroupIngress", "AuthorizeSecurityGroupIngress"] {
+        let form = format!(
+            "Action={action}&GroupId={group}&IpPermissions.1.IpProtocol=-1{}",
+            ranges(121).replace("&IpPermissions", "/32&IpPermissions").replacen("/32", "", 1)
+                + "/32"
+        );
+        assert_eq!(client.code(&form), "RulesPerSecurityGroupLimitExceeded", "{action}");
+    }
+}
+
+/// A regression: a request that had expired prevented another one for the same VPCs.
+#[test]
+fn an_expired_peering_request_gives_way_to_a_new_one() {
+    let mut client = Client::new();
+    let (a, _) = client.network();
+    let b = client.take("Action=CreateVpc&CidrBlock=10.1.0.0/16", "vpcId");
+    let create = format!("Action=CreateVpcPeeringConnection&VpcId={a}&PeerVpcId={b}");
+    let id = client.take(&create, "vpcPeeringConnectionId");
+    assert_eq!(client.take(&create, "vpcPeeringConnectionId"), id);
+    client.now += 8 * 24 * 3600;
+    assert_ne!(client.take(&create, "vpcPeeringConnectionId"), id);
+}
+
+/// A regression: the requests of others filled the table of the accepting region.
+#[test]
+fn the_requests_that_wait_for_a_vpc_are_bounded() {
+    let mut client = Client::new();
+    let (peer, _) = client.network();
+    for n in 1..=26 {
+        let vpc = client.take(&format!("Action=CreateVpc&CidrBlock=10.{n}.0.0/16"), "vpcId");
+        let form = format!("Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={peer}");
+        if n <= 25 {
+            client.ok(&form);
+        } else {
+            assert_eq!(client.code(&form), "OutstandingVpcPeeringConnectionLimitExceeded");
+        }
+    }
+}
