@@ -1,4 +1,4 @@
-"""A plugin of pytest for moto's own tests, run against `srd control up --trial`.
+"""A plugin of pytest for moto's own tests, run against `srd control up --trial --any-credentials`.
 
 Moto accepts preparations that EC2 refuses: a subnet with an IPv6 block that its VPC does not have, a
 route to an internet gateway that is not attached, a public NAT gateway in a VPC without internet

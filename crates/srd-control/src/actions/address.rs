@@ -28,15 +28,18 @@ const POOL: u32 = 0xc612_0000;
 /// Number of addresses of that block.
 const POOL_SIZE: u64 = 1 << 17;
 
+fn is_used(region: &Region, address: Ipv4Addr) -> bool {
+    region.addresses.find(|old| old.public_ip == address).is_some()
+        || region.interfaces.find(|old| old.auto_public_ip == Some(address)).is_some()
+}
+
 /// Returns an address of the pool that is not in use.
 pub(super) fn free(region: &mut Region) -> ApiResult<Ipv4Addr> {
     for _ in 0..1000 {
         let offset = u32::try_from(region.ids.next_u64() % POOL_SIZE).unwrap_or(0);
         let address = Ipv4Addr::from(POOL + offset);
         let [.., last] = address.octets();
-        let used = region.addresses.find(|old| old.public_ip == address).is_some()
-            || region.interfaces.find(|old| old.auto_public_ip == Some(address)).is_some();
-        if !used && last != 0 && last != 255 {
+        if !is_used(region, address) && last != 0 && last != 255 {
             return Ok(address);
         }
     }
@@ -57,7 +60,12 @@ fn allocate(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let public_ip = match request.text("Address") {
         Some(text) => {
             let address = ipv4(text)?;
-            if region.addresses.find(|old| old.public_ip == address).is_some() {
+            let offset = u64::from(u32::from(address)).checked_sub(POOL.into());
+            if !offset.is_some_and(|offset| offset < POOL_SIZE) {
+                let message = format!("The address {address} is not in the pool of addresses");
+                return Err(ApiError::invalid(message));
+            }
+            if is_used(region, address) {
                 let message = format!("The address {address} is in use");
                 return Err(ApiError::new("InvalidAddress.InUse", message));
             }

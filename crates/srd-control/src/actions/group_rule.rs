@@ -141,6 +141,10 @@ fn rules_of(
                 Ok(())
             })?;
         }
+        // A group has no more rules in a direction, half of them of each version of IP.
+        if rules.len() > 2 * RULES_MAX {
+            return Err(too_many());
+        }
         if rules.len() == before {
             let message = "A rule needs a CIDR block, a prefix list or a security group";
             return Err(ApiError::invalid(message));
@@ -307,8 +311,12 @@ fn check_number(
     if v4 <= RULES_MAX && v6 <= RULES_MAX {
         return Ok(());
     }
+    Err(too_many())
+}
+
+fn too_many() -> ApiError {
     let message = "The maximum number of rules per security group has been reached.";
-    Err(ApiError::limit("RulesPerSecurityGroupLimitExceeded", message))
+    ApiError::limit("RulesPerSecurityGroupLimitExceeded", message)
 }
 
 fn revoke(region: &mut Region, request: &Request, egress: bool) -> ApiResult<Value> {

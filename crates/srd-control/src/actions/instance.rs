@@ -1,11 +1,14 @@
 //! Instances.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::instance_view::{reservation, view};
 use super::list::{self, Filters};
 use super::support::{get, get_mut, not_found, now, success, tags_for};
 use super::{Actions, Handler, address, interface};
+use crate::control::OBJECTS_MAX;
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::InstanceState;
 use crate::state::{Instance, Region, Subnet};
@@ -164,6 +167,11 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = "A network interface or an address can be given to one instance only";
         return Err(ApiError::combination(message));
     }
+    let new = usize::try_from(max).unwrap_or(0) * devices.len();
+    if region.interfaces.len() + new > OBJECTS_MAX {
+        let message = format!("A region has at most {OBJECTS_MAX} interfaces.");
+        return Err(ApiError::limit("ResourceLimitExceeded", message));
+    }
     let reservation_id = region.ids.id("r");
     let mut instances = Vec::new();
     for index in 0..max {
@@ -288,9 +296,11 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let mut page = list::page(request, "Instances", "InstanceId", selected)?;
     let mut reservations: Vec<Vec<Value>> = Vec::new();
     if let Value::Array(instances) = page["Instances"].take() {
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for instance in instances {
-            let of = |r: &&mut Vec<Value>| r[0]["ReservationId"] == instance["ReservationId"];
-            match reservations.iter_mut().find(of) {
+            let id = instance["ReservationId"].as_str().unwrap_or_default().to_owned();
+            let place = *places.entry(id).or_insert(reservations.len());
+            match reservations.get_mut(place) {
                 Some(reservation) => reservation.push(instance),
                 None => reservations.push(vec![instance]),
             }

@@ -46,9 +46,20 @@ fn read(list: &[Value], family: &str) -> ApiResult<Vec<PrefixListEntry>> {
             return Err(ApiError::invalid(format!("The entry {cidr} is given twice")));
         }
         let description = of["Description"].as_str().map(str::to_owned);
+        if description.as_ref().is_some_and(|text| text.chars().count() > 255) {
+            return Err(ApiError::invalid("The description has at most 255 characters"));
+        }
         entries.push(PrefixListEntry { cidr, description });
     }
     Ok(entries)
+}
+
+fn check_name(name: &str) -> ApiResult<()> {
+    if name.starts_with("com.amazonaws") || name.chars().count() > 255 {
+        let message = "The name has at most 255 characters and does not begin with com.amazonaws";
+        return Err(ApiError::invalid(message));
+    }
+    Ok(())
 }
 
 fn check_size(entries: usize, max: i64) -> ApiResult<()> {
@@ -79,10 +90,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::invalid(message));
     }
     let name = request.need("PrefixListName")?;
-    if name.starts_with("com.amazonaws") || name.chars().count() > 255 {
-        let message = "The name has at most 255 characters and does not begin with com.amazonaws";
-        return Err(ApiError::invalid(message));
-    }
+    check_name(name)?;
     let max = request.number("MaxEntries").ok_or_else(|| ApiError::missing("MaxEntries"))?;
     let max = check_max(max)?;
     let entries = read(request.list("Entries"), family)?;
@@ -199,6 +207,7 @@ fn own<'a>(
 fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let list = own(region, request, "CurrentVersion")?;
     if let Some(name) = request.text("PrefixListName") {
+        check_name(name)?;
         name.clone_into(&mut list.prefix_list_name);
     }
     if let Some(max) = request.number("MaxEntries") {

@@ -1,5 +1,6 @@
 //! Subnets, and reservations of addresses in them.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use ipnet::IpNet;
@@ -83,18 +84,25 @@ pub(super) fn is_used(region: &Region, subnet: &str, address: Ipv4Addr) -> bool 
     })
 }
 
+/// Number of addresses that interfaces use in each subnet, by its identifier.
+fn used(region: &Region) -> BTreeMap<&str, u64> {
+    let mut used = BTreeMap::new();
+    for interface in region.interfaces.iter() {
+        let addresses = interface.private_ip_addresses.len() + 16 * interface.ipv4_prefixes.len();
+        *used.entry(interface.subnet_id.as_str()).or_default() +=
+            u64::try_from(addresses).unwrap_or(u64::MAX);
+    }
+    used
+}
+
 /// Returns a subnet as its description, with the number of its free addresses.
-fn view(region: &Region, subnet: &Subnet) -> Value {
+fn view(subnet: &Subnet, used: &BTreeMap<&str, u64>) -> Value {
     let mut shown = show(subnet);
     let mut free = 0;
     if let Some(block) = subnet.cidr_block {
         let size = 1_u64 << (32 - block.prefix_len());
-        let mut used = u64::from(KEPT);
-        for interface in region.interfaces.iter().filter(|i| i.subnet_id == subnet.subnet_id) {
-            used += u64::try_from(interface.private_ip_addresses.len()).unwrap_or(0);
-            used += 16 * u64::try_from(interface.ipv4_prefixes.len()).unwrap_or(0);
-        }
-        free = size.saturating_sub(used);
+        let used = used.get(subnet.subnet_id.as_str()).copied().unwrap_or(0);
+        free = size.saturating_sub(used + u64::from(KEPT));
     }
     shown["AvailableIpAddressCount"] = free.into();
     shown
@@ -164,7 +172,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     subnet.ipv6_native = native;
     subnet.assign_ipv6_address_on_creation = native;
     subnet.tags = tags;
-    Ok(json!({"Subnet": view(region, get(&region.subnets, &id)?)}))
+    Ok(json!({"Subnet": view(get(&region.subnets, &id)?, &used(region))}))
 }
 
 fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -197,11 +205,12 @@ fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let subnet = get_mut(&mut region.subnets, &id)?;
     subnet.default_for_az = true;
     subnet.map_public_ip_on_launch = true;
-    Ok(json!({"Subnet": view(region, get(&region.subnets, &id)?)}))
+    Ok(json!({"Subnet": view(get(&region.subnets, &id)?, &used(region))}))
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let subnets = region.subnets.iter().map(|subnet| view(region, subnet)).collect();
+    let used = used(region);
+    let subnets = region.subnets.iter().map(|subnet| view(subnet, &used)).collect();
     LISTING.answer(request, subnets)
 }
 

@@ -140,8 +140,12 @@ pub(super) fn tags_for(
 
 /// Reads a list of tags; a tag without a value has an empty one.
 pub(super) fn read_tags(list: &Value) -> ApiResult<Vec<Tag>> {
+    let list = list.as_array().map_or(&[][..], Vec::as_slice);
+    if list.len() > TAGS_MAX {
+        return Err(too_many_tags());
+    }
     let mut tags: Vec<Tag> = Vec::new();
-    for tag in list.as_array().into_iter().flatten() {
+    for tag in list {
         let key = tag["Key"].as_str().ok_or_else(|| ApiError::missing("Tag.Key"))?;
         let value = tag["Value"].as_str().unwrap_or_default();
         if key.is_empty() || key.chars().count() > 128 {
@@ -163,6 +167,11 @@ pub(super) fn read_tags(list: &Value) -> ApiResult<Vec<Tag>> {
     Ok(tags)
 }
 
+fn too_many_tags() -> ApiError {
+    let message = "The maximum number of Tags for a resource has been reached.";
+    ApiError::new("TagLimitExceeded", message)
+}
+
 /// Adds tags, or replaces the values of those with the same keys.
 pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
     for tag in new {
@@ -172,8 +181,7 @@ pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
         }
     }
     if tags.len() > TAGS_MAX {
-        let message = "The maximum number of Tags for a resource has been reached.";
-        return Err(ApiError::new("TagLimitExceeded", message));
+        return Err(too_many_tags());
     }
     Ok(())
 }
@@ -223,7 +231,13 @@ mod tests {
         assert_eq!(code(json!([{"Key": ""}])), "InvalidParameterValue");
         assert_eq!(code(json!([{"Key": "a"}, {"Key": "a"}])), "InvalidParameterValue");
         let many: Vec<Value> = (0..51).map(|n| json!({"Key": n.to_string()})).collect();
-        let error = put_tags(&mut Vec::new(), read_tags(&many.into()).unwrap()).unwrap_err();
-        assert_eq!(error.code, "TagLimitExceeded");
+        let most = read_tags(&many[..50].into()).unwrap();
+        let more = read_tags(&many[50..].into()).unwrap();
+        let mut tags = Vec::new();
+        put_tags(&mut tags, most).unwrap();
+        assert_eq!(put_tags(&mut tags, more).unwrap_err().code, "TagLimitExceeded");
+        // The number is checked before duplicates are searched.
+        let same = vec![json!({"Key": "a"}); 51];
+        assert_eq!(code(same.into()), "TagLimitExceeded");
     }
 }

@@ -1,5 +1,7 @@
 //! Tags.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::list::{self, Filters};
@@ -62,13 +64,17 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
 /// request, all tags are removed.
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let tags = request.list("Tags");
+    let mut named: BTreeMap<&str, Vec<Option<&str>>> = BTreeMap::new();
+    for tag in tags {
+        let key = tag["Key"].as_str().unwrap_or_default();
+        named.entry(key).or_default().push(tag["Value"].as_str());
+    }
     for id in resources(request)? {
         let removed = region.with_tags(id, |old| {
             old.retain(|old| {
                 !tags.is_empty()
-                    && !tags.iter().any(|tag| {
-                        tag["Key"].as_str() == Some(&old.key)
-                            && tag["Value"].as_str().is_none_or(|value| value == old.value)
+                    && !named.get(old.key.as_str()).is_some_and(|values| {
+                        values.iter().any(|value| value.is_none_or(|value| value == old.value))
                     })
             });
         });

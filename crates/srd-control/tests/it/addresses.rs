@@ -82,6 +82,13 @@ fn an_elastic_address_needs_a_gateway_and_is_released_when_it_is_free() {
     let (vpc, subnet) = client.network();
     let form = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
     let interface = client.take(&form, "networkInterfaceId");
+    for other in ["127.0.0.1", "169.254.169.254", "8.8.8.8", "198.17.255.255", "198.20.0.0"] {
+        let form = format!("Action=AllocateAddress&Address={other}");
+        assert_eq!(client.code(&form), "InvalidParameterValue", "{other}");
+    }
+    assert_eq!(client.take("Action=AllocateAddress&Address=198.18.7.7", "publicIp"), "198.18.7.7");
+    let again = client.code("Action=AllocateAddress&Address=198.18.7.7");
+    assert_eq!(again, "InvalidAddress.InUse");
     let address = client.take("Action=AllocateAddress&Domain=vpc", "allocationId");
     let associate =
         format!("Action=AssociateAddress&AllocationId={address}&NetworkInterfaceId={interface}");
