@@ -61,7 +61,7 @@ fn allocate(region: &mut Region, request: &Request) -> ApiResult<Value> {
         Some(text) => {
             let address = ipv4(text)?;
             let offset = u64::from(u32::from(address)).checked_sub(POOL.into());
-            if !offset.is_some_and(|offset| offset < POOL_SIZE) {
+            if offset.is_none_or(|offset| offset >= POOL_SIZE) {
                 let message = format!("The address {address} is not in the pool of addresses");
                 return Err(ApiError::invalid(message));
             }
