@@ -359,3 +359,28 @@ pub fn random_seed() -> Result<u64, String> {
 fn failure(error: &ApiError, request_id: &str) -> HttpResponse {
     HttpResponse::xml(error.status, answer::write_error(error, request_id))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A regression: the parameters and answers of thousands of tokens had no bound of memory.
+    #[test]
+    fn answers_to_client_tokens_are_bounded_by_their_bytes() {
+        let mut region = Region::empty("1", "us-east-1", IdGenerator::new(1));
+        let key = |token: &str| ("CreateVpc".to_owned(), token.to_owned());
+        for (at, token) in [(1, "a"), (2, "b"), (3, "c")] {
+            region.now = at;
+            remember(&mut region, key(token), b"hash", json!({"Return": true}));
+        }
+        if let Some(used) = region.tokens.get_mut(&key("c")) {
+            used.bytes = TOKEN_ANSWERS_MAX - 40;
+        }
+        remember(&mut region, key("d"), b"hash", json!({"Return": true}));
+        let left: Vec<&str> = region.tokens.keys().map(|(_, token)| token.as_str()).collect();
+        assert_eq!(left, ["b", "c", "d"]);
+        region.now = 3 + TOKEN_S;
+        remember(&mut region, key("e"), b"hash", json!({}));
+        assert_eq!(region.tokens.len(), 1);
+    }
+}
