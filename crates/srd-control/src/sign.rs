@@ -139,8 +139,8 @@ impl Signature {
     /// Returns the signature in the headers of a request, or in the query if its method is `GET`.
     ///
     /// # Errors
-    /// `MissingAuthenticationToken` if the request is not signed there, and `IncompleteSignature` if
-    /// parts of the signature are missing.
+    /// `MissingAuthenticationToken` if the request is not signed there, and `IncompleteSignature`
+    /// if parts of the signature are missing.
     pub fn read(request: &HttpRequest) -> ApiResult<Self> {
         if let Some(authorization) = request.header("authorization") {
             return Self::from_header(request, authorization);

@@ -298,7 +298,11 @@ fn the_commands_of_the_start_page_work() {
     }
     // The environment that `.ci/run` makes for other programs of Python.
     let target = Path::new(SRD).ancestors().nth(2).unwrap();
-    let path = format!("{}:{}", target.join("python/bin").display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:{}",
+        target.join("python/bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     if Command::new("aws").env("PATH", &path).arg("--version").output().is_err() {
         println!("skipped: no aws (pip install awscli)");
         return;

@@ -29,7 +29,15 @@ fn a_trial_answers_at_loopback_addresses_only() {
     assert!(refused(&[]).contains("--trial"));
     assert!(refused(&["--trial", "--listen", "0.0.0.0:0"]).contains("loopback"));
     let mut server = srd()
-        .args(["control", "up", "--trial", "--any-credentials", "--listen", "127.0.0.1:0"])
+        .args([
+            "control",
+            "up",
+            "--trial",
+            "--any-credentials",
+            "--state-only",
+            "--listen",
+            "127.0.0.1:0",
+        ])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -42,7 +50,8 @@ fn a_trial_answers_at_loopback_addresses_only() {
     let credential = "x/20270115/us-east-1/ec2/aws4_request";
     write!(
         stream,
-        "GET /?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-amz-date: 20270115T080000Z\r\n\
+        "GET /?{query} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         x-amz-date: 20270115T080000Z\r\n\
          authorization: AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders=host, \
          Signature=0\r\n\r\n"
     )

@@ -1,5 +1,7 @@
 //! Flow logs.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::list::Listing;
@@ -101,6 +103,18 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
     }
     let text = |name: &str| request.text(name).map(str::to_owned);
     let destination_type = request.text("LogDestinationType").unwrap_or("cloud-watch-logs");
+    // Resources that have a log with the same configuration, those of this request included.
+    let mut existing: BTreeSet<String> = region
+        .flow_logs
+        .iter()
+        .filter(|old| {
+            old.log_destination.as_deref() == request.text("LogDestination")
+                && old.log_group_name.as_deref() == request.text("LogGroupName")
+                && old.log_destination_type == destination_type
+                && old.traffic_type.as_deref() == request.text("TrafficType")
+        })
+        .map(|old| old.resource_id.clone())
+        .collect();
     let (mut created, mut unsuccessful) = (Vec::new(), Vec::new());
     for id in ids {
         let failed = |code: &str, message: &str| {
@@ -129,14 +143,7 @@ fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiRes
             destination_options: request.part("DestinationOptions").cloned(),
             tags: tags.clone(),
         };
-        let same = |old: &FlowLog| {
-            old.resource_id == log.resource_id
-                && old.log_destination == log.log_destination
-                && old.log_group_name == log.log_group_name
-                && old.log_destination_type == log.log_destination_type
-                && old.traffic_type == log.traffic_type
-        };
-        if region.flow_logs.find(same).is_some() {
+        if !existing.insert(id.to_owned()) {
             let message = "Error. There is an existing Flow Log with the same configuration and \
                            log destination.";
             return Err(ApiError::new("FlowLogAlreadyExists", message));

@@ -1,10 +1,11 @@
 //! Instances.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::instance_view::{reservation, view};
+use super::interface_view::Links;
 use super::list::{self, Filters};
 use super::support::{get, get_mut, not_found, now, success, tags_for};
 use super::{Actions, Handler, address, interface};
@@ -173,7 +174,7 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::limit("ResourceLimitExceeded", message));
     }
     let reservation_id = region.ids.id("r");
-    let mut instances = Vec::new();
+    let mut launched = Vec::new();
     for index in 0..max {
         let id = region.ids.id("i");
         for (at, device) in devices.iter().enumerate() {
@@ -205,7 +206,12 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
             tags: tags.clone(),
         };
         region.instances.insert(instance);
-        let mut shown = view(region, get(&region.instances, &id)?);
+        launched.push(id);
+    }
+    let links = Links::new(region);
+    let mut instances = Vec::new();
+    for id in &launched {
+        let mut shown = view(region, get(&region.instances, id)?, &links);
         shown["State"] = json!(state(0));
         instances.push(shown);
     }
@@ -286,8 +292,10 @@ fn select(region: &Region, request: &Request) -> ApiResult<Vec<Value>> {
     for id in &ids {
         get(&region.instances, id)?;
     }
-    let named = |i: &&Instance| ids.is_empty() || ids.contains(&i.instance_id.as_str());
-    let all = region.instances.iter().filter(named).map(|i| view(region, i)).collect();
+    let wanted: BTreeSet<&str> = ids.iter().copied().collect();
+    let named = |i: &&Instance| ids.is_empty() || wanted.contains(i.instance_id.as_str());
+    let links = Links::new(region);
+    let all = region.instances.iter().filter(named).map(|i| view(region, i, &links)).collect();
     list::filter(request, FILTERS, all)
 }
 

@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::interface::of_instance;
-use super::interface_view;
+use super::interface_view::{self, Links};
 use super::support::show;
 use crate::state::{Instance, Region};
 
 /// Returns an instance as its description, with its interfaces.
-pub(super) fn view(region: &Region, instance: &Instance) -> Value {
+pub(super) fn view(region: &Region, instance: &Instance, links: &Links<'_>) -> Value {
     let mut shown = show(instance);
     if instance.tags.is_empty() {
         // An empty list of tags is left out.
@@ -34,8 +33,9 @@ pub(super) fn view(region: &Region, instance: &Instance) -> Value {
         shown["StateReason"] = json!({"Code": "Client.UserInitiatedShutdown",
                                       "Message": "Client.UserInitiatedShutdown: User initiated"});
     }
-    let interfaces = of_instance(region, &instance.instance_id);
-    let views: Vec<Value> = interfaces.iter().map(|of| interface_view::view(region, of)).collect();
+    let interfaces = links.interfaces(&instance.instance_id);
+    let views = interfaces.iter().map(|of| interface_view::view(region, of, links));
+    let views: Vec<Value> = views.collect();
     shown["SecurityGroups"] = json!([]);
     if let (Some(primary), Some(view)) = (interfaces.first(), views.first()) {
         shown["SecurityGroups"] = json!(primary.groups);

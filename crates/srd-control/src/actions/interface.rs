@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::interface_address as addresses;
-use super::interface_view::{private_name, view};
+use super::interface_view::{Links, private_name, view};
 use super::list::Listing;
 use super::support::{
     get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, new_tags, not_found, now, success,
@@ -244,7 +244,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     interface.connection_tracking_configuration = tracking;
     interface.tags = tags;
     add_addresses(region, &mut interface, &subnet, request)?;
-    let mut shown = view(region, &interface);
+    let mut shown = view(region, &interface, &Links::new(region));
     shown["Status"] = "pending".into();
     region.interfaces.insert(interface);
     Ok(json!({"NetworkInterface": shown, "ClientToken": request.text("ClientToken")}))
@@ -292,7 +292,8 @@ pub(super) fn ena_srd(
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let all = region.interfaces.iter().map(|interface| view(region, interface)).collect();
+    let links = Links::new(region);
+    let all = region.interfaces.iter().map(|of| view(region, of, &links)).collect();
     LISTING.answer(request, all)
 }
 

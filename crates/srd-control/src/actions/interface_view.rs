@@ -1,18 +1,52 @@
 //! Descriptions of interfaces, with the public addresses that are mapped to them.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::support::show;
 use crate::state::{Address, NetworkInterface, Region};
 
+/// The interfaces of each instance and the elastic addresses of each interface, found in one pass.
+#[derive(Default)]
+pub(super) struct Links<'a> {
+    interfaces: BTreeMap<&'a str, Vec<&'a NetworkInterface>>,
+    addresses: BTreeMap<&'a str, Vec<&'a Address>>,
+}
+
+impl<'a> Links<'a> {
+    /// The links of a region.
+    pub(super) fn new(region: &'a Region) -> Self {
+        let mut links = Self::default();
+        for interface in region.interfaces.iter() {
+            let attachment = interface.attachment.as_ref();
+            if let Some(instance) = attachment.and_then(|of| of.instance_id.as_deref()) {
+                links.interfaces.entry(instance).or_default().push(interface);
+            }
+        }
+        for interfaces in links.interfaces.values_mut() {
+            interfaces.sort_by_key(|of| of.attachment.as_ref().map(|a| a.device_index));
+        }
+        for address in region.addresses.iter() {
+            if let Some(interface) = address.network_interface_id.as_deref() {
+                links.addresses.entry(interface).or_default().push(address);
+            }
+        }
+        links
+    }
+
+    /// The interfaces of an instance, ordered by their devices.
+    pub(super) fn interfaces(&self, instance: &str) -> &[&'a NetworkInterface] {
+        self.interfaces.get(instance).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// Returns an interface as its description.
-pub(super) fn view(region: &Region, interface: &NetworkInterface) -> Value {
+pub(super) fn view(region: &Region, interface: &NetworkInterface, links: &Links<'_>) -> Value {
     let mut shown = show(interface);
     shown["TagSet"] = shown["Tags"].take();
-    let mapped = |address: &&Address| {
-        address.network_interface_id.as_ref() == Some(&interface.network_interface_id)
-    };
-    let addresses: Vec<&Address> = region.addresses.iter().filter(mapped).collect();
+    let addresses = links.addresses.get(interface.network_interface_id.as_str());
+    let addresses = addresses.map_or(&[][..], Vec::as_slice);
     let dns = region.vpcs.get(&interface.vpc_id).is_some_and(|vpc| vpc.enable_dns_hostnames);
     if let Some(list) = shown["PrivateIpAddresses"].as_array_mut() {
         for of in list {

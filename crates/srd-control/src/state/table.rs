@@ -138,8 +138,8 @@ impl<T: Object> Table<T> {
         !self.undo.is_empty()
     }
 
-    /// Whether the changes since the last [`Self::commit`] leave more rows than there were, and more
-    /// than this number.
+    /// Whether the changes since the last [`Self::commit`] leave more rows than there were, and
+    /// more than this number.
     pub fn has_grown_beyond(&self, max: usize) -> bool {
         let count = |former: bool| {
             let is = |(id, old): &(&String, &Former<T>)| {

@@ -113,3 +113,33 @@ fn any_credentials_are_refused_together_with_machines_that_run_programs() {
     assert!(with(Access::AnyCredentials).unwrap_err().contains("run programs as root"));
     assert!(with(Access::Trial(DrawnKey::draw().unwrap().only(TRIAL_ACCOUNT))).is_ok());
 }
+
+/// A regression: the answer to a request told whether the blocks of a foreign VPC overlap own ones.
+#[test]
+fn a_peering_request_tells_nothing_about_the_blocks_of_another_account() {
+    let own = DrawnKey::draw().unwrap();
+    let other = DrawnKey::draw().unwrap();
+    let mut keys = own.only("111111111111");
+    keys.add(&other.id, &other.secret, "222222222222");
+    let store = Box::new(MemoryStore::default());
+    let mut control = Control::new(Access::Keys(keys), 1, store, Box::new(NoMachines)).unwrap();
+    let mut ok = |key: &DrawnKey, form: &str| {
+        let answer = control.handle(&signed(key, request("us-east-1", form)), NOW);
+        assert_eq!(answer.status, 200, "{form}: {}", answer.body);
+        answer.body
+    };
+    let a = first(&ok(&own, CREATE), "vpcId");
+    let b = first(&ok(&other, CREATE), "vpcId");
+    let form = format!(
+        "Action=CreateVpcPeeringConnection&VpcId={a}&PeerVpcId={b}&PeerOwnerId=222222222222"
+    );
+    let id = first(&ok(&own, &form), "vpcPeeringConnectionId");
+    let shown = ok(&own, "Action=DescribeVpcPeeringConnections");
+    assert_eq!(first(&shown, "code"), "pending-acceptance");
+    let accept = format!("Action=AcceptVpcPeeringConnection&VpcPeeringConnectionId={id}");
+    assert_eq!(first(&ok(&other, &accept), "code"), "failed");
+    for key in [&own, &other] {
+        let shown = ok(key, "Action=DescribeVpcPeeringConnections");
+        assert_eq!(first(&shown, "code"), "failed");
+    }
+}
