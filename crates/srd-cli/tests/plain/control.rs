@@ -82,7 +82,7 @@ fn a_trial_writes_its_key_for_its_owner_only_and_refuses_other_credentials() {
     std::fs::write(&target, "kept").unwrap();
     std::os::unix::fs::symlink(&target, &path).unwrap();
     let mut server = srd()
-        .args(["control", "up", "--trial", "--listen", "127.0.0.1:0", "--key-file"])
+        .args(["control", "up", "--trial", "--state-only", "--listen", "127.0.0.1:0", "--key-file"])
         .arg(&path)
         .stdout(Stdio::piped())
         .spawn()
