@@ -186,6 +186,7 @@ mod tests {
     use super::*;
     use crate::perf::params::Transport;
     use crate::perf::params::tests::requests;
+    use std::thread;
 
     #[test]
     fn only_the_address_of_the_control_connection_is_answered() {

@@ -9,10 +9,9 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::cable::{End, connect};
+use crate::cable::{End, plug};
 
 use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
-use super::pair::must;
 
 /// Names of the hosts in the cloud's file.
 pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
@@ -39,7 +38,7 @@ impl Hosts {
         let [a, b] = machines.each_ref().map(|machine| machine.namespace.as_str());
         let [first, second] = addresses.map(|address| format!("{address}/{bits}"));
         let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
-        connect(&[end(a, &[&first]), end(b, &[&second])], &format!("mtu {mtu}"));
+        plug(&[end(a, &[&first]), end(b, &[&second])], &format!("mtu {mtu}"));
         let bracketed = |address: &str| match address.contains(':') {
             true => format!("[{address}]"),
             false => address.to_owned(),
