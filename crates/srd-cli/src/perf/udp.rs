@@ -186,6 +186,7 @@ mod tests {
     use super::*;
     use crate::perf::params::Transport;
     use crate::perf::params::tests::requests;
+    use std::thread;
 
     #[test]
     fn only_the_address_of_the_control_connection_is_answered() {
@@ -193,7 +194,7 @@ mod tests {
         let at = server.local_addr().unwrap();
         let (params, running) = (requests(Transport::Udp), Running::default());
         let client = "127.0.0.3".parse().unwrap();
-        let received = std::thread::scope(|scope| {
+        let received = thread::scope(|scope| {
             let served = scope.spawn(|| serve(&server, client, &params, &running));
             let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
             let own = UdpSocket::bind("127.0.0.3:0").unwrap();

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cable::{End, connect};
+use crate::cable::{End, plug};
 use crate::support::pair::{Pair, must, ready};
 
 /// Time for which a card that fails or comes back is observed.
@@ -26,7 +26,7 @@ fn two_wires(tag: &str) -> Pair {
     let pair = Pair::new(tag);
     let [a, b] = &pair.names;
     let end = |namespace, addresses| End { namespace, interface: "v1", addresses };
-    connect(&[end(a, &["198.19.0.1/24"]), end(b, &["198.19.0.2/24"])], "mtu 1500");
+    plug(&[end(a, &["198.19.0.1/24"]), end(b, &["198.19.0.2/24"])], "mtu 1500");
     pair
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::cable::{self, End};
+use crate::cable::{End, plug};
 use crate::support::hosts::{Hosts, carries_a_megabyte};
 use crate::support::machine::*;
 use crate::support::pair::must;
@@ -191,7 +191,7 @@ fn regression_the_internets_side_is_no_router_for_strangers() {
         let name = format!("v{number}");
         let [near, far] = [1, 2].map(|last| format!("192.0.{number}.{last}/24"));
         let end = |namespace, interface, addresses| End { namespace, interface, addresses };
-        cable::connect(&[end(own, &name, &[&near]), end(other, "v0", &[&far])], "");
+        plug(&[end(own, &name, &[&near]), end(other, "v0", &[&far])], "");
         must(&format!("-n {other} route add default via 192.0.{number}.1"));
     }
     let file = machine.example("vpc.toml", |text| text);
@@ -224,7 +224,7 @@ fn regression_instances_reach_neither_this_machines_networks_nor_its_services() 
     let (own, other) = (&machine.namespace, &outside.namespace);
     let end = |namespace, addresses| End { namespace, interface: "v1", addresses };
     let addresses = [["192.168.77.1/24", "192.0.2.1/24"], ["192.168.77.2/24", "192.0.2.2/24"]];
-    cable::connect(&[end(own, &addresses[0]), end(other, &addresses[1])], "");
+    plug(&[end(own, &addresses[0]), end(other, &addresses[1])], "");
     let file = machine.example("vpc.toml", |text| text);
     let (lan, neighbour) = ([192, 168, 77, 1], [192, 168, 77, 2]);
     let (public, far) = ([192, 0, 2, 1], [192, 0, 2, 2]);

@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::cable::{self, End};
+use crate::cable::{End, plug};
 
 use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
 
@@ -38,7 +38,7 @@ impl Hosts {
         let [a, b] = machines.each_ref().map(|machine| machine.namespace.as_str());
         let [first, second] = addresses.map(|address| format!("{address}/{bits}"));
         let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
-        cable::connect(&[end(a, &[&first]), end(b, &[&second])], &format!("mtu {mtu}"));
+        plug(&[end(a, &[&first]), end(b, &[&second])], &format!("mtu {mtu}"));
         let bracketed = |address: &str| match address.contains(':') {
             true => format!("[{address}]"),
             false => address.to_owned(),

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cable::{End, connect};
+use crate::cable::{End, plug};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Maximum time that a test waits for one event.
@@ -82,7 +82,7 @@ impl Pair {
         let names = Self::namespaces(tag);
         let [a, b] = &names;
         let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
-        connect(&[end(a, &["198.18.0.1/24"]), end(b, &["198.18.0.2/24"])], "mtu 1500");
+        plug(&[end(a, &["198.18.0.1/24"]), end(b, &["198.18.0.2/24"])], "mtu 1500");
         names.iter().for_each(|name| drop(must(&format!("-n {name} link set lo up"))));
         Self::with_keys(names, None)
     }
@@ -101,7 +101,7 @@ impl Pair {
             let own = [address.as_str()];
             let end = |namespace, interface, addresses| End { namespace, interface, addresses };
             let ends = [end(name, "v0", &own), end(&router, &w, &["198.18.0.254/32"])];
-            connect(&ends, "mtu 9000");
+            plug(&ends, "mtu 9000");
             for line in [
                 format!("-n {name} route add 198.18.0.254 dev v0"),
                 format!("-n {name} route add default via 198.18.0.254"),

@@ -1,6 +1,6 @@
 //! Two machines in different networks and a router between them, through which all packets pass.
 
-use crate::cable::{End, connect};
+use crate::cable::{End, plug};
 
 use super::pair::{PATIENCE, ip, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
@@ -54,7 +54,7 @@ impl Routed {
             let [own, gateway] = [&own, &gateway].map(|both| both.each_ref().map(String::as_str));
             let port = format!("r{end}");
             let end = |namespace, interface, addresses| End { namespace, interface, addresses };
-            connect(&[end(space, "v0", &own), end(&router, &port, &gateway)], "");
+            plug(&[end(space, "v0", &own), end(&router, &port, &gateway)], "");
             must(&format!("-n {space} route add default via {v4}.1"));
             must(&format!("-n {space} -6 route add default via {v6}:1"));
         }

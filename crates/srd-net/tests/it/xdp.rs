@@ -185,7 +185,7 @@ impl Router {
             let of = |namespace, interface, addresses| End { namespace, interface, addresses };
             let [near, far] = [[address.as_str()], [other.as_str()]];
             let near = of(&pair.names[end], INTERFACE, &near);
-            cable::connect(&[near, of(&router.0, port, &far)], "");
+            cable::plug(&[near, of(&router.0, port, &far)], "");
             pair.ip(end, &["route", "add", "default", "via", gateway]);
         }
         let inside = ["netns", "exec", &router.0];

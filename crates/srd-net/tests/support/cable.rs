@@ -19,7 +19,7 @@ pub(crate) struct End<'a> {
 
 /// Connects two namespaces, and returns when the cable passes packets. `options` are those of
 /// `ip link add` for both interfaces, such as `mtu 9000`.
-pub(crate) fn connect(ends: &[End<'_>; 2], options: &str) {
+pub(crate) fn plug(ends: &[End<'_>; 2], options: &str) {
     let [a, b] = ends.each_ref().map(|end| {
         format!("name {} netns {} {options}", end.interface, end.namespace).trim().to_owned()
     });
@@ -43,7 +43,7 @@ pub(crate) struct Cable {
 
 impl Cable {
     /// Creates namespaces whose names begin with `name`. The interfaces have the addresses 1 and 2
-    /// of `net`, the first three bytes of an IPv4 network. `options`: see [`connect`].
+    /// of `net`, the first three bytes of an IPv4 network. `options`: see [`plug`].
     pub(crate) fn new(name: &str, net: &str, options: &str) -> Self {
         let id = std::process::id();
         let cable = Self { ends: ["a", "b"].map(|end| format!("{name}-{id}-{end}")) };
@@ -55,7 +55,7 @@ impl Cable {
         let [a, b] = addresses.each_ref().map(|address| [address.as_str()]);
         let [first, second] = cable.ends.each_ref().map(String::as_str);
         let end = |namespace, addresses| End { namespace, interface: "v0", addresses };
-        connect(&[end(first, &a), end(second, &b)], options);
+        plug(&[end(first, &a), end(second, &b)], options);
         cable
     }
 }

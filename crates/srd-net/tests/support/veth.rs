@@ -40,7 +40,7 @@ impl Pair {
         let end = |namespace, addresses| cable::End { namespace, interface: INTERFACE, addresses };
         let ends =
             [end(a, &["10.77.0.1/24", "fd77::1/64"]), end(b, &["10.77.0.2/24", "fd77::2/64"])];
-        cable::connect(&ends, &format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}"));
+        cable::plug(&ends, &format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}"));
         Some(pair)
     }
 
