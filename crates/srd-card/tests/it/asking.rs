@@ -343,6 +343,25 @@ fn an_instance_that_was_removed_gets_no_packet_that_waited() {
     assert_eq!(lab.card.drops_of_none().of(Cause::NotHere), 2, "both are counted");
 }
 
+/// An answer does not change whether the frames that follow were received over SRD. In an earlier
+/// version, it did, and frames after it did not count as `ena_srd_rx_pkts`. // V22
+#[test]
+fn regression_frames_after_an_answer_count_as_received_over_srd() {
+    let mut lab = Lab::new();
+    let received = |lab: &Lab| lab.card.counts(lab.port).express_rx_packets;
+    lab.card.set_by_srd(true);
+    lab.receive("there", ELSEWHERE);
+    let questions = lab.questions();
+    assert_eq!((questions.len(), received(&lab)), (1, 0));
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(received(&lab), 1, "the packet that waited");
+    lab.receive("there", ELSEWHERE);
+    assert_eq!(received(&lab), 2);
+    lab.card.set_by_srd(false);
+    lab.receive("there", ELSEWHERE);
+    assert_eq!((received(&lab), lab.out.guests), (2, 3));
+}
+
 #[test]
 fn idle_answers_are_forgotten_and_the_control_plane_hears_it() {
     let mut lab = Lab::new();

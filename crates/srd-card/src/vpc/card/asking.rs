@@ -65,6 +65,7 @@ impl Card {
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
         }
+        let of_caller = self.by_srd;
         for PendingPacket { frame, port, eni, sender, followed, by_srd } in open.packets {
             if self.eni_of(port) != Some(eni) {
                 self.drop_pending(now, &frame, followed, None, Cause::NotHere);
@@ -80,8 +81,8 @@ impl Card {
                 }
             }
             self.traces.resume(Followed::NO);
-            self.by_srd = false;
         }
+        self.by_srd = of_caller;
         self.run(now, around);
         learned
     }
