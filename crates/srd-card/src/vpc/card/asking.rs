@@ -102,9 +102,9 @@ impl Card {
         }
     }
 
-    /// Drops a frame that has waited: records the drop in its trace, and counts its packets at the
-    /// interface `port`; without one, at the card.
-    fn drop_pending(
+    /// Drops a frame that has waited for an answer or for a limit: records the drop in its trace,
+    /// and counts its packets at the interface `port`; without one, at the card.
+    pub(super) fn drop_pending(
         &mut self,
         now: Instant,
         frame: &[u8],
