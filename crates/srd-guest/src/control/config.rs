@@ -368,6 +368,11 @@ mod tests {
             ("[transport]\nlisten = \"10.0.0.1:7535\"", 2, "a host without a key"),
             (&format!("{PLAIN}paths = 0"), 4, "remedy: write 1 to 256"),
             (&format!("{PLAIN}private_key_file = \"k\""), 4, "a key that nothing uses"),
+            (
+                &format!("{PLAIN}private_key_file = \"k\""),
+                4,
+                "remedy: take it out, or take protection = \"plain\" out",
+            ),
             (&format!("{PLAIN}[[peer]]\nname = \"here\"\nendpoint = \"[::1]:1\""), 5, "this host"),
             (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2\""), 6, "no address"),
             (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2:0\""), 6, "no address"),
