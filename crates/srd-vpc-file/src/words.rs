@@ -265,7 +265,7 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
         Reason::NoTransit => (
             "peering carries packets between its two clouds only: the peered cloud does not have \
              the destination, or it has the source",
-            "peer with the cloud that has the destination; use no source address of the peered cloud",
+            "peer with the cloud that has the destination; do not use a source of the peered cloud",
         ),
         Reason::NoInterface => (
             "no interface has this address",

@@ -370,8 +370,8 @@ impl<T> Limits<T> {
         self.dropped_late.pop_front()
     }
 
-    /// Removes and returns all frames that wait: those that have passed all limits, and then those
-    /// that wait before a limit. No counter changes.
+    /// Removes and returns all waiting frames: first the frames behind all limits, then the frames
+    /// before a limit. No counter changes.
     pub fn take_all(&mut self) -> Vec<T> {
         self.counts = [0; LIMITS];
         let ready = core::mem::take(&mut self.ready).into_iter().map(|(_, item, _)| item);
