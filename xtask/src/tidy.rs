@@ -300,7 +300,7 @@ fn find(root: &Path, suffix: &str) -> Vec<PathBuf> {
 }
 
 /// Checks that each command in a document exists: `make` targets in the Makefile, and the words of
-/// `srd` and `cargo xtask` in the help of these programs.
+/// `cargo xtask` in its help. A test of `srd-cli` checks the commands of `srd`.
 fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     let makefile = read(root, "Makefile").unwrap_or_default();
     let mut helps: BTreeMap<String, String> = BTreeMap::new();
@@ -314,14 +314,12 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
                         .push(format!("{place}: `make {target}`: the Makefile has no such target"));
                 }
             }
-            documents::Kind::Program { package, words } => {
-                let key = format!("{package} {}", documents::subcommands(&words).join(" "));
+            documents::Kind::Xtask(words) => {
+                let key = documents::subcommands(&words).join(" ");
                 if !helps.contains_key(&key) {
-                    helps.insert(key.clone(), help(root, package, &words)?);
+                    helps.insert(key.clone(), help(root, &words)?);
                 }
-                let complaint = documents::check_words(&words, &helps[&key], |path| {
-                    root.join(path).exists() || root.join(format!("scenarios/{path}.toml")).exists()
-                });
+                let complaint = documents::check_words(&words, &helps[&key]);
                 findings.extend(complaint.map(|what| format!("{place}: `{command}`: {what}")));
             }
             documents::Kind::Example { package, example } => {
@@ -340,35 +338,16 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Returns the help text of a subcommand; empty if the program has no such subcommand.
-fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
-    let output = program(root, package)
+/// Returns the help text of a subcommand of this program; empty if there is no such subcommand.
+fn help(root: &Path, words: &[String]) -> Result<String> {
+    let own = std::env::current_exe().context("where is this program")?;
+    let output = Command::new(own)
         .args(documents::subcommands(words))
         .arg("--help")
         .current_dir(root)
         .output()
-        .with_context(|| format!("cannot run {package}"))?;
+        .context("cannot run xtask")?;
     Ok(if output.status.success() { String::from_utf8(output.stdout)? } else { String::new() })
-}
-
-/// Returns a command that runs a program of this workspace: the executable next to this one or, if
-/// a source is newer than it, `cargo run`.
-fn program(root: &Path, package: &str) -> Command {
-    let name = if package == "srd-cli" { "srd" } else { package };
-    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name(name));
-    if let Some(exe) = beside.filter(|exe| is_fresh(root, exe)) {
-        return Command::new(exe);
-    }
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--package", package, "--"]);
-    command
-}
-
-fn is_fresh(root: &Path, exe: &Path) -> bool {
-    let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
-    let Some(built) = modified(exe) else { return false };
-    find(root, "rs").iter().all(|file| modified(file).is_some_and(|at| at <= built))
 }
 
 #[cfg(test)]

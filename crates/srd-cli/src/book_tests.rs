@@ -19,6 +19,9 @@ const SEPARATORS: [&str; 6] = ["|", "||", "&", "&&", ";", "--"];
 /// A key in the form of the documents' placeholder `KEY`.
 const KEY: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
 
+/// Names of the program in a command.
+const PROGRAM: [&str; 3] = ["srd", "target/quick/srd", "target/release/srd"];
+
 /// Splits a line as a shell does, as far as the documents need it: quotes join words, and a
 /// separator is a word of its own. A comment ends the line.
 fn words(line: &str) -> Vec<String> {
@@ -47,7 +50,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     for (position, word) in words.iter().enumerate() {
         let before = position.checked_sub(1).map(|before| words[before].as_str());
         let begins = before.is_none_or(|word| word == "sudo" || SEPARATORS.contains(&word));
-        if word == "srd" && begins {
+        if PROGRAM.contains(&word.as_str()) && begins {
             let after = words[position + 1..].iter();
             let ends = |word: &&String| !SEPARATORS[..5].contains(&word.as_str());
             let redirects = |word: &&String| !word.starts_with(['>', '<']);
@@ -78,15 +81,42 @@ fn each_command_of_the_documents_is_one_of_this_program() {
     for block in book::blocks() {
         for line in block.text.replace("\\\n", " ").lines().filter(|line| !line.contains("...")) {
             for words in commands(line) {
-                let words = words.into_iter().map(|word| word.replace("KEY", KEY));
-                let error = Cli::try_parse_from(["srd".to_owned()].into_iter().chain(words)).err();
+                let replaced = words.iter().map(|word| word.replace("KEY", KEY));
+                let whole = ["srd".to_owned()].into_iter().chain(replaced);
+                let error = Cli::try_parse_from(whole).err();
                 let error = error.filter(|error| error.kind() != ErrorKind::DisplayHelp);
                 assert!(error.is_none(), "{}: {line}\n{}", block.place, error.unwrap());
+                let missing = scenario(&words).filter(|name| !is_scenario(name));
+                assert!(missing.is_none(), "{}: {line}\nno scenario {missing:?}", block.place);
                 read += 1;
             }
         }
     }
     assert!(read > 100, "only {read} commands were found");
+}
+
+/// Returns the scenario that a command runs, if it names one.
+fn scenario(words: &[String]) -> Option<&str> {
+    match words {
+        [sim, run, name, ..] if sim == "sim" && run == "run" && !name.starts_with('-') => {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether a scenario is a file of the project, or the name of one in `scenarios`.
+fn is_scenario(name: &str) -> bool {
+    let root = book::root();
+    root.join(name).exists() || root.join(format!("scenarios/{name}.toml")).exists()
+}
+
+#[test]
+fn scenarios_of_commands_are_found() {
+    let of = |line: &str| commands(line).iter().filter_map(|words| scenario(words)).count();
+    assert_eq!(of("srd sim run incast --seeds 3 && srd sim run --topo x"), 1);
+    assert_eq!(of("target/quick/srd sim run incast; srd sim list"), 1);
+    assert!(is_scenario("paper-a-incast") && !is_scenario("outcast"));
 }
 
 /// Returns whether a Rust file below the folder contains a function of this name.

@@ -42,20 +42,36 @@ struct Lines {
     place: bool,
 }
 
-/// Starts the log. Even without `-v`, a daemon logs its main events.
-pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
-    let level = match (verbose, daemon) {
-        (0, false) => "warn",
-        (0, true) => {
-            "warn,srd_daemon=info,srd_guest::machine::namespace=info,\
-             srd_guest::machine::programs=info,srd_nfs=info,srd_net::back_ends::xdp=info"
-        }
-        (1, false) => "info",
-        (1, true) => "info,srd_daemon=debug,srd_nfs=debug",
-        (2, _) => "debug",
+/// Crates whose main events a daemon logs without `-v`.
+const DAEMONS: [&str; 2] = ["srd_daemon", "srd_nfs"];
+
+/// Returns the filter of messages that applies if the environment variable `RUST_LOG` does not set
+/// one. Even without `-v`, a daemon logs its main events.
+fn default_filter(verbose: u8, daemon: bool) -> String {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let (targets, of_targets) = match (verbose, daemon) {
+        (0, true) => {
+            ([&DAEMONS[..], &srd_guest::LOG_TARGETS, &[srd_net::xdp::LOG_TARGET]].concat(), "info")
+        }
+        (1, true) => (DAEMONS.to_vec(), "debug"),
+        _ => (Vec::new(), level),
+    };
+    let mut filter = level.to_owned();
+    for target in targets {
+        let _ = write!(filter, ",{target}={of_targets}");
+    }
+    filter
+}
+
+/// Starts the log.
+pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(default_filter(verbose, daemon)));
     let head = match daemon {
         false => Head::Program,
         true if is_journal() => Head::Journal,
@@ -236,6 +252,51 @@ mod tests {
         let time = words.next().unwrap();
         assert!(time.len() == 24 && time.ends_with('Z') && time.starts_with("20"), "{text}");
         assert_eq!(words.next(), Some("srd::log::tests:"), "{text}");
+    }
+
+    /// Returns the words of the messages that the default filter of a command passes.
+    fn passed(verbose: u8, daemon: bool, work: impl FnOnce()) -> Vec<String> {
+        let memory = Memory::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(default_filter(verbose, daemon)))
+            .with_writer(memory.clone())
+            .with_ansi(false)
+            .event_format(Lines { head: Head::Journal, place: false })
+            .finish();
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = memory.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn regression_default_filters_name_the_modules_that_write_the_messages() {
+        let work = || {
+            tracing::info!(target: "srd_daemon::run", "daemon");
+            tracing::info!(target: "srd_nfs::proxy", "nfs");
+            tracing::info!(target: srd_guest::LOG_TARGETS[0], "guest 0");
+            tracing::info!(target: srd_guest::LOG_TARGETS[1], "guest 1");
+            tracing::info!(target: srd_net::xdp::LOG_TARGET, "xdp");
+            tracing::info!(target: "srd_guest::service", "other");
+            tracing::warn!(target: "srd_guest::service", "warning");
+            tracing::debug!(target: "srd_daemon::run", "detail");
+        };
+        let of_daemon = ["<6>daemon", "<6>nfs", "<6>guest 0", "<6>guest 1", "<6>xdp", "<4>warning"];
+        assert_eq!(passed(0, true, work), of_daemon);
+        assert_eq!(passed(0, false, work), ["<4>warning"]);
+        assert_eq!(passed(1, false, work).len(), 7, "all but the detail");
+        assert_eq!(passed(1, true, work).len(), 8);
+        assert_eq!(passed(2, false, work).len(), 8);
+        for target in srd_guest::LOG_TARGETS.iter().chain(&[srd_net::xdp::LOG_TARGET]) {
+            assert!(is_module(target), "{target} is no module");
+        }
+    }
+
+    /// Whether a file of the sources contains the module with this path.
+    fn is_module(path: &str) -> bool {
+        let (name, module) = path.split_once("::").unwrap();
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let file = crates.join(name.replace('_', "-")).join("src").join(module.replace("::", "/"));
+        file.with_extension("rs").is_file() || file.join("mod.rs").is_file()
     }
 
     #[test]

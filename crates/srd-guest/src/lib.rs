@@ -55,5 +55,9 @@ pub use traffic::transport::{
     HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions,
 };
 
+/// Modules whose messages of the level `info` a card logs even if the user does not request more
+/// messages: those about namespaces, and about programs in them.
+pub const LOG_TARGETS: [&str; 2] = [machine::namespace::LOG_TARGET, machine::programs::LOG_TARGET];
+
 /// Default path of the card's control socket.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Largest length of a request in bytes, up to its empty line.
+/// Largest length of the head of a request in bytes, up to and including its empty line.
 pub const HEAD_BYTES_MAX: usize = 8192;
 /// Largest number of headers of a request.
 pub const HEADERS_MAX: usize = 64;
@@ -116,20 +116,32 @@ pub(super) fn read(mut stream: &TcpStream) -> Result<Request, Option<Response>> 
         stream.set_read_timeout(Some(left)).map_err(|_| None)?;
         match stream.read(&mut buffer) {
             Ok(0) => return Err(None),
-            Ok(length) => head.extend(&buffer[..length]),
+            Ok(length) => {
+                if let Some(request) = add(&mut head, &buffer[..length]).map_err(Some)? {
+                    return Ok(request);
+                }
+            }
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Err(timeout());
             }
             Err(_) => return Err(None),
         }
-        if let Some(request) = parse(&head).map_err(Some)? {
-            return Ok(request);
+    }
+}
+
+/// Adds received bytes to the head of a request. Returns the request if its head is complete;
+/// `None` if further bytes are needed. The error is the response to an invalid request.
+fn add(head: &mut Vec<u8>, bytes: &[u8]) -> Result<Option<Request>, Response> {
+    head.extend_from_slice(bytes);
+    // Bytes beyond the limit cannot complete a head. Bytes after a complete head are ignored.
+    head.truncate(HEAD_BYTES_MAX);
+    match parse(head)? {
+        None if head.len() >= HEAD_BYTES_MAX => {
+            let text = format!("the head of a request has at most {HEAD_BYTES_MAX} bytes");
+            Err(Response::text(Status::HeadTooLarge, text))
         }
-        if head.len() >= HEAD_BYTES_MAX {
-            let text = format!("a request has at most {HEAD_BYTES_MAX} bytes");
-            return Err(Some(Response::text(Status::HeadTooLarge, text)));
-        }
+        request => Ok(request),
     }
 }
 
@@ -229,6 +241,30 @@ mod tests {
         assert_eq!((request.path.as_str(), request.host.as_str()), ("/status.json", "localhost"));
         assert_eq!(query_value(&request.query, "peer").unwrap(), "a/b+");
         assert_eq!(query_value(&request.query, "pee"), None);
+    }
+
+    /// In an earlier version, a head that arrived in other parts than 1,024 bytes could be longer.
+    #[test]
+    fn regression_a_head_has_at_most_its_limit_of_bytes() {
+        let status_of = |bytes: usize, part: usize| {
+            let (start, end) = ("GET / HTTP/1.1\r\nHost: a\r\nX: ", "\r\n\r\n");
+            let fill = "x".repeat(bytes - start.len() - end.len());
+            let (text, mut head) = (format!("{start}{fill}{end}").into_bytes(), Vec::new());
+            let read = text.chunks(part).find_map(|part| add(&mut head, part).transpose());
+            read.unwrap().map_or_else(|response| response.status, |_| Status::Ok)
+        };
+        for part in [1, 1000, 1023, 1024] {
+            for bytes in [100, HEAD_BYTES_MAX - 1, HEAD_BYTES_MAX] {
+                assert_eq!(status_of(bytes, part), Status::Ok, "{bytes} in {part}");
+            }
+            for bytes in [HEAD_BYTES_MAX + 1, HEAD_BYTES_MAX + 1023, HEAD_BYTES_MAX + 5000] {
+                assert_eq!(status_of(bytes, part), Status::HeadTooLarge, "{bytes} in {part}");
+            }
+        }
+        let mut head = Vec::new();
+        let short = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let more = [&short[..], &[b'x'; HEAD_BYTES_MAX]].concat();
+        assert!(add(&mut head, &more).unwrap().is_some(), "bytes after the head do not count");
     }
 
     #[test]

@@ -107,10 +107,19 @@ const EPOCH_FILE_BYTES_MAX: u64 = 64;
 /// at most ten seconds.
 ///
 /// # Errors
-/// An error of the operating system, if the file cannot be written, or if another daemon holds the
-/// lock of the directory for more than ten seconds.
+/// An error of the operating system with the name of the file, if the file cannot be written (the
+/// previous file then remains), or if another daemon holds the lock of the directory for more than
+/// ten seconds.
 pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
-    let _alone = alone_beside(file)?;
+    let named = |error: io::Error| {
+        let what = format!("cannot store the epoch of this run in {}: {error}", file.display());
+        io::Error::new(error.kind(), what)
+    };
+    next_epoch(file).map_err(named)
+}
+
+fn next_epoch(file: &Path) -> io::Result<Epoch> {
+    let directory = alone_beside(file)?;
     let least = last_epoch(file).map_or(0, |last| last.saturating_add(EPOCH_STEP));
     let epoch = os::realtime_ns().max(least);
     // The file is replaced as a whole: a number that was written in part would be a smaller number.
@@ -118,11 +127,24 @@ pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
     draft.push(".new");
     // Removes the draft of an interrupted run, or a link to another file that has its name.
     let _ = std::fs::remove_file(&draft);
-    let mut made = OpenOptions::new().write(true).create_new(true).open(&draft)?;
-    writeln!(made, "{epoch}")?;
-    made.sync_data()?;
-    std::fs::rename(&draft, file)?;
-    Ok(Epoch(epoch))
+    let draft = Path::new(&draft);
+    let made = OpenOptions::new().write(true).create_new(true).open(draft)?;
+    let stored = write_epoch(made, epoch).and_then(|()| std::fs::rename(draft, file));
+    if stored.is_err() {
+        let _ = std::fs::remove_file(draft);
+    }
+    stored?;
+    // The new name is stored before the epoch is used. A file system that cannot store directories
+    // (EINVAL) stores the name itself.
+    match directory.sync_all() {
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
+        _ => Ok(Epoch(epoch)),
+    }
+}
+
+fn write_epoch(mut file: File, epoch: u64) -> io::Result<()> {
+    writeln!(file, "{epoch}")?;
+    file.sync_data()
 }
 
 /// Locks the directory of a file: another daemon may start with an interface of the same name, in
@@ -260,6 +282,56 @@ mod tests {
             std::env::temp_dir().join(format!("srd-epoch-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         directory
+    }
+
+    /// Environment variable with a directory: with it, the test below is run in a mount namespace
+    /// of its own.
+    const FULL: &str = "SRD_NET_TEST_FULL_DISK";
+
+    /// If the disk is full, the start fails with an error that names the file, and the epoch of the
+    /// previous run remains.
+    #[test]
+    fn regression_a_full_disk_keeps_the_last_epoch() {
+        let Some(directory) = std::env::var_os(FULL).map(std::path::PathBuf::from) else {
+            return run_with_a_small_disk();
+        };
+        let mount = ["-t", "tmpfs", "-o", "size=8k", "srd-test"];
+        let mounted = std::process::Command::new("mount").args(mount).arg(&directory).status();
+        assert!(mounted.unwrap().success());
+        let (file, fill) = (directory.join("epoch"), directory.join("fill"));
+        let ahead = os::realtime_ns() + 86_400_000_000_000;
+        std::fs::write(&file, format!("{ahead}\n")).unwrap();
+        std::fs::write(&fill, [0; 4096]).unwrap();
+        let error = lasting_epoch(&file).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+        assert_eq!(last_epoch(&file), Some(ahead), "the file remains");
+        let names = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.into_iter().all(|name| name == "epoch" || name == "fill"));
+        std::fs::remove_file(&fill).unwrap();
+        let next = lasting_epoch(&file).unwrap();
+        assert!(next.0 > ahead && last_epoch(&file) == Some(next.0));
+    }
+
+    /// Runs the test above in a mount namespace, whose mounts end with the process.
+    fn run_with_a_small_disk() {
+        let can = ["--mount", "true"];
+        if !std::process::Command::new("unshare").args(can).status().is_ok_and(|s| s.success()) {
+            println!("skipped: mount namespaces need privileges, and the program unshare");
+            return;
+        }
+        let directory = directory("full");
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let output = std::process::Command::new("unshare")
+            .arg("--mount")
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::regression_a_full_disk_keeps_the_last_epoch")])
+            .env(FULL, &directory)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

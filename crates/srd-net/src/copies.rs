@@ -4,7 +4,8 @@
 //!
 //! | change | meaning |
 //! |---|---|
-//! | the virtual machine's generation id: uevent `NEW_VMGENID` | a snapshot or clone |
+//! | the virtual machine's generation id: uevent `NEW_VMGENID` (Linux 6.8) | a snapshot or clone |
+//! | its generation counter in `/dev/vmclock0` (since Linux 7.0) | a snapshot or clone |
 //! | the boot id | a checkpoint that was restored on another machine or after a restart |
 //! | the wall clock, against `CLOCK_BOOTTIME` | the clock was set, as after a restore |
 //! | events of the kernel were lost | a lost event may have reported a generation id |
@@ -19,7 +20,9 @@
 //! per [`LOOK_EVERY`], and reads at most [`EVENTS_MAX`] events each time.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -49,6 +52,16 @@ const EVENT_BYTES: usize = 1 << 20;
 const STEP_MIN_NS: u64 = 1_000_000_000;
 /// File of the boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Device with the virtual machine's clock and its generation counter (the VMClock specification of
+/// uapi-group.org; `vmclock-abi.h` of Linux). Reading it returns a copy of the device's memory.
+const VMCLOCK: &str = "/dev/vmclock0";
+/// Number of bytes of [`VMCLOCK`] up to the end of the generation counter.
+const VMCLOCK_BYTES: usize = 112;
+/// First four bytes of [`VMCLOCK`]: "VCLK".
+const VMCLOCK_MAGIC: u32 = 0x4b4c_4356;
+/// Flag of [`VMCLOCK`]: the hypervisor changes the generation counter after each restore.
+const VMCLOCK_HAS_GENERATION: u64 = 1 << 8;
 
 /// A sign that this process may exist twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,6 +157,11 @@ struct Watch {
     /// Socket for the kernel's events. `None`: the system has no such events, or this process has
     /// no permission to receive them.
     events: Option<Socket>,
+    /// The virtual machine's clock device. `None`: there is no such device, or this process may not
+    /// read it.
+    vmclock: Option<File>,
+    /// Last generation counter of the device.
+    generation: Option<u64>,
     boot_id: Option<Vec<u8>>,
     boot_id_at: Instant,
     /// Wall clock minus `CLOCK_BOOTTIME` in nanoseconds, modulo 2^64.
@@ -201,8 +219,11 @@ struct Read {
 impl Watch {
     fn new() -> Self {
         let now = Instant::from_nanos(os::monotonic_ns());
+        let vmclock = File::open(VMCLOCK).ok();
         Self {
             events: events().ok(),
+            generation: vmclock.as_ref().and_then(generation),
+            vmclock,
             boot_id: std::fs::read(BOOT_ID).ok(),
             boot_id_at: now,
             offset_ns: offset(),
@@ -222,6 +243,7 @@ impl Watch {
             })
         });
         let Read { has_new_id, were_lost } = events.unwrap_or_default();
+        let has_new_id = has_new_id | self.has_other_generation();
         let certain = if has_new_id { Some(Copied::GenerationId) } else { None };
         let certain = certain.or_else(|| self.has_other_boot(now).then_some(Copied::BootId));
         if certain.is_some() {
@@ -233,6 +255,11 @@ impl Watch {
             self.suspicions = (self.suspicions.0 + 1, counts);
         }
         certain.is_some() || counts.is_some()
+    }
+
+    fn has_other_generation(&mut self) -> bool {
+        let Some(now) = self.vmclock.as_ref().and_then(generation) else { return false };
+        self.generation.replace(now).is_some_and(|before| before != now)
     }
 
     fn has_other_boot(&mut self, now: Instant) -> bool {
@@ -271,6 +298,21 @@ fn read_events(mut next: impl FnMut() -> io::Result<(Vec<u8>, u32)>) -> Read {
     read
 }
 
+/// Reads the generation counter of the virtual machine's clock device. Returns `None` if the device
+/// has no such counter, or if the hypervisor is just changing its memory.
+fn generation(device: &File) -> Option<u64> {
+    let mut bytes = [0; VMCLOCK_BYTES];
+    device.read_exact_at(&mut bytes, 0).ok()?;
+    let u32_at = |at: usize| bytes[at..].first_chunk().map(|of| u32::from_le_bytes(*of));
+    let u64_at = |at: usize| bytes[at..].first_chunk().map(|of| u64::from_le_bytes(*of));
+    let (magic, size, sequence) = (u32_at(0)?, u32_at(4)?, u32_at(12)?);
+    // The sequence number is odd during a change.
+    let is_whole =
+        usize::try_from(size).is_ok_and(|size| size >= VMCLOCK_BYTES) && sequence % 2 == 0;
+    let has_it = u64_at(24)? & VMCLOCK_HAS_GENERATION != 0;
+    if magic == VMCLOCK_MAGIC && is_whole && has_it { u64_at(104) } else { None }
+}
+
 /// Whether an event of the kernel reports a new generation id of the virtual machine.
 fn is_new_id(event: &[u8]) -> bool {
     event.split(|byte| *byte == 0).any(|line| line == b"NEW_VMGENID=1")
@@ -298,7 +340,49 @@ mod tests {
     use super::*;
 
     fn watch() -> Watch {
-        Watch { events: None, ..Watch::new() }
+        Watch { events: None, vmclock: None, generation: None, ..Watch::new() }
+    }
+
+    /// Since Linux 6.9, no event reports a restored snapshot; since Linux 7.0, a counter does.
+    #[test]
+    fn regression_a_generation_counter_that_changes_is_a_certain_sign_once() {
+        let name = format!("srd-vmclock-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let write = |magic: u32, size: u32, sequence: u32, flags: u64, generation: u64| {
+            let mut page = vec![0; 4096];
+            page[..4].copy_from_slice(&magic.to_le_bytes());
+            page[4..8].copy_from_slice(&size.to_le_bytes());
+            page[12..16].copy_from_slice(&sequence.to_le_bytes());
+            page[24..32].copy_from_slice(&flags.to_le_bytes());
+            page[104..112].copy_from_slice(&generation.to_le_bytes());
+            std::fs::write(&path, page).unwrap();
+        };
+        let (magic, flag) = (VMCLOCK_MAGIC, VMCLOCK_HAS_GENERATION);
+        write(magic, 4096, 2, flag | 1, 7);
+        let device = File::open(&path).unwrap();
+        let generation = generation(&device);
+        assert_eq!(generation, Some(7));
+        let mut watch = Watch { vmclock: Some(device), generation, ..watch() };
+        let now = Instant::from_nanos(os::monotonic_ns());
+        let mut certain = |watch: &mut Watch| {
+            watch.look(now);
+            watch.certain
+        };
+        assert_eq!(certain(&mut watch), (0, None));
+        // Memory that is not valid, or that is being changed, is no sign.
+        for (magic, size, sequence, flags) in
+            [(1, 4096, 2, flag), (magic, 104, 2, flag), (magic, 4096, 3, flag), (magic, 4096, 2, 1)]
+        {
+            write(magic, size, sequence, flags, 8);
+            assert_eq!(certain(&mut watch), (0, None));
+        }
+        write(magic, 4096, 4, flag, 8);
+        for _ in 0..2 {
+            assert_eq!(certain(&mut watch), (1, Some(Copied::GenerationId)));
+        }
+        write(magic, 4096, 6, flag, 3);
+        assert_eq!(certain(&mut watch), (2, Some(Copied::GenerationId)));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | [`place`] | directories and files that only root can change |
 //! | [`socket`] | Unix sockets that have their owner and mode before anyone can connect |
 //! | [`peer`] | the user at the other end of a Unix socket |
+//! | [`file_identity`] | removal of a file only if it is still the same one |
 //! | [`text`] | control characters in texts that another process has sent |
 //! | [`memory`] | secrets that stay out of core dumps |
 //! | [`private`] | files that hold a secret |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod closing;
+pub mod file_identity;
 pub mod memory;
 pub mod peer;
 pub mod place;

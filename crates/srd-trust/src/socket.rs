@@ -10,6 +10,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,8 @@ use rustix::fs::{
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
+
+use crate::file_identity;
 
 /// Longest name in bytes under which a socket is bound directly. A socket with a longer name is
 /// bound as [`SHORT`], and renamed when it is moved.
@@ -124,6 +127,39 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// Removes the file of a socket at which no process listens, as a killed process leaves it. Returns
+/// whether there was such a file. If the socket at the path is replaced at the same time, the new
+/// one remains.
+///
+/// # Errors
+/// - [`ErrorKind::AlreadyExists`]: the file is not a socket.
+/// - [`ErrorKind::AddrInUse`]: a process listens at the socket, or the socket is of another type.
+/// - An error of the operating system, if the state of the socket cannot be determined, or the file
+///   cannot be removed.
+pub fn remove_dead(path: &Path) -> io::Result<bool> {
+    let was = file_identity::identity(path);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+        Ok(file) if !file.file_type().is_socket() => return Err(ErrorKind::AlreadyExists.into()),
+        Ok(_) => {}
+    }
+    let another = rustix::io::Errno::PROTOTYPE.raw_os_error();
+    match connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        // If a process listens and its queue is full, the error is `WouldBlock`.
+        Err(error)
+            if error.kind() != ErrorKind::WouldBlock && error.raw_os_error() != Some(another) =>
+        {
+            return Err(error);
+        }
+        _ => return Err(ErrorKind::AddrInUse.into()),
+    }
+    was.map_or(Ok(()), |was| file_identity::remove(path, was))?;
+    Ok(true)
+}
+
 /// A private directory of this user, next to the socket. It is removed when this value is dropped.
 struct Own<'a> {
     above: BorrowedFd<'a>,
@@ -159,6 +195,7 @@ impl Drop for Own<'_> {
 mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::net::UnixDatagram;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::channel;
     use std::thread;
@@ -185,6 +222,33 @@ mod tests {
         let second = receiver.recv_timeout(Duration::from_secs(60)).expect("the call waits");
         assert_eq!(second.unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(first);
+    }
+
+    /// A socket without a listener is removed. A socket with a listener, also one with a full
+    /// queue, a socket of another type, a link and another file remain.
+    #[test]
+    fn only_dead_sockets_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let kind = |name: &str| remove_dead(&path(name)).unwrap_err().kind();
+        assert!(!remove_dead(&path("absent")).unwrap());
+        let dead = UnixListener::bind(path("dead")).unwrap();
+        rustix::net::shutdown(&dead, rustix::net::Shutdown::Both).unwrap();
+        symlink(path("dead"), path("link")).unwrap();
+        assert_eq!(kind("link"), ErrorKind::AlreadyExists);
+        assert!(path("dead").exists());
+        assert!(remove_dead(&path("dead")).unwrap());
+        assert!(!path("dead").exists());
+        fs::write(path("file"), "precious").unwrap();
+        assert_eq!(kind("file"), ErrorKind::AlreadyExists);
+        let lives = UnixListener::bind(path("lives")).unwrap();
+        assert_eq!(kind("lives"), ErrorKind::AddrInUse);
+        rustix::net::listen(&lives, 0).unwrap();
+        let _queued: Vec<_> = std::iter::from_fn(|| connect(&path("lives")).ok()).collect();
+        assert_eq!(kind("lives"), ErrorKind::AddrInUse, "the queue is full");
+        let _datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
+        assert_eq!(kind("datagrams"), ErrorKind::AddrInUse);
+        assert!(["file", "lives", "datagrams"].iter().all(|name| path(name).exists()));
     }
 
     #[test]

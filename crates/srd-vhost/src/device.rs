@@ -83,17 +83,12 @@ pub fn listen(path: &Path, replaces: bool) -> io::Result<UnixListener> {
     if replaces {
         return bind_for_us(path, true);
     }
-    // A full queue of connections (`WouldBlock`) also means that a program listens.
-    if !matches!(connect(path), Err(error) if error.kind() != io::ErrorKind::WouldBlock) {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
-    }
-    let is_socket = |path: &Path| {
-        use std::os::unix::fs::FileTypeExt;
-        std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+    match socket::remove_dead(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
+        }
+        removed => removed?,
     };
-    if is_socket(path) {
-        std::fs::remove_file(path)?;
-    }
     bind_for_us(path, false)
 }
 

@@ -263,8 +263,9 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
         ),
         Reason::NotPeered => ("the peering connection is not active", "accept it"),
         Reason::NoTransit => (
-            "the peered cloud does not have this address, and peering leads no further",
-            "peer with the cloud that has it",
+            "peering carries packets between its two clouds only: the peered cloud does not have \
+             the destination, or it has the source",
+            "peer with the cloud that has the destination; do not use a source of the peered cloud",
         ),
         Reason::NoInterface => (
             "no interface has this address",

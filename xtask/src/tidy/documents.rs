@@ -10,13 +10,8 @@ const ORIGINS: [&str; 4] = ["paper", "efa-driver", "docs", "ours"];
 pub(super) enum Kind {
     /// The command `make TARGET`.
     Make(String),
-    /// A program of this workspace, with its arguments.
-    Program {
-        /// Name of the package that builds the program.
-        package: &'static str,
-        /// Words of the command after the name of the program.
-        words: Vec<String>,
-    },
+    /// The command `cargo xtask`, with its arguments.
+    Xtask(Vec<String>),
     /// The command `cargo run --package PACKAGE --example EXAMPLE`.
     Example {
         /// Name of the package that contains the example.
@@ -26,7 +21,7 @@ pub(super) enum Kind {
     },
     /// A file of this repository, run by its path.
     Script(String),
-    /// A program of another project, which is not checked.
+    /// A program of another project, or `srd`, whose commands a test of `srd-cli` checks.
     Other,
 }
 
@@ -70,10 +65,7 @@ pub(super) fn classify(command: &str) -> Kind {
     };
     match text.as_slice() {
         ["make", target, ..] => Kind::Make((*target).to_string()),
-        ["srd" | "target/quick/srd" | "target/release/srd", ..] => {
-            Kind::Program { package: "srd-cli", words: words[1..].to_vec() }
-        }
-        ["cargo", "xtask", ..] => Kind::Program { package: "xtask", words: words[2..].to_vec() },
+        ["cargo", "xtask", ..] => Kind::Xtask(words[2..].to_vec()),
         ["cargo", "run", ..] => match (after("--package", "-p"), after("--example", "--example")) {
             (Some(package), Some(example)) => Kind::Example { package, example },
             _ => Kind::Other,
@@ -85,44 +77,29 @@ pub(super) fn classify(command: &str) -> Kind {
     }
 }
 
-/// Returns the words at the beginning of a command's arguments that may be subcommands: at most two
-/// words of letters and dashes. The program's help decides whether a word is a subcommand or an
-/// argument.
+/// Returns the word at the beginning of the arguments of `cargo xtask` if it may be a subcommand: a
+/// word of letters and dashes. The program's help decides whether it is one.
 pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
     let is_name = |word: &&str| {
         !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
     };
-    let depth = match words.first().map(String::as_str) {
-        Some("perf" | "sim" | "lab" | "peer" | "vpc" | "card") => 2,
-        _ => 1,
-    };
-    words.iter().map(String::as_str).take(depth).take_while(is_name).collect()
+    words.iter().map(String::as_str).take(1).take_while(is_name).collect()
 }
 
 /// Returns the first fault of a command, given the help of its program; `None` if it has no fault.
-/// A fault is an unknown subcommand, a flag that the help does not contain, or a missing scenario.
-/// Words after `--` belong to another program and are not checked.
-pub(super) fn check_words(
-    words: &[String],
-    help: &str,
-    exists: impl Fn(&str) -> bool,
-) -> Option<String> {
+/// A fault is an unknown subcommand, or a flag that the help does not contain. Words after `--`
+/// belong to another program and are not checked.
+pub(super) fn check_words(words: &[String], help: &str) -> Option<String> {
     if help.is_empty() {
         return Some("there is no such command".to_string());
     }
     let ours = words.iter().take_while(|word| *word != "--");
-    for flag in ours.clone().filter(|word| word.starts_with('-')) {
+    for flag in ours.filter(|word| word.starts_with('-')) {
         let flag = flag.split('=').next().unwrap_or(flag);
         let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
         if !help.split(ends).any(|word| word == flag) {
             return Some(format!("it has no `{flag}`"));
         }
-    }
-    let simulates =
-        words.first().is_some_and(|w| w == "sim") && words.get(1).is_some_and(|w| w == "run");
-    let scenario = words.get(2).filter(|word| simulates && !word.starts_with('-'));
-    if let Some(scenario) = scenario.filter(|scenario| !exists(scenario)) {
-        return Some(format!("there is no scenario `{scenario}`"));
     }
     None
 }
@@ -234,10 +211,8 @@ mod tests {
     #[test]
     fn commands_are_told_apart() {
         assert_eq!(classify("sudo make demo"), Kind::Make("demo".into()));
-        let srd = Kind::Program { package: "srd-cli", words: words("sim list") };
-        assert_eq!(classify("A=1 srd sim list | less"), srd);
-        let xtask = Kind::Program { package: "xtask", words: words("tidy") };
-        assert_eq!(classify("cargo xtask tidy"), xtask);
+        assert_eq!(classify("A=1 srd sim list | less"), Kind::Other);
+        assert_eq!(classify("A=1 cargo xtask tidy | less"), Kind::Xtask(words("tidy")));
         assert_eq!(classify(".ci/run"), Kind::Script(".ci/run".into()));
         assert_eq!(classify("ls -l"), Kind::Other);
         let example = Kind::Example { package: "srd-net".into(), example: "bulk".into() };
@@ -246,21 +221,19 @@ mod tests {
 
     #[test]
     fn subcommands_end_where_arguments_begin() {
-        assert_eq!(subcommands(&words("sim run incast --seeds 3")), ["sim", "run"]);
-        assert_eq!(subcommands(&words("lab exec h0.0 -- ping")), ["lab", "exec"]);
-        assert_eq!(subcommands(&words("demo --out x")), ["demo"]);
+        assert_eq!(subcommands(&words("soak --seeds 3")), ["soak"]);
+        assert_eq!(subcommands(&words("suite overlay")), ["suite"]);
         assert_eq!(subcommands(&words("--help")), Vec::<&str>::new());
     }
 
     #[test]
-    fn unknown_flags_commands_and_scenarios_are_found() {
+    fn unknown_flags_and_commands_are_found() {
         let help = "Options:\n  -h, --help\n      --seeds <N>\n      --seedling\n";
-        let check = |text: &str| check_words(&words(text), help, |path| path == "incast");
-        assert_eq!(check("sim run incast --seeds 3"), None);
-        assert_eq!(check("lab exec h0.0 -- ping --unknown"), None);
-        assert!(check("sim run incast --seed 3").unwrap().contains("`--seed`"));
-        assert!(check("sim run outcast").unwrap().contains("outcast"));
-        assert!(check_words(&words("simulate"), "", |_| true).is_some());
+        let check = |text: &str| check_words(&words(text), help);
+        assert_eq!(check("soak --seeds 3"), None);
+        assert_eq!(check("soak -- ping --unknown"), None);
+        assert!(check("soak --seed 3").unwrap().contains("`--seed`"));
+        assert!(check_words(&words("simulate"), "").is_some());
     }
 
     #[test]

@@ -370,6 +370,14 @@ impl<T> Limits<T> {
         self.dropped_late.pop_front()
     }
 
+    /// Removes and returns all waiting frames: first the frames behind all limits, then the frames
+    /// before a limit. No counter changes.
+    pub fn take_all(&mut self) -> Vec<T> {
+        self.counts = [0; LIMITS];
+        let ready = core::mem::take(&mut self.ready).into_iter().map(|(_, item, _)| item);
+        ready.chain(self.waiting.take_all().map(|parcel| parcel.frame.item)).collect()
+    }
+
     /// Time of the next call of [`Limits::pop`]; `None` if no frame waits.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.ready.is_empty() { self.waiting.next() } else { Some(self.now) }

@@ -67,6 +67,12 @@ impl<T> DelayQueue<T> {
         all.into_iter().map(|entry| (entry.due, &entry.item)).collect()
     }
 
+    /// Removes and returns all packets, in the order in which they would continue.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = T> {
+        let sorted = core::mem::take(&mut self.heap).into_sorted_vec();
+        sorted.into_iter().rev().map(|Reverse(entry)| entry.item)
+    }
+
     /// Time at which the first packet may continue; `None` if no packet waits.
     pub(super) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(entry)| entry.due)

@@ -16,7 +16,7 @@ use super::frames::parcel::Parcel;
 use super::port::{Direct, Environment, FlowState, Guest, PortCounts, PortId};
 use super::records::logs::Logs;
 use super::records::mirror::Mirror;
-use super::records::trace::Traces;
+use super::records::trace::{Event, Traces};
 use super::tables::epochs::{Epochs, Since};
 use super::tables::firsts::Firsts;
 use super::tables::flow::{Endpoints, Flow, Side, Target, Verdict};
@@ -236,8 +236,8 @@ impl Card {
         id
     }
 
-    /// Removes the instance of an interface, with all its interfaces, its connections, and the
-    /// packets that wait for its limits.
+    /// Removes the instance of an interface, with all its interfaces and its connections. Packets
+    /// that wait for its limits are dropped, and counted at the card as [`Cause::NotHere`].
     pub fn remove_instance(&mut self, now: Instant, port: PortId) {
         let Some(number) = self.port(port).map(|port| port.instance) else { return };
         for (id, port) in (0..).map(PortId).zip(&mut self.ports) {
@@ -253,9 +253,16 @@ impl Card {
             self.timers.remove(&(at, number));
         }
         instance.flows = Table::new(0, &[], self.secret, now);
-        instance.limits = Limits::new(&Profile::of_nothing(), 0, now);
+        let mut limits =
+            core::mem::replace(&mut instance.limits, Limits::new(&Profile::of_nothing(), 0, now));
         self.free_instances.push(number);
         self.forget_verdicts();
+        while let Some((limit, parcel)) = limits.pop_late() {
+            self.note(now, parcel.followed, || Event::OverLimit(limit));
+        }
+        for Parcel { frame, followed, .. } in limits.take_all() {
+            self.drop_pending(now, &frame, followed, None, Cause::NotHere);
+        }
     }
 
     /// Derives a new secret for the hash table of a flow log's aggregator; each aggregator has its

@@ -18,6 +18,7 @@ fn run(first: u64, clouds: u64) -> Reached {
         all.left += reached.left;
         all.by_nat += reached.by_nat;
         all.dropped += reached.dropped;
+        all.other_ways += reached.other_ways;
         all.reasons.extend(reached.reasons);
     }
     all
@@ -28,6 +29,7 @@ fn the_card_does_what_explain_says() {
     let reached = run(0, 500);
     let counts = [reached.answered, reached.left, reached.by_nat, reached.dropped];
     assert!(counts.iter().all(|count| *count > 30), "{reached:?}");
+    assert!(reached.other_ways > 5, "{reached:?}");
     for reason in [
         Reason::GroupsIn,
         Reason::GroupsOut,
@@ -42,6 +44,7 @@ fn the_card_does_what_explain_says() {
         Reason::NoInterface,
         Reason::Circle,
         Reason::ToItself,
+        Reason::AnotherWayBack,
     ] {
         assert!(reached.reasons.contains(&reason), "{reason:?}: {reached:?}");
     }

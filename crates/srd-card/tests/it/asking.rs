@@ -5,6 +5,7 @@ use crate::lane;
 use std::sync::Arc;
 
 use crate::lane::{HOST, TCP, open, packet, ports, v4};
+use srd_card::limits::Limit;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
@@ -341,6 +342,56 @@ fn an_instance_that_was_removed_gets_no_packet_that_waited() {
     }
     assert_eq!((lab.out.guests, lab.out.hosts.len()), (0, 0));
     assert_eq!(lab.card.drops_of_none().of(Cause::NotHere), 2, "both are counted");
+}
+
+/// Packets that wait for the limits of an instance are counted as dropped, and have an end in a
+/// trace, if the instance is removed. In an earlier version they disappeared.
+#[test]
+fn regression_packets_that_wait_for_limits_are_counted_if_their_instance_is_removed() {
+    const SENT: usize = 8;
+    let mut lab = Lab::new();
+    let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+    let slow = profile.with_packets_per_second(1000);
+    lab.card.remove_instance(lab.now, lab.port);
+    let guest = Guest { eni: EniId(0), timeouts: Timeouts::DEFAULT };
+    lab.port = lab.card.add_instance(lab.now, &slow, &[guest])[0];
+    let id = lab.card.begin_trace(Filter::default(), u32::MAX, 0).unwrap();
+    lab.send(ELSEWHERE);
+    for question in lab.questions() {
+        lab.answer(question).unwrap();
+    }
+    (1..SENT).for_each(|_| lab.send(ELSEWHERE));
+    let waiting = lab.card.held(lab.port, Limit::Packets).queued;
+    let sent = lab.out.hosts.len();
+    assert!(waiting > 0 && sent > 0, "{waiting} packets wait, {sent} are sent");
+    lab.now += Duration::from_micros(1);
+    lab.card.remove_instance(lab.now, lab.port);
+    assert_eq!(lab.card.drops_of_none().of(Cause::NotHere), waiting);
+    let records = lab.card.take_trace(id, usize::MAX, usize::MAX).unwrap().records;
+    let is_dropped = |event: &Event| *event == Event::Dropped(Cause::NotHere);
+    let ends = records.iter().filter(|record| is_dropped(&record.event) && record.at == lab.now);
+    assert_eq!(ends.count() as u64, waiting);
+    lab.card.poll(lab.now + Duration::from_secs(1), &mut lab.out);
+    assert_eq!(lab.out.hosts.len(), sent, "no packet continues");
+}
+
+/// An answer does not change whether the frames that follow were received over SRD. In an earlier
+/// version, it did, and frames after it did not count as `ena_srd_rx_pkts`. // V22
+#[test]
+fn regression_frames_after_an_answer_count_as_received_over_srd() {
+    let mut lab = Lab::new();
+    let received = |lab: &Lab| lab.card.counts(lab.port).express_rx_packets;
+    lab.card.set_by_srd(true);
+    lab.receive("there", ELSEWHERE);
+    let questions = lab.questions();
+    assert_eq!((questions.len(), received(&lab)), (1, 0));
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(received(&lab), 1, "the packet that waited");
+    lab.receive("there", ELSEWHERE);
+    assert_eq!(received(&lab), 2);
+    lab.card.set_by_srd(false);
+    lab.receive("there", ELSEWHERE);
+    assert_eq!((received(&lab), lab.out.guests), (2, 3));
 }
 
 #[test]

@@ -81,6 +81,17 @@ fn regression_packets_that_are_refused_do_not_count_as_received_by_srd() {
     assert_eq!(arrive("elsewhere", true), (1, 2), "that host does not have the sender");
 }
 
+/// Only packets of another host can have been received over SRD. In an earlier version, packets of
+/// this host's guests that continued while such packets arrived counted as well.
+#[test]
+fn regression_packets_of_this_host_do_not_count_as_received_by_srd() {
+    let mut lab = Lab::new(&world([ON, ON], "a"));
+    lab.card.set_by_srd(true);
+    assert_eq!(lab.send(2, &packet((2, 0), TCP, 0, &ports(80, 5000))), Some(0));
+    let counts = lab.card.counts(lab.ports[0]);
+    assert_eq!((counts.rx_packets, counts.express_rx_packets), (1, 0));
+}
+
 fn udp(bytes: usize, flags: u16) -> Vec<u8> {
     let length = u16::try_from(bytes - 20).unwrap();
     let mut datagram = [5000_u16.to_be_bytes(), 7_u16.to_be_bytes()].concat();

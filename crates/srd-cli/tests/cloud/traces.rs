@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::hosts::Hosts;
 use crate::support::machine::*;
-use crate::support::pcapng::Capture;
+use crate::support::pcapng::{Capture, Packet};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -21,8 +21,19 @@ const TRACES_MAX: usize = 8;
 /// `said`.
 fn follow(machine: &Machine, said: &str, words: &[&str]) -> Running {
     let output = fs::File::create(machine.path(said)).unwrap();
+    follow_to(machine, output.try_clone().unwrap(), (said, output), words)
+}
+
+/// Starts a command as [`follow`] does. Its standard output goes to the file `to`, and its error
+/// output to the file `said`.
+fn follow_to(
+    machine: &Machine,
+    to: fs::File,
+    (said, errors): (&str, fs::File),
+    words: &[&str],
+) -> Running {
     let mut command = machine.command(words);
-    let command = command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
+    let command = command.stdin(Stdio::null()).stdout(to).stderr(errors);
     let running = Running(command.spawn().unwrap());
     let began = Instant::now();
     loop {
@@ -61,6 +72,10 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
         "written",
         &["card", "capture", &name, "tcp and port 80", "-w", capture.to_str().unwrap()],
     );
+    let stream = machine.path("stream.pcapng");
+    let said = ("streamed", fs::File::create(machine.path("streamed")).unwrap());
+    let words = ["card", "capture", "any", "-w", "-", "tcp"];
+    let mut streamed = follow_to(&machine, fs::File::create(&stream).unwrap(), said, &words);
     let text = ["card", "trace", &name, "tcp", "dst", "port", "80", "-n", "1"];
     let mut text = follow(&machine, "text", &text);
 
@@ -87,6 +102,7 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
 
     // Two commands end by SIGINT, as by Ctrl-C, and have recorded all packets until then.
     assert_eq!((all.end(Signal::INT), written.end(Signal::INT)), (0, 0));
+    assert_eq!(streamed.end(Signal::INT), 0);
     let packets = lines(&machine, "packets");
     let first = |instance: &str, port: u64| {
         let mut found = packets.iter().filter(|packet| packet["ports"][1] == port);
@@ -124,11 +140,21 @@ fn what_each_table_says_of_a_packet_is_told_where_it_is_asked() {
     // The capture contains the dropped packets, with the reason.
     let capture = Capture::read(&capture);
     assert!(!capture.packets.is_empty());
+    let refused = capture.packets.len();
     for packet in &capture.packets {
         assert!(!packet.leaves && packet.bytes[9] == 6 && packet.bytes[22..24] == [0, 80]);
         assert!(packet.comment.starts_with("DROPPED (security groups in)"), "{}", packet.comment);
     }
     assert_eq!(capture.dropped, Some(0));
+    // The capture on standard output contains the packets of all instances in both directions, and
+    // nothing but the capture.
+    let capture = Capture::read(&stream);
+    let count = |is: fn(&Packet) -> bool| capture.packets.iter().filter(|of| is(of)).count();
+    assert!(count(|of| of.leaves) > 3 && count(|of| !of.leaves) > 3);
+    assert!(count(|of| of.comment.starts_with("DROPPED (security groups in)")) >= refused);
+    assert!(capture.packets.iter().all(|of| of.bytes[9] == 6), "TCP only");
+    let said = fs::read_to_string(machine.path("streamed")).unwrap();
+    assert!(said.contains(&format!("{} packets captured", capture.packets.len())), "{said}");
     assert_eq!(card.end(Signal::TERM), 0);
 }
 

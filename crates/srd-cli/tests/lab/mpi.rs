@@ -114,10 +114,11 @@ fn an_all_to_all_of_mpi_takes_less_time_and_overflows_fewer_queues_over_srd() {
 struct Fabric(String);
 
 impl Fabric {
-    fn up() -> Self {
-        let name = format!("mpc{}", std::process::id());
-        let words = ["lab", "up", "--name", &name, "--hosts", "1", "--spines", "1"];
-        let output = srd(&words);
+    /// Creates a fabric; `tag` begins its name, so that tests that run together have several.
+    fn up(tag: &str, leaves: &str) -> Self {
+        let name = format!("{tag}{}", std::process::id());
+        let size = ["--leaves", leaves, "--hosts", "1", "--spines", "1"];
+        let output = srd(&[&["lab", "up", "--name", &name], &size[..]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Self(name)
     }
@@ -151,7 +152,7 @@ fn another_machine_is_resolved_reached_and_exchanged_with() {
     if !ready() {
         return;
     }
-    let fabric = Fabric::up();
+    let fabric = Fabric::up("mpc", "2");
     let agent = format!("{SRD} lab enter --name {}", fabric.0);
     let peer = "198.18.1.1";
     let (code, result) = fabric.check(&[peer, "--agent", &agent]);
@@ -180,6 +181,32 @@ fn another_machine_is_resolved_reached_and_exchanged_with() {
     let login = check(&result, "198.18.1.2: login");
     assert_eq!(login["status"], "warn", "{login}");
     assert!(login["fix"]["command"].as_str().unwrap().contains("srd mpi-check"), "{login}");
+}
+
+#[test]
+fn several_machines_are_checked_with_the_chosen_launcher() {
+    if !ready() {
+        return;
+    }
+    let fabric = Fabric::up("mps", "3");
+    let agent = format!("{SRD} lab enter --name {}", fabric.0);
+    let found = Command::new("sh").args(["-c", "command -v mpirun"]).output().unwrap();
+    let mpirun = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    let peers = ["198.18.1.1", "198.18.2.1"];
+    let words = [&peers[..], &["--agent", &agent, "--mpirun", &mpirun]].concat();
+    let (code, result) = fabric.check(&words);
+    assert_eq!((code, &result["required_failed"]), (1, &1.into()), "the provider: {result}");
+    let mpi = check(&result, "mpi");
+    assert_eq!(mpi["status"], "ok", "{mpi}");
+    assert!(mpi["found"].as_str().unwrap().contains(&mpirun), "{mpi}");
+    for peer in peers {
+        for name in ["address", "route", "login", "tcp"] {
+            let check = check(&result, &format!("{peer}: {name}"));
+            assert_eq!(check["status"], "ok", "{check}");
+        }
+    }
+    let words = result["advice"]["command"].as_array().unwrap();
+    assert_eq!(words[0], mpirun.as_str(), "{result}");
 }
 
 #[test]

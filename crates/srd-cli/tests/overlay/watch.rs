@@ -1,5 +1,5 @@
-//! `srd watch` on an interface of a separate namespace: the chosen source of packets with the
-//! reason, metrics, and what a killed process leaves behind. Needs root.
+//! `srd watch` and `srd profile` on an interface of a separate namespace: the chosen source of
+//! packets with the reason, metrics, reports, and what a killed process leaves behind. Needs root.
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -162,5 +162,41 @@ fn regression_a_reader_that_has_left_does_not_cost_the_page() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(status.success(), "{status}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains("</html>"));
+}
+
+#[test]
+fn a_profile_of_an_interface_has_its_packets_and_the_type_that_is_asked_for() {
+    let Some(pair) = Pair::new(1500, 1) else { return };
+    pair.acquaint();
+    let directory = tempfile::tempdir().unwrap();
+    let [json, page] = ["p.json", "p.html"].map(|name| directory.path().join(name));
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &pair.names[0], env!("CARGO_BIN_EXE_srd"), "profile"]);
+    command.args([INTERFACE, "--for", "2s", "--type", "c7i.large"]);
+    command.arg("--json").arg(&json).arg("--html").arg(&page);
+    let mut profile = Killed(command.stdout(Stdio::null()).spawn().unwrap());
+    let until = Instant::now() + PATIENCE;
+    // Packets are sent during the whole time, because the observation begins at an unknown moment.
+    let status = pair.within(0, || {
+        let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
+        loop {
+            socket.send_to(&[7; 1000], "10.77.0.2:9").unwrap();
+            if let Some(status) = profile.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < until, "the profile does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(status.success(), "{status}");
+    let text = std::fs::read_to_string(&json).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let seen = &report["profiles"][0]["seen"];
+    assert_eq!(seen["name"], INTERFACE);
+    assert!(seen["packets"].as_u64() > Some(10), "{seen}");
+    assert!(seen["bytes"]["out"].as_f64() >= Some(10.0 * 1028.0), "{seen}");
+    assert_eq!(seen["largest_bytes"], 1028);
+    assert!(text.contains("c7i.large"), "{text}");
     assert!(std::fs::read_to_string(&page).unwrap().contains("</html>"));
 }

@@ -281,3 +281,18 @@ fn commands_of_the_card_say_which_privilege_they_need() {
         let _ = fs::remove_file(directory.path().join("srd"));
     }
 }
+
+/// Nothing is downloaded: each of these commands fails before the first connection.
+#[test]
+fn lab_fetch_names_what_it_can_fetch_and_refuses_the_rest() {
+    refused(&["lab", "fetch"], USAGE, &["<WHAT>"]);
+    refused(&["lab", "fetch", "nosuch"], USAGE, &["nosuch", "hadoop", "spark", "dask", "jax"]);
+    refused(&["lab", "fetch", "hadoop", "nosuch"], USAGE, &["nosuch"]);
+    refused(&["lab", "fetch", "hadoop", "--cache", "/proc/none"], RUN, &["/proc/none"]);
+    let help = srd(&["lab", "fetch", "--help"]);
+    assert!(help.status.success());
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    for part in ["--cache", "/var/cache/srd", "Maven Central", "SHA-256"] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+}

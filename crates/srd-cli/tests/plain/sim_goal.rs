@@ -1,4 +1,5 @@
-//! `srd sim goal`, which writes a file, and `srd sim run --goal`, which simulates that file.
+//! `srd sim goal`, which writes a file, and `srd sim run` with files of other programs: `--goal`,
+//! `--chakra`, `--topo` and `--tm`.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
@@ -79,4 +80,78 @@ fn schedules_that_cannot_be_are_refused_with_their_line() {
     assert_eq!(missing.status.code(), Some(2));
     let ranks = srd(&["sim", "goal", "all-to-all", "--ranks", "1", "--bytes", "1"]);
     assert_eq!(ranks.status.code(), Some(2));
+}
+
+/// A network with two leaves and eight hosts, in htsim's format.
+const NETWORK: &str = "nodes 8\ntiers 2\npodsize 8\ntier 0\ndownlink_speed_gbps 100\n\
+                       radix_down 4\nradix_up 4\ndownlink_latency_ns 500\n\
+                       switch_latency_ns 300\ntier 1\ndownlink_speed_gbps 100\n\
+                       radix_down 2\noversubscribed 1\n";
+/// Two connections; the second one starts at time 500.
+const MATRIX: &str = "Nodes 8\nConnections 2\n0->5 start 0 size 100000\n\
+                      1->6 start 500 size 100000\n";
+
+/// Runs a simulation, and returns its only result.
+fn result(words: &[&str]) -> Value {
+    let output = srd(&[&["sim", "run"], words, &["--transport", "srd", "--json", "-"]].concat());
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    let mut results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results.as_array().unwrap().len(), 1);
+    results[0].take()
+}
+
+#[test]
+fn networks_and_matrices_of_htsim_are_run_with_the_chosen_unit_of_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str, content: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (network, matrix) = (at("two.topo", NETWORK), at("two.cm", MATRIX));
+    let files = ["--topo", &network, "--tm", &matrix];
+    let end_us = |unit: &str| {
+        let result = result(&[&files[..], &["--cm-time-unit", unit]].concat());
+        assert_eq!((&result["flows"], &result["unfinished"]), (&2.into(), &0.into()), "{result}");
+        result["sim_end_us"].as_f64().unwrap()
+    };
+    let (ps, us) = (end_us("ps"), end_us("us"));
+    assert!(ps < 500.0 && us > 500.0, "the second connection starts at 500: {ps} and {us}");
+    let changed = result(&[&files[..], &["--set", "srd.paths=1"]].concat());
+    assert_eq!(changed["unfinished"], 0);
+    let bad = at("bad.cm", "Nodes 8\nConnections 1\n0->99 start 0 size 1\n");
+    let output = srd(&["sim", "run", "--topo", &network, "--tm", &bad]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("99"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_trace_of_chakra_is_run_and_a_missing_one_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/chakra/collective.et");
+    for rank in 0..2 {
+        let file = directory.path().join(format!("step.{rank}.et"));
+        std::fs::copy(corpus, file).unwrap();
+    }
+    let prefix = directory.path().join("step");
+    let prefix = prefix.to_str().unwrap();
+    let network = directory.path().join("two.topo");
+    std::fs::write(&network, NETWORK).unwrap();
+    for on in [&["permutation-128"][..], &["--topo", network.to_str().unwrap()]] {
+        let result = result(&[on, &["--chakra", prefix]].concat());
+        let schedule = &result["schedule"];
+        assert_eq!((&schedule["ranks"], &schedule["undone"]), (&2.into(), &0.into()), "{result}");
+        assert!(schedule["operations"].as_u64().unwrap() > 4, "{schedule}");
+    }
+    let groups = directory.path().join("groups.json");
+    std::fs::write(&groups, "{\"a\": [0, 1]}").unwrap();
+    let run = ["sim", "run", "permutation-128", "--chakra"];
+    let groups = [prefix, "--chakra-groups", groups.to_str().unwrap()];
+    let output = srd(&[&run[..], &groups].concat());
+    let error = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("process group `a`"), "{error}");
+    let missing = directory.path().join("none");
+    let output = srd(&[&run[..], &[missing.to_str().unwrap()]].concat());
+    let error = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && error.contains("none.0.et"), "{error}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use srd_net::PollMode;
+use srd_net::xdp::IoChoice;
 use toml::Spanned;
 
 use super::address::{addresses, is_many, prefix, socket_address};
@@ -428,12 +429,14 @@ fn endpoint(
         Endpoint::Address(to) if !interface.reaches(to.ip()) => {
             let (ours, other) = if to.is_ipv6() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
             let what = format!("{} cannot be reached from {listen}, an {ours} socket", to.ip());
-            let remedy = format!(
-                "listen = \"[::]:{}\" reaches both families; or listen at an {other} address, or \
-                 write the peer's {ours} address",
-                listen.port()
-            );
-            Err(error((what, remedy)))
+            // AF_XDP and several addresses exclude an address that stands for all.
+            let can_be_all = interface.listen_further.is_empty() && interface.io != IoChoice::AfXdp;
+            let all = match can_be_all {
+                true => format!("listen = \"[::]:{}\" reaches both families; or ", listen.port()),
+                false => String::new(),
+            };
+            let each = format!("listen at an {other} address, or write the peer's {ours} address");
+            Err(error((what, all + &each)))
         }
         Endpoint::Address(to) if is_many(to.ip()) => {
             let what = format!("no peer is at {}", to.ip());

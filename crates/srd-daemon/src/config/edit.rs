@@ -3,6 +3,7 @@
 //! A peer that a command adds is checked by the rules for peers in the file, and against all
 //! existing peers. The rest of the file stays unchanged, with its order, comments and notation.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -100,11 +101,15 @@ pub fn add(text: &str, path: &Path, form: &PeerForm) -> Result<String, ConfigErr
 pub fn remove(text: &str, path: &Path, wanted: &str) -> Result<Option<String>, ConfigError> {
     let Some(index) = Config::parse(text, path)?.position_of(wanted) else { return Ok(None) };
     let source = Source { path, text };
-    let refused = |what: String| source.error(None, what, "take the peer out by hand");
-    let mut document: toml_edit::DocumentMut =
-        text.parse().map_err(|e: toml_edit::TomlError| refused(e.message().to_owned()))?;
+    let refused = |span: Option<Range<usize>>, what: &str| {
+        source.error(span, what, "take the peer out by hand")
+    };
+    let read = toml_edit::Document::parse(text.to_owned());
+    let document = read.map_err(|e: toml_edit::TomlError| refused(e.span(), e.message()))?;
+    let place = document.get("peer").and_then(toml_edit::Item::span);
+    let mut document = document.into_mut();
     let tables = document.get_mut("peer").and_then(toml_edit::Item::as_array_of_tables_mut);
-    let tables = tables.ok_or_else(|| refused("the peers are not written as [[peer]]".into()))?;
+    let tables = tables.ok_or_else(|| refused(place, "the peers are not written as [[peer]]"))?;
     tables.remove(index);
     let made = document.to_string();
     Config::parse(&made, path)?;
@@ -172,5 +177,15 @@ mod tests {
         }
         assert_eq!(Config::parse(&less, path).unwrap().peers.len(), 1);
         assert_eq!(remove(TEXT, path, "x").unwrap(), None);
+    }
+
+    #[test]
+    fn regression_peers_in_another_form_are_refused_at_their_place() {
+        let inline = "peer = [\n{ name = \"b\", endpoint = \"192.0.2.2:7471\", \
+                      allowed = [\"192.0.2.2\"] }]\n[interface]\nmode = \"transparent\"\n\
+                      listen = \"0.0.0.0:7471\"\nprotection = \"plain\"\n";
+        let error = remove(inline, Path::new("srd0.toml"), "b").unwrap_err();
+        assert!(error.what.contains("[[peer]]"), "{error}");
+        assert_eq!(error.place.unwrap().line, 1);
     }
 }

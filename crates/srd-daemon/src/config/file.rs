@@ -4,6 +4,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -26,6 +27,16 @@ pub(super) struct Document {
     pub(super) metrics: Maybe<MetricsTable>,
     #[serde(default)]
     pub(super) peer: Vec<Spanned<PeerTable>>,
+}
+
+impl Document {
+    /// Position of the first command that the daemon would run; `None` if there is no command.
+    pub(super) fn first_hook(&self) -> Option<Range<usize>> {
+        let table = self.interface.as_ref()?.as_ref();
+        let lists = [&table.pre_up, &table.post_up, &table.pre_down, &table.post_down];
+        let places = lists.into_iter().flatten().map(Spanned::span);
+        places.min_by_key(|place| place.start)
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -280,11 +280,13 @@ impl Config {
     /// The first error in the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let (text, facts) = file::read(path)?;
-        let config = Self::parse(&text, path)?;
-        if !config.interface.hooks.is_empty() {
-            let source = srd_config::Source { path, text: &text };
+        let source = srd_config::Source { path, text: &text };
+        let document = file::parse(&source)?;
+        let hook = document.first_hook();
+        let config = check::check(&source, document, check::Keys::Read)?;
+        if hook.is_some() {
             hooks::check_owner(path, &facts)
-                .map_err(|(what, remedy)| source.error(None, what, remedy))?;
+                .map_err(|(what, remedy)| source.error(hook, what, remedy))?;
         }
         Ok(config)
     }

@@ -94,8 +94,9 @@ pub(super) fn check_listen(
     }
     for (at, address) in listen.iter().enumerate() {
         if address.ip().is_unspecified() {
-            let what = format!("{} is every address of the machine", address.ip());
-            return refused(at, what, "write the address of one network card, or it alone");
+            let what = format!("`{}` means every address of the machine", texts[at].as_ref());
+            let remedy = "write the address of one network card instead, or leave the others out";
+            return refused(at, what, remedy);
         }
         if address.port() != listen[0].port() {
             let what = format!("{address} has another port than {}", listen[0]);

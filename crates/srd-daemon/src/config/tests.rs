@@ -377,6 +377,7 @@ fn several_addresses_that_cannot_work_are_refused_at_their_place() {
         ("[]", "empty list"),
         ("7471", "an address in quotes, or a list"),
         ("[\"0.0.0.0:7471\", \"192.0.2.1:7471\"]", "every address of the machine"),
+        ("[\"192.0.2.1:7471\", \"[::]:7471\"]", "`[::]:7471` means every address"),
         ("[\"192.0.2.1:7471\", \"192.0.2.9:7472\"]", "another port"),
         ("[\"192.0.2.1:7471\", \"192.0.2.1:7471\"]", "given twice"),
         ("[\"192.0.2.1:7471\", \"192.0.2.3\"]", "no address with a port"),
@@ -394,7 +395,11 @@ fn several_addresses_that_cannot_work_are_refused_at_their_place() {
     refused(&two.replace("paths = 32", "paths = 1"), &["2 addresses share 1 paths"]);
     let there = |list: &str| two.replace("endpoint = \"192.0.2.2:7471\"", list);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"192.0.2.2:7471\"]"), &["given twice"]);
-    refused(&there("endpoint = [\"192.0.2.2:7471\", \"[2001:db8::1]:7471\"]"), &["IPv4 socket"]);
+    let six = refused(
+        &there("endpoint = [\"192.0.2.2:7471\", \"[2001:db8::1]:7471\"]"),
+        &["IPv4 socket"],
+    );
+    assert!(!six.remedy.contains("[::]"), "it is refused beside other addresses: {}", six.remedy);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"0.0.0.0:7471\"]"), &["no peer is at"]);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"b.example:7471\"]"), &["the name alone"]);
     refused(&there("endpoint = [\"192.0.2.2:7471\", \"198.51.100.1:7471\"]"), &["ourselves"]);
@@ -532,4 +537,19 @@ fn threads_wait_as_the_file_says_and_as_a_reload_says() {
     let difference = poll("").unwrap().diff(&poll("poll = \"spin\"").unwrap());
     assert!(!difference.restart.contains(&"poll"), "{difference:?}");
     assert!(difference.live.contains(&"poll"), "{difference:?}");
+}
+
+/// A file with commands that others than root may change is refused at the line of the first
+/// command. In an earlier version, the error had no line.
+#[test]
+fn regression_a_file_with_commands_of_another_user_is_refused_at_its_line() {
+    let directory = directory();
+    let path = directory.path().join("srd0.toml");
+    let text = whole().replace("dscp = 26\n", "dscp = 26\npre_up = [\"true\"]\n");
+    fs::write(&path, &text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let error = Config::load(&path).unwrap_err();
+    assert!(error.what.contains("has commands to run"), "{error}");
+    let place = error.place.unwrap();
+    assert_eq!((place.text.as_str(), place.column), ("pre_up = [\"true\"]", 11));
 }

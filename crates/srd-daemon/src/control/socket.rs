@@ -3,10 +3,8 @@
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
-};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -116,27 +114,24 @@ fn make_directory(control: &Control) -> io::Result<()> {
 /// if the file is not a socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let shown = path.display();
-    match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(e),
-        Ok(facts) if !facts.file_type().is_socket() => {
-            let text = format!("{shown} is there and no socket; remove it or name another");
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    let error = match socket::remove_dead(path) {
+        Ok(false) => return Ok(()),
+        Ok(true) => {
+            tracing::info!("removed {shown}, left behind by a daemon that is gone");
+            return Ok(());
         }
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path) {
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!("removing {shown}, left behind by a daemon that is gone");
-            fs::remove_file(path)
+        Err(error) => error,
+    };
+    let what = match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{shown} is there and no socket; remove it or name another")
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(io::Error::new(e.kind(), format!("cannot tell whose {shown} is: {e}"))),
-        Ok(_) => {
-            let text = format!("a daemon serves {shown} already; stop it, or choose another name");
-            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+        io::ErrorKind::AddrInUse => {
+            format!("a daemon serves {shown} already; stop it, or choose another name")
         }
-    }
+        _ => format!("cannot remove {shown}, or tell whose it is: {error}"),
+    };
+    Err(io::Error::new(error.kind(), what))
 }
 
 /// Returns the path of the socket that a command uses: the given path, or the default path for the
@@ -246,6 +241,22 @@ mod tests {
         let error = Socket::bind(&control(path.clone())).unwrap_err();
         assert!(error.to_string().contains("no socket"), "{error}");
         assert!(path.exists());
+    }
+
+    /// If the daemon accepts no connections at the moment, the start of another daemon fails at
+    /// once. In an earlier version, the start waited for the first daemon, without a limit.
+    #[test]
+    fn regression_a_full_queue_of_connections_delays_no_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sock");
+        let first = Socket::bind(&control(path.clone())).unwrap();
+        rustix::net::listen(&first.listener, 0).unwrap();
+        let _queued: Vec<_> = std::iter::from_fn(|| socket::connect(&path).ok()).collect();
+        let (send, receive) = std::sync::mpsc::channel();
+        thread::spawn(move || send.send(Socket::bind(&control(path)).map(drop)));
+        let bound = receive.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits");
+        assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(first.is_there());
     }
 
     #[test]

@@ -386,6 +386,11 @@ mod tests {
             ("scale = \"1/100\"", 1, "`scale` was moved to the table [expert]"),
             ("\ncredits = 600", 2, "remedy: take it out here, and write `credits` under a line"),
             (&format!("{PLAIN}private_key_file = \"k\""), 4, "a key that nothing uses"),
+            (
+                &format!("{PLAIN}private_key_file = \"k\""),
+                4,
+                "remedy: take it out, or take protection = \"plain\" out",
+            ),
             (&format!("{PLAIN}[[peer]]\nname = \"here\"\nendpoint = \"[::1]:1\""), 5, "this host"),
             (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2\""), 6, "no address"),
             (&format!("{PLAIN}[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2:0\""), 6, "no address"),

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +19,6 @@ use srd_trust::{peer, place};
 use crate::control::orders::{Command, Orders};
 use crate::failure::WrongSettings;
 use crate::handover::asker;
-use crate::machine::file_identity::{identity, remove};
 use crate::machine::locks::DIRECTORY_MODE;
 use srd_card::device::ring::{RingSize, Side};
 use srd_net::clock;
@@ -74,32 +72,17 @@ pub(crate) struct Server {
 /// Removes the socket of a dead card. A file that is no socket, or a socket in use, is an error.
 fn remove_stale(path: &Path) -> Result<()> {
     let shown = path.display();
-    let was = identity(path);
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("the socket {shown}")),
-        Ok(facts) if !facts.file_type().is_socket() => {
+    match socket::remove_dead(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let what = format!("{shown} is there and no socket: name another place with --socket");
-            return Err(WrongSettings(what).into());
+            Err(WrongSettings(what).into())
         }
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            if let Some(was) = was {
-                remove(path, was);
-            }
-            if was.is_some() && identity(path) == was {
-                bail!("cannot remove {shown}");
-            }
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot tell whose {shown} is")),
-        Ok(_) => {
-            bail!(
-                "a card serves {shown} already: `srd card status` shows it, --socket names another"
-            )
+        Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
+            "a card serves {shown} already: `srd card status` shows it, --socket names another"
+        ),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot remove {shown}, or tell whose it is"))
         }
     }
 }
@@ -391,6 +374,26 @@ mod tests {
         );
         assert!(!open.join("inner").exists());
         make_directory_of(&directory.path().join("own/card.sock")).unwrap();
+    }
+
+    /// If a card accepts no connections at the moment, the start of another card fails at once. In
+    /// an earlier version, the start waited for the first card, without a limit.
+    #[test]
+    fn regression_a_full_queue_of_connections_delays_no_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card.sock");
+        let lives = UnixListener::bind(&path).unwrap();
+        rustix::net::listen(&lives, 0).unwrap();
+        let _queued: Vec<_> = std::iter::from_fn(|| socket::connect(&path).ok()).collect();
+        let (send, receive) = channel();
+        let of_card = path.clone();
+        thread::spawn(move || send.send(remove_stale(&of_card)));
+        let removed = receive.recv_timeout(Duration::from_secs(60)).expect("it waits");
+        assert!(removed.unwrap_err().to_string().contains("serves"));
+        assert!(path.exists());
+        rustix::net::shutdown(&lives, rustix::net::Shutdown::Both).unwrap();
+        remove_stale(&path).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

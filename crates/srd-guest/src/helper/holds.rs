@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use srd_net::Tun;
+use srd_trust::file_identity::{Identity, identity, remove};
 use srd_trust::place;
 
 use super::inspect;
@@ -21,7 +22,6 @@ use super::wire::{self, Receiver};
 use super::{Answer, Inventory, MadePlace, Meet, Message, Request, Spec};
 use crate::control::protocol::NamespaceName;
 use crate::handover::wire::{file_of, parts_of};
-use crate::machine::file_identity::{Identity, identity, remove};
 use crate::machine::locks::Lock;
 use crate::machine::namespace::{self, Device, Inside, Owned};
 use crate::machine::place::{NetworkRequest, make_all};
@@ -112,7 +112,7 @@ impl Holds {
             Request::Vhost { path, meets } => self.vhost(path, meets),
             Request::VhostGone(path) => {
                 if let Some(was) = self.sockets.remove(&path) {
-                    remove(&path, was);
+                    remove_quietly(&path, was);
                 }
                 Ok(done())
             }
@@ -324,10 +324,18 @@ impl Holds {
         if let Some(before) = &self.forward {
             edge::give_back(before);
         }
-        self.sockets.iter().for_each(|(path, was)| remove(path, *was));
+        self.sockets.iter().for_each(|(path, was)| remove_quietly(path, *was));
         for path in [&self.spec.listens, &self.spec.socket] {
-            self.listens.into_iter().for_each(|was| remove(path, was));
+            self.listens.into_iter().for_each(|was| remove_quietly(path, was));
         }
+    }
+}
+
+/// Removes a file unless its name belongs to another file by now. At the end of the card, a file
+/// that cannot be removed stays, and the next card removes it.
+fn remove_quietly(path: &Path, was: Identity) {
+    if let Err(error) = remove(path, was) {
+        tracing::warn!("{} stays for now: {error}", path.display());
     }
 }
 

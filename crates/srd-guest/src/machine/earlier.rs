@@ -85,9 +85,7 @@ pub(crate) fn clean() {
 }
 
 fn clean_in(socket: &Path, locks: &Path) {
-    if is_socket(socket) && !is_served(socket) {
-        let _ = fs::remove_file(socket);
-    }
+    let _ = srd_trust::socket::remove_dead(socket);
     let mut entries = fs::read_dir(locks).into_iter().flatten().flatten();
     if entries.any(|entry| is_held(&entry.path())) {
         tracing::warn!(

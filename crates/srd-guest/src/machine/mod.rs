@@ -7,11 +7,10 @@
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge`, `own` | the internet's side; addresses of this machine, which instances do not reach |
 //! | `locks`, `earlier` | locks that separate cards from each other; cards of earlier versions |
-//! | `privileges`, `file_identity` | rights of the process; the identity of a file |
+//! | `privileges` | rights of the process |
 
 pub(crate) mod earlier;
 pub(crate) mod edge;
-pub(crate) mod file_identity;
 pub(crate) mod locks;
 pub(crate) mod maker;
 pub(crate) mod namespace;

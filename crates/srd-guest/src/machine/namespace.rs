@@ -23,6 +23,8 @@ use crate::machine::earlier;
 use crate::machine::locks::{self, Lock};
 use crate::machine::programs::{self, Named};
 
+/// Target of the log messages of this module.
+pub(crate) const LOG_TARGET: &str = module_path!();
 pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Maximum size of a guest's packet in bytes (EC2 User Guide, *Network MTU*).
 const MTU: u16 = 9001;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+/// Target of the log messages of this module.
+pub(crate) const LOG_TARGET: &str = module_path!();
 /// Maximum number of programs that a log line names.
 const NAMED_MAX: usize = 8;
 /// Time for a program to end after SIGTERM, and again after SIGKILL.

@@ -185,8 +185,9 @@ mod tests {
             None => {
                 let name = format!("srdlab-signal-{}", std::process::id());
                 let path = std::env::temp_dir().join(name);
-                let name =
-                    "build::guard::tests::regression_a_signal_while_a_directory_is_made_removes_it";
+                let (_, module) = module_path!().split_once("::").unwrap();
+                let test = "regression_a_signal_while_a_directory_is_made_removes_it";
+                let name = &format!("{module}::{test}");
                 let mut command = std::process::Command::new(std::env::current_exe().unwrap());
                 let status = command.args(["--exact", name]).env(INNER, &path).status().unwrap();
                 let is_left = path.exists();

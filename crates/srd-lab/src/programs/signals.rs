@@ -167,7 +167,8 @@ mod tests {
             std::process::exit(crate::programs::exec::to_end(&mut command, false).unwrap());
         }
         let test = "regression_a_signal_while_a_program_starts_goes_to_the_program";
-        let name = &format!("programs::signals::tests::{test}");
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = &format!("{module}::{test}");
         let mut command = Command::new(std::env::current_exe().unwrap());
         let status = command.args(["--exact", name]).env(INNER, "1").status().unwrap();
         assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));

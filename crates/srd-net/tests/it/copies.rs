@@ -34,7 +34,7 @@ fn a_new_generation_id_begins_another_run_at_both_ends_and_nothing_stays_unsent(
     let output = Command::new("ip")
         .args(["netns", "exec", &namespace.0])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "copies::inside", "--ignored", "--nocapture"])
+        .args(["--exact", &crate::name_of(module_path!(), "inside"), "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -20,3 +20,10 @@ mod udp;
 mod waiters;
 mod xdp;
 mod xdp_io;
+
+/// Returns the name with which this program runs a single test: `module` is the `module_path!()` of
+/// the test function.
+fn name_of(module: &str, function: &str) -> String {
+    let (_, module) = module.split_once("::").unwrap_or_default();
+    format!("{module}::{function}")
+}

@@ -320,7 +320,7 @@ fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once
     };
     let mut peers: Vec<_> = (0..PEERS).map(bind).collect();
     let mut hub = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "pauses::hub_process", "--nocapture"])
+        .args(["--exact", &crate::name_of(module_path!(), "hub_process"), "--nocapture"])
         .env(HUB, "1")
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())

@@ -47,7 +47,7 @@ fn what_does_not_fit_is_reported_and_the_default_fits() {
     let output = Command::new("ip")
         .args(["netns", "exec", &namespace.0])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "small_interface::inside", "--ignored", "--nocapture"])
+        .args(["--exact", &crate::name_of(module_path!(), "inside"), "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -469,8 +469,8 @@ fn options_out_of_range_and_unsuitable_addresses_are_refused_with_a_reason() {
     pair.await_no_program(0);
 }
 
-/// Name of the test that other tests run in a separate process.
-const HOLDER: &str = "xdp_io::holds_the_program_until_it_is_killed";
+/// Function of the test that other tests run in a separate process.
+const HOLDER: &str = "holds_the_program_until_it_is_killed";
 
 fn start_holder(pair: &Pair, before: &[&str]) -> std::process::Child {
     let exe = std::env::current_exe().unwrap();
@@ -478,7 +478,7 @@ fn start_holder(pair: &Pair, before: &[&str]) -> std::process::Child {
         .args(["netns", "exec", &pair.names[0]])
         .args(before)
         .arg(exe)
-        .args(["--exact", HOLDER, "--ignored", "--nocapture"])
+        .args(["--exact", &crate::name_of(module_path!(), HOLDER), "--ignored", "--nocapture"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()

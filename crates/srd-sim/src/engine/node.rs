@@ -225,8 +225,6 @@ pub struct Outcomes {
     pub delivered: Vec<Delivered>,
     /// Parts of flows that the transport has given up.
     pub failed: Vec<Failed>,
-    /// Number of packets that the transport retransmitted because it considered them lost.
-    pub retransmitted_packets: u64,
 }
 
 /// A piece of application data that has reached its receiver.

@@ -73,6 +73,14 @@ fn memory_that_can_be_sealed_has_to_be() {
 /// Environment variable with which the tests below run in a child process that causes a bus error.
 const INNER: &str = "SRD_VHOST_TEST_BUS_ERROR";
 
+/// Returns a command that runs only this test of this file, in a process of its own.
+fn own_test(name: &str) -> Command {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("{module}::{name}")]);
+    command
+}
+
 /// A bus error of the program itself ends the program as if there were no device. If the program
 /// has a handler, that handler runs first.
 #[test]
@@ -95,9 +103,8 @@ fn regression_bus_errors_elsewhere_end_the_program_as_before() {
         }
         unreachable!();
     }
-    let name = "memory::regression_bus_errors_elsewhere_end_the_program_as_before";
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name]).env(INNER, "1");
+    let mut command = own_test("regression_bus_errors_elsewhere_end_the_program_as_before");
+    command.env(INNER, "1");
     let output = command.output().unwrap();
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
@@ -128,11 +135,12 @@ fn regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more() {
         }
         return;
     }
-    let name = "memory::regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more";
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name]).env(INNER, "1");
+    let name = "regression_memory_that_is_cut_off_ends_no_process_that_can_have_no_more";
+    let mut command = own_test(name);
+    command.env(INNER, "1");
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
 }
 
 /// Sets a limit below the current use of the process, so that each mapping of private memory fails.

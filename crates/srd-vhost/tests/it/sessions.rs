@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 
 use crate::support::{FrontEnd, MERGED, PLAIN, device, frame};
@@ -111,6 +111,17 @@ fn the_socket_is_for_this_user_alone_and_not_taken_from_another_program() {
     std::fs::write(&path, "a file").unwrap();
     assert!(Device::open(&path).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+}
+
+/// In an earlier version, a socket counted as left behind after any error of a connection.
+#[test]
+fn regression_a_socket_of_another_type_in_use_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("port");
+    let _in_use = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let before = std::fs::metadata(&path).unwrap().ino();
+    assert_eq!(Device::open(&path).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(std::fs::metadata(&path).unwrap().ino(), before);
 }
 
 /// A process that is killed while it creates its socket leaves a temporary directory. In a

@@ -191,17 +191,20 @@ impl Rules {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
         let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
+        let has = |vpc: VpcId| self.clouds.get(&vpc).is_some_and(|of| of.contains(source));
+        let forwards = |vpc: VpcId| reaches(vpc) && (!has(own) || has(vpc)); // V1
         if self.asks && !self.ports.contains_key(&from) {
             let question = Question::Interface(from);
             let answer = self.known.ask(question).ok_or(NoSender::Ask(question))?;
             let Answer::Interface(_, Some(of)) = answer else { return Err(NoSender::NotIts) };
-            let its = !of.source_dest_check || of.own.contains(source);
-            let is_sender = its && of.vpc.is_some_and(reaches);
+            let is_sender = of.vpc.is_some_and(|vpc| {
+                reaches(vpc) && of.own.contains(source) || !of.source_dest_check && forwards(vpc)
+            });
             return if is_sender { Ok(&of.place) } else { Err(NoSender::NotIts) };
         }
         let tables = self.mapping.iter().filter(|(vpc, _)| reaches(**vpc));
         let mut having = tables.flat_map(|(_, table)| table.at(source));
-        let middlebox = || self.unchecked.get(&from).filter(|(vpc, _)| reaches(*vpc));
+        let middlebox = || self.unchecked.get(&from).filter(|(vpc, _)| forwards(*vpc));
         let place = having.find(|place| place.eni == from);
         place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(NoSender::NotIts)
     }
@@ -349,12 +352,17 @@ impl Rules {
         way: &RoutedPacket,
     ) -> Result<Next<'_>, Reason> {
         let packet = &way.packet;
+        let has = |vpc: VpcId, address: IpAddr| {
+            self.clouds.get(&vpc).is_some_and(|blocks| blocks.contains(address))
+        };
+        if has(vpc, packet.source) && !has(own, packet.source) {
+            return Err(Reason::NoTransit); // V1
+        }
         if let Some((nat, _)) = self.nat_at(vpc, packet.destination) {
             let is_answer = way.nat.is_none() && sender.is_some();
             return if is_answer { Ok(Next::Nat(nat)) } else { Err(Reason::OutwardsOnly) };
         }
-        let blocks = self.clouds.get(&vpc);
-        let has_it = blocks.is_some_and(|blocks| blocks.contains(packet.destination));
+        let has_it = has(vpc, packet.destination);
         let place = match self.at(vpc, packet.destination) {
             At::Here(place) => place,
             At::Unknown(question) => return Ok(Next::Ask(question)),

@@ -197,7 +197,8 @@ pub enum Reason {
     OutwardsOnly,
     /// The peering connection is not active, or does not belong to this cloud.
     NotPeered,
-    /// The peered cloud does not have the address, and peering does not lead to a third cloud.
+    /// The peered cloud does not have the destination, or it has the source: peering carries
+    /// packets between its two clouds only.
     NoTransit,
     /// No interface has the address.
     NoInterface,

@@ -198,6 +198,10 @@ impl Walk<'_> {
         routes_left: usize,
     ) -> Outcome {
         let address = self.packet.destination;
+        let source = self.packet.source;
+        if self.has_block(vpc, source) && !self.has_block(own, source) {
+            return Err(Reason::NoTransit); // V1
+        }
         if let Some((nat, _)) = groups::nat_at(self.world, vpc, address) {
             return self.at_nat(Some(from), nat, routes_left);
         }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use core::net::{IpAddr, Ipv4Addr};
-use srd_vpc::compile::{Directory, Edit, Flow};
+use srd_vpc::compile::{Directory, Edit, Flow, Rules};
 use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::*;
@@ -324,6 +324,28 @@ fn peering_leads_no_further_than_the_other_cloud() {
     add_route(&mut world, 1, "10.9.0.0/16", Target::Peering(PeeringId(1)));
     let said = verdict(&world, WEB, &tcp("10.0.1.10", "10.9.0.1", 443));
     assert_eq!(said, Verdict::Dropped(Reason::NoTransit));
+}
+
+/// An interface without source check could use addresses of the members of a peered cloud's groups,
+/// and pass the rules of that cloud that name these groups. // V1
+#[test]
+fn regression_no_packet_from_a_peered_cloud_has_a_source_of_the_receivers_cloud() {
+    let mut world = peered();
+    world.enis.get_mut(&WEB).unwrap().source_dest_check = false;
+    let receiver = EniId(21);
+    group_rules(&mut world, 20).push(rule(98, false, Traffic::All, block("0.0.0.0/0")));
+    let rules = Rules::compile(&world, "h2");
+    for (source, said, is_sender) in [
+        ("10.0.1.10", Verdict::Delivered(receiver), true),
+        ("192.0.2.7", Verdict::Delivered(receiver), true),
+        ("10.1.1.9", Verdict::Dropped(Reason::NoTransit), false),
+    ] {
+        assert_eq!(verdict(&world, WEB, &tcp(source, "10.1.1.5", 443)), said, "{source}");
+        let sender = rules.sender(receiver, WEB, source.parse().unwrap());
+        assert_eq!(sender.is_ok(), is_sender, "{source}");
+    }
+    let inside = tcp("10.0.9.9", "10.0.2.20", 443);
+    assert_eq!(verdict(&world, WEB, &inside), Verdict::Delivered(APP), "in its own cloud");
 }
 
 #[test]

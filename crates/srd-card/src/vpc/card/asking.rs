@@ -65,6 +65,7 @@ impl Card {
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
         }
+        let of_caller = self.by_srd;
         for PendingPacket { frame, port, eni, sender, followed, by_srd } in open.packets {
             if self.eni_of(port) != Some(eni) {
                 self.drop_pending(now, &frame, followed, None, Cause::NotHere);
@@ -80,8 +81,8 @@ impl Card {
                 }
             }
             self.traces.resume(Followed::NO);
-            self.by_srd = false;
         }
+        self.by_srd = of_caller;
         self.run(now, around);
         learned
     }
@@ -101,9 +102,9 @@ impl Card {
         }
     }
 
-    /// Drops a frame that has waited: records the drop in its trace, and counts its packets at the
-    /// interface `port`; without one, at the card.
-    fn drop_pending(
+    /// Drops a frame that has waited for an answer or for a limit: records the drop in its trace,
+    /// and counts its packets at the interface `port`; without one, at the card.
+    pub(super) fn drop_pending(
         &mut self,
         now: Instant,
         frame: &[u8],

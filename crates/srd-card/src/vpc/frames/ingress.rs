@@ -224,7 +224,7 @@ impl Card {
             }
             return self.drop_of(Some(port), cause, packets);
         }
-        if self.by_srd {
+        if self.by_srd && sender.host.is_some() {
             self.ports[port.0 as usize].counts.express_rx_packets += packets;
         }
         let offer = Offer {

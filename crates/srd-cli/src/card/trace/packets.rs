@@ -85,3 +85,108 @@ impl Packets {
         self.open.into_values()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+    use srd_guest::protocol::TraceFlow;
+    use srd_vpc_file::words::StepRecord;
+
+    /// Collects the keys of a JSON value, and the names of its variants.
+    fn collect(value: &Value, keys: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    keys.insert(key.clone());
+                    if let ("kind", Value::String(kind)) = (key.as_str(), value) {
+                        keys.insert(kind.clone());
+                    }
+                    collect(value, keys);
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, keys)),
+            _ => {}
+        }
+    }
+
+    fn packet(end: End, next: Option<TraceHop>) -> Packet {
+        let flow = TraceFlow { state: "single".into(), is_tracked: true, local_first: true };
+        let arrived = TraceArrived {
+            instance: "web".into(),
+            device: "ens5".into(),
+            is_egress: true,
+            source: [10, 0, 1, 10].into(),
+            destination: [10, 0, 2, 10].into(),
+            protocol: "tcp".into(),
+            ports: Some((5000, 80)),
+            is_fragment: false,
+            bytes: 60,
+            packets: 1,
+            flow: Some(flow.clone()),
+            head: String::new(),
+        };
+        let step = StepRecord { at: "a list".into(), says: "rule 1".into(), passes: true };
+        let judged = TraceJudged {
+            by_rules: true,
+            next,
+            refusal: None,
+            steps: vec![step],
+            flow: Some(flow),
+        };
+        Packet {
+            unix_ns: 1,
+            arrived,
+            judged: Some(judged),
+            waited_for: Vec::new(),
+            held: Vec::new(),
+            end,
+            took_ns: 2,
+        }
+    }
+
+    #[test]
+    fn each_key_of_the_json_is_documented() {
+        let name = String::new;
+        let limit = TraceLimit { what: name(), counter: name() };
+        let refusal = TraceRefusal { cause: name(), why: name(), remedy: name() };
+        let hops = [
+            TraceHop::Guest,
+            TraceHop::Interface { instance: name(), device: name() },
+            TraceHop::Host {
+                host: name(),
+                interface: name(),
+                express: false,
+                plainly: Some(name()),
+                waits: true,
+            },
+            TraceHop::Gateway { gateway: name(), host: name(), waits: true },
+            TraceHop::Nat { gateway: name(), interface: None },
+            TraceHop::Service { service: name() },
+        ];
+        let mut packets = vec![
+            packet(End::Refused(refusal), None),
+            packet(End::OverLimit(limit.clone()), None),
+            packet(End::Waits, None),
+        ];
+        packets[0].waited_for.push(limit);
+        packets.extend(hops.into_iter().map(|hop| packet(End::Gone(hop.clone()), Some(hop))));
+        let mut keys = BTreeSet::new();
+        for packet in &packets {
+            collect(&serde_json::to_value(packet).unwrap(), &mut keys);
+        }
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/card.md");
+        let document = std::fs::read_to_string(document).unwrap();
+        let begin = document.find("| key of each line of `srd card trace --json`").unwrap();
+        let tables = &document[begin..];
+        let tables = &tables[..tables.find("srd card capture web").unwrap()];
+        // Keys are between backticks; the same words in sentences do not count.
+        let code = tables.split('`').skip(1).step_by(2);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        let words: BTreeSet<&str> = code.flat_map(|code| code.split(|c| !is_part(c))).collect();
+        let missing: Vec<_> = keys.iter().filter(|key| !words.contains(key.as_str())).collect();
+        assert!(missing.is_empty() && keys.len() > 40, "{missing:?} of {keys:?}");
+    }
+}

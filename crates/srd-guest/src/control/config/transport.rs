@@ -141,7 +141,7 @@ fn protection(source: &Source<'_>, table: &TransportTable) -> Result<Protection,
     match (&table.private_key_file, plain) {
         (None, true) => Ok(Protection::Plain),
         (Some(file), true) => {
-            let remedy = "take it out, or protection = \"plain\"";
+            let remedy = "take it out, or take protection = \"plain\" out";
             Err(source.error(Some(file.span()), "a key that nothing uses", remedy))
         }
         (None, false) => {
@@ -168,7 +168,7 @@ fn key_of(
     match (&peer.public_key, protection) {
         (None, Protection::Plain) => Ok(None),
         (Some(key), Protection::Plain) => {
-            let remedy = "take it out, or protection = \"plain\"";
+            let remedy = "take it out, or take protection = \"plain\" out";
             Err(source.error(Some(key.span()), "a key that nothing uses", remedy))
         }
         (None, Protection::Encrypted(_)) => {

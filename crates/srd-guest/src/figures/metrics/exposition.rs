@@ -376,6 +376,20 @@ mod tests {
     }
 
     #[test]
+    fn the_alert_rules_name_metrics_that_are_exported() {
+        let exported = write(&status(), &[]).unwrap();
+        let samples = exported.lines().filter(|line| !line.starts_with('#'));
+        let exported: BTreeSet<&str> =
+            samples.filter_map(|line| line.split(['{', ' ']).next()).collect();
+        let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+        let rules = std::fs::read_to_string(packaging.join("prometheus/srd.rules.yml")).unwrap();
+        let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: BTreeSet<&str> = words.filter(|word| word.starts_with("srd_card_")).collect();
+        assert!(named.contains("srd_card_host_silent"), "{named:?}");
+        assert!(named.is_subset(&exported), "{named:?}");
+    }
+
+    #[test]
     fn every_family_and_every_sample_is_there_once() {
         let text = write(&status(), &[]).unwrap();
         let (mut families, mut samples) = (BTreeSet::new(), BTreeSet::new());

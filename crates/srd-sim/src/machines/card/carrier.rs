@@ -29,6 +29,9 @@ use crate::engine::node::{HostId, Packet};
 /// Number of bits by which the epochs of a host's runs are apart, because an endpoint numbers its
 /// contexts upwards from its epoch.
 const EPOCH_BITS: u32 = 32;
+/// Number with which the secret of the host's card is derived, so that it differs from the secret
+/// of the ENA Express layer.
+const OF_CARD: u64 = 0xca2d;
 
 /// Configuration of a [`Carrier`].
 #[derive(Clone, Debug)]
@@ -105,10 +108,15 @@ fn endpoint(config: &CarrierConfig, host: HostId, epoch: u64, now: Instant) -> E
         .expect("the configuration was checked")
 }
 
+/// Returns a number that differs between hosts and between the runs of a host.
+fn run_seed(config: &CarrierConfig, host: HostId, epoch: u64) -> u64 {
+    mix(config.seed ^ mix(u64::from(host.0) << EPOCH_BITS ^ epoch))
+}
+
 /// Creates the ENA Express layer for one run of a host. Each run has a different secret, so its
 /// flow numbers differ from those of earlier runs.
 fn stage(config: &CarrierConfig, host: HostId, epoch: u64, endpoint: &mut Endpoint) -> Express {
-    let secret = Secret::known(mix(config.seed ^ mix(u64::from(host.0) << EPOCH_BITS ^ epoch)));
+    let secret = Secret::known(run_seed(config, host, epoch));
     Express::new(StageConfig { cloud: true, secret, ..StageConfig::default() }, endpoint)
 }
 
@@ -259,6 +267,13 @@ impl Carrier {
         while let Some(event) = self.endpoint.poll_event() {
             self.express.event(now, &event);
         }
+    }
+
+    /// Returns the secret for the host's card in this run. `srd card up` draws a random secret at
+    /// each start, and also when it takes over from a card that runs. So each run of each host has
+    /// a different secret.
+    pub(crate) fn card_secret(&self) -> Secret {
+        Secret::known(mix(run_seed(&self.config, self.host, self.epoch) ^ OF_CARD))
     }
 
     /// Restarts the host, without any state of its earlier run.

@@ -121,8 +121,8 @@ impl Cloud {
 
     /// Creates the card of a host, with its instance. Returns the card and the port of the
     /// instance.
-    pub(super) fn card(&self, host: HostId, seed: u64) -> (Card, PortId) {
-        let mut card = Card::new(&name_of(host), self.rules(host), Secret::known(seed));
+    pub(super) fn card(&self, host: HostId, secret: Secret) -> (Card, PortId) {
+        let mut card = Card::new(&name_of(host), self.rules(host), secret);
         let eni = self.eni(host);
         let guests = [Guest { eni, timeouts: Timeouts::DEFAULT }];
         let ports = card.add_instance(Instant::ZERO, self.profile(host), &guests);

@@ -144,13 +144,19 @@ impl Environment for Near<'_> {
     }
 }
 
+/// Creates the card for one run of a host, at the start and at each restart.
+fn card(config: &CardNodeConfig, host: HostId, carrier: &Carrier) -> (Card, PortId) {
+    let (mut card, port) = config.cloud.card(host, carrier.card_secret());
+    card.set_host_bytes_max(carrier.bytes_max());
+    (card, port)
+}
+
 impl CardNode {
     /// Creates the node of a host.
     ///
     /// # Panics
     /// If a value of the configuration is out of range.
     pub fn new(host: HostId, mut config: CardNodeConfig) -> Self {
-        let (card, port) = config.cloud.card(host, crate::engine::hash::mix(config.seed));
         config.tcp.header_bytes = HEADER_BYTES;
         config.tcp.frame_bytes = 0;
         let mss_bytes = config.tcp.mss_bytes();
@@ -161,7 +167,9 @@ impl CardNode {
             seed: config.seed,
             peers: peers.map(|peer| (*peer, name_of(*peer))).collect(),
         };
-        let mut node = Self {
+        let carrier = Carrier::new(host, carrier, Instant::ZERO);
+        let (card, port) = card(&config, host, &carrier);
+        Self {
             host,
             guest: TcpNode::new(host, config.tcp),
             bursts: Bursts::new(mss_bytes),
@@ -169,14 +177,12 @@ impl CardNode {
             card,
             port,
             sources: Vec::new(),
-            carrier: Carrier::new(host, carrier, Instant::ZERO),
+            carrier,
             slot: Packet::empty(),
             turn_left: 0,
             counts: Counts::default(),
             config,
-        };
-        node.card.set_host_bytes_max(node.carrier.bytes_max());
-        node
+        }
     }
 
     /// Returns the host's counters, in addition to those of its card.
@@ -364,8 +370,7 @@ impl Node for CardNode {
         self.joins = Joins::new(self.config.tcp.mss_bytes());
         self.sources.clear();
         self.carrier.restart(now);
-        (self.card, self.port) = self.config.cloud.card(self.host, self.config.seed);
-        self.card.set_host_bytes_max(self.carrier.bytes_max());
+        (self.card, self.port) = card(&self.config, self.host, &self.carrier);
         self.turn_left = 0;
     }
 }

@@ -298,7 +298,6 @@ impl Node for RoceNode {
             self.stats.packets += 1;
             if sent.is_again {
                 self.stats.again += 1;
-                out.retransmitted_packets += 1;
             }
             self.fill(slot, sent.packet, peer, port);
             return true;

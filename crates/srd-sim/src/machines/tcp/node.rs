@@ -402,7 +402,7 @@ impl Node for TcpNode {
         sends.into_iter().chain(acks).chain(begins).min()
     }
 
-    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
+    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, _: &mut Outcomes) -> bool {
         if !self.begins(now) {
             return false;
         }
@@ -430,7 +430,6 @@ impl Node for TcpNode {
             self.stats.segments += 1;
             if sent.resent {
                 self.stats.segments_resent += 1;
-                out.retransmitted_packets += 1;
             }
             self.fill(slot, sent.segment, peer, (port, LISTEN_PORT));
             return true;

@@ -131,13 +131,12 @@ fn host_of(world: &World, eni: EniId) -> Option<u32> {
 impl CloudNode {
     pub(super) fn new(host: HostId, common: Rc<Common>) -> Self {
         let name = name_of(host.0, common.edge);
-        let enis = {
+        let enis: Vec<EniId> = {
             let shared = common.shared.borrow();
             let world = shared.judge.world();
             let own = |eni: &EniId| host_of(world, *eni) == Some(host.0);
             world.enis.keys().copied().filter(own).collect()
         };
-        let card = card(&common, &name, &enis, Instant::ZERO);
         let others = (0..=common.edge).filter(|other| *other != host.0);
         let carrier = CarrierConfig {
             endpoint: common.endpoint.clone(),
@@ -145,6 +144,7 @@ impl CloudNode {
             peers: others.map(|other| (HostId(other), name_of(other, common.edge))).collect(),
         };
         let carrier = Carrier::new(host, carrier, Instant::ZERO);
+        let card = card(&common, &name, &enis, carrier.card_secret(), Instant::ZERO);
         Self {
             host: host.0,
             name,
@@ -189,12 +189,13 @@ impl CloudNode {
     fn hand_over(&mut self, now: Instant) {
         let bytes = self.card.export();
         self.lost += self.card.unanswered() as u64;
-        let mut next = card(&self.common, &self.name, &self.enis, now);
+        self.carrier.restart(now);
+        let secret = self.carrier.card_secret();
+        let mut next = card(&self.common, &self.name, &self.enis, secret, now);
         if let Err(error) = next.import(&bytes) {
             self.wrong.get_or_insert(format!("a card does not go on: {error:?}"));
         }
         self.card = next;
-        self.carrier.restart(now);
         self.questions.clear();
     }
 
@@ -395,7 +396,7 @@ impl CloudNode {
 }
 
 /// Creates a card for the instances of a host, without any connection.
-fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
+fn card(common: &Common, name: &str, enis: &[EniId], secret: Secret, now: Instant) -> Card {
     let mut shared = common.shared.borrow_mut();
     let rules = match common.question {
         Some(_) => shared.directory.tables(name),
@@ -408,7 +409,7 @@ fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
         .keys()
         .map(|id| Exit::InternetGateway(*id))
         .collect();
-    let mut card = Card::new(name, Arc::new(rules), Secret::known(common.seed));
+    let mut card = Card::new(name, Arc::new(rules), secret);
     card.set_edges(exits.into_iter().map(|exit| (exit, Arc::from(EDGE))).collect());
     for eni in enis {
         let guest = Guest { eni: *eni, timeouts: Timeouts::DEFAULT };
@@ -465,9 +466,10 @@ impl Node for CloudNode {
         let mut shared = self.common.shared.borrow_mut();
         self.enis.iter().for_each(|eni| shared.judge.forget(*eni));
         drop(shared);
-        self.card = card(&self.common, &self.name, &self.enis, now);
-        self.nat = Nat::default();
         self.carrier.restart(now);
+        let secret = self.carrier.card_secret();
+        self.card = card(&self.common, &self.name, &self.enis, secret, now);
+        self.nat = Nat::default();
         self.questions.clear();
         (self.given, self.ended, self.lost) = (0, 0, 0);
     }

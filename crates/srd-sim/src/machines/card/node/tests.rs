@@ -94,6 +94,20 @@ fn a_host_that_begins_anew_is_met_again() {
 }
 
 #[test]
+fn regression_each_run_of_each_host_has_a_secret_of_its_own() {
+    let out = &mut Outcomes::default();
+    let [mut one, other] = [0, 1].map(|host| CardNode::new(HostId(host), config()));
+    let mut secrets = vec![other.carrier.card_secret(), one.carrier.card_secret()];
+    for _ in 0..3 {
+        one.restart(Instant::ZERO, out);
+        secrets.push(one.carrier.card_secret());
+    }
+    for (at, secret) in secrets.iter().enumerate() {
+        assert!(!secrets[..at].contains(secret), "{at}");
+    }
+}
+
+#[test]
 fn datagrams_leave_at_their_rate_and_end() {
     let plan = Datagrams { payload_bytes: 1000, rate_bps: 3_000_000, ports: Ports::Each };
     let spec = FlowSpec { id: FlowId(7), src: HostId(0), dst: HostId(1), bytes: 2500 };
