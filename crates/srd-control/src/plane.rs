@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,8 +24,15 @@ use crate::state::{Instance, Region};
 pub const PLANES_MAX: usize = 8;
 /// Largest user data in bytes: the limit of EC2.
 pub const USER_DATA_BYTES_MAX: usize = 16 << 10;
+/// Code of the state `terminated`.
+const TERMINATED: i64 = 48;
 /// Largest number of remembered warnings of a region. Beyond it, warnings are reported again.
 const WARNINGS_MAX: usize = 4096;
+
+/// Longest text that [`printable`] returns, in characters.
+pub const PRINTED_MAX: usize = 400;
+/// Longest time for the data planes of all regions to end.
+const END_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Outcome of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +73,12 @@ pub trait DataPlane: Send {
     /// Returns the state.
     fn status(&self) -> PlaneStatus;
 
+    /// Begins the end, and does not wait for it. The data plane is not used any more.
+    fn end(&self);
+
+    /// Waits for the end, at most until this time.
+    fn wait(&self, until: Instant);
+
     /// Directory for flow logs; `None` if flow logs cannot be written.
     fn flow_logs(&self) -> Option<&Path> {
         None
@@ -73,8 +87,25 @@ pub trait DataPlane: Send {
 
 /// Function that starts the data plane of a region: its arguments are account and region.
 pub type Open = Box<dyn FnMut(&str, &str) -> Result<Box<dyn DataPlane>, String> + Send>;
-/// Function that reports a warning.
+/// Function that reports a warning. The text is [`printable`].
 pub type Report = Box<dyn FnMut(&str) + Send>;
+
+/// Returns a text for a terminal. Texts of clients may contain control characters, which are
+/// escaped, and may be long: beyond [`PRINTED_MAX`] characters, dots follow.
+pub fn printable(text: &str) -> String {
+    let mut printed = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == PRINTED_MAX {
+            printed.push_str("...");
+            break;
+        }
+        match c {
+            '"' | '\'' => printed.push(c),
+            _ => printed.extend(c.escape_debug()),
+        }
+    }
+    printed
+}
 
 /// Data planes of the regions with running instances.
 pub struct CardMachines {
@@ -83,6 +114,9 @@ pub struct CardMachines {
     /// Whether user data is run.
     user_data: bool,
     planes: BTreeMap<(String, String), RegionPlane>,
+    /// Instances of regions whose script was started: a script runs at the first start only, also
+    /// if the region gets another data plane.
+    started: BTreeMap<(String, String), BTreeSet<String>>,
     /// Scripts of instances of the current request.
     scripts: Vec<(String, Vec<u8>)>,
 }
@@ -93,21 +127,23 @@ struct RegionPlane {
     text: String,
     flow_logs: Option<PathBuf>,
     warnings: BTreeSet<String>,
-    /// Instances whose script was started: a script runs at the first start only.
-    started: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for CardMachines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CardMachines").field("regions", &self.planes.keys()).finish_non_exhaustive()
+        let mut fields = f.debug_struct("CardMachines");
+        fields.field("regions", &self.planes.keys()).field("started", &self.started);
+        fields.finish_non_exhaustive()
     }
 }
 
 impl CardMachines {
     /// Machines whose data planes the function `open` starts. `user_data`: whether user data is
     /// run.
-    pub fn new(open: Open, report: Report, user_data: bool) -> Self {
-        Self { open, report, user_data, planes: BTreeMap::new(), scripts: Vec::new() }
+    pub fn new(open: Open, mut report: Report, user_data: bool) -> Self {
+        let report = Box::new(move |text: &str| report(&printable(text)));
+        let (planes, started) = (BTreeMap::new(), BTreeMap::new());
+        Self { open, report, user_data, planes, started, scripts: Vec::new() }
     }
 
     /// The state of the data plane of a region; `None` if the region has no data plane.
@@ -134,15 +170,31 @@ impl CardMachines {
         }
         let plane = (self.open)(&key.0, &key.1)?;
         let flow_logs = plane.flow_logs().map(Path::to_owned);
-        let (text, warnings, started) = (String::new(), BTreeSet::new(), BTreeSet::new());
-        let plane = RegionPlane { plane, text, flow_logs, warnings, started };
+        let (text, warnings) = (String::new(), BTreeSet::new());
+        let plane = RegionPlane { plane, text, flow_logs, warnings };
         self.planes.insert(key.clone(), plane);
         Ok(())
+    }
+
+    /// Forgets the scripts of instances that were terminated. The current request may fail, so an
+    /// instance that it terminates is kept.
+    fn forget(&mut self, key: &(String, String), region: &Region) {
+        let Some(started) = self.started.get_mut(key) else { return };
+        let lives = |instance: &&Instance| instance.state.code != TERMINATED;
+        let former = region.instances.changed().filter_map(|(former, _)| former);
+        let former: BTreeSet<_> = former.filter(lives).map(|i| i.instance_id.as_str()).collect();
+        started.retain(|id| {
+            former.contains(id.as_str()) || region.instances.get(id).as_ref().is_some_and(lives)
+        });
+        if started.is_empty() {
+            self.started.remove(key);
+        }
     }
 
     /// Applies a region, and starts the scripts of its new instances.
     fn follow(&mut self, region: &Region) -> Result<(), String> {
         let key = (region.account.clone(), region.name.clone());
+        self.forget(&key, region);
         if !self.planes.contains_key(&key)
             && !region.instances.iter().any(|instance| instance.state.code == RUNNING)
         {
@@ -162,34 +214,32 @@ impl CardMachines {
             }
             of.text.clone_from(&projection.text);
         }
-        of.settle(&projection, std::mem::take(&mut self.scripts), &mut self.report);
+        of.warn(&projection, &mut self.report);
+        for (instance, script) in std::mem::take(&mut self.scripts) {
+            let started = self.started.get(&key).is_some_and(|all| all.contains(&instance));
+            if started || !projection.instances.contains(&instance) {
+                continue;
+            }
+            match of.plane.run(&instance, script) {
+                Ok(()) => _ = self.started.entry(key.clone()).or_default().insert(instance),
+                Err(why) => {
+                    (self.report)(&format!("{instance}: its user data is not run: {why}"));
+                }
+            }
+        }
         Ok(())
     }
 }
 
 impl RegionPlane {
-    /// Reports new warnings, and starts scripts.
-    fn settle(
-        &mut self,
-        projection: &Projection,
-        scripts: Vec<(String, Vec<u8>)>,
-        report: &mut Report,
-    ) {
+    /// Reports new warnings.
+    fn warn(&mut self, projection: &Projection, report: &mut Report) {
         for warning in &projection.warnings {
             if !self.warnings.contains(warning) {
                 report(warning);
             }
         }
         self.warnings = projection.warnings.iter().take(WARNINGS_MAX).cloned().collect();
-        for (instance, script) in scripts {
-            if !projection.instances.contains(&instance) || self.started.contains(&instance) {
-                continue;
-            }
-            if let Err(why) = self.plane.run(&instance, script) {
-                report(&format!("{instance}: its user data is not run: {why}"));
-            }
-            self.started.insert(instance);
-        }
     }
 }
 
@@ -223,7 +273,11 @@ impl Machines for CardMachines {
     }
 
     fn clear(&mut self) {
+        let until = Instant::now() + END_WAIT_MAX;
+        self.planes.values().for_each(|of| of.plane.end());
+        self.planes.values().for_each(|of| of.plane.wait(until));
         self.planes.clear();
+        self.started.clear();
     }
 }
 

@@ -23,7 +23,7 @@ use crate::failure;
 /// Longest time for the card to end in order. It ends programs within ten seconds.
 const CARD_END_MAX: Duration = Duration::from_secs(20);
 /// Longest time for a keeper to end.
-const KEEPER_END_MAX: Duration = Duration::from_secs(30);
+pub(super) const KEEPER_END_MAX: Duration = Duration::from_secs(30);
 /// Pause before the card starts again, which doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause before the card starts again.
@@ -55,7 +55,8 @@ impl Keeper {
         // In a separate process group, the keeper does not receive the signals of the terminal.
         command.arg("control-keeper").arg(directory).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut process = command.spawn().context("the keeper of the card cannot be started")?;
+        let process = super::program::start(&mut command);
+        let mut process = process.context("the keeper of the card cannot be started")?;
         let input = Mutex::new(process.stdin.take());
         Ok(Self { input, process: Mutex::new(process) })
     }
@@ -71,9 +72,8 @@ impl Keeper {
         !matches!(process.try_wait(), Ok(None))
     }
 
-    /// Waits for the end, for at most [`KEEPER_END_MAX`].
-    pub(super) fn wait(&self) {
-        let until = Instant::now() + KEEPER_END_MAX;
+    /// Waits for the end, at most until this time.
+    pub(super) fn wait(&self, until: Instant) {
         while !self.has_ended() && Instant::now() < until {
             thread::sleep(CHECK_PAUSE);
         }
@@ -83,7 +83,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.end();
-        self.wait();
+        self.wait(Instant::now() + KEEPER_END_MAX);
     }
 }
 

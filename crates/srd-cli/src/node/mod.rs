@@ -15,32 +15,35 @@
 //! | `directory` | directories of cards, and directories that killed keepers have left |
 //! | [`keeper`] | the process that keeps a card running |
 //! | `plane` | applying texts to the card |
+//! | `program` | writing and starting programs |
 //! | `script` | user data |
 
 mod directory;
 pub(crate) mod keeper;
 mod plane;
+mod program;
 mod script;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_control::plane::{CardMachines, DataPlane};
 
-use keeper::Keeper;
+use keeper::{KEEPER_END_MAX, Keeper};
 
 /// The keepers of this process, for its end.
 type Keepers = Arc<Mutex<Vec<Arc<Keeper>>>>;
 
-/// Returns machines that are namespaces behind a card. `user_data`: whether user data is run. At SIGINT, SIGTERM and SIGHUP the process
-/// ends, after everything is given back.
+/// Returns machines that are namespaces behind a card. `user_data`: whether user data is run. At
+/// SIGINT, SIGTERM and SIGHUP the process ends, after everything is given back.
 ///
 /// # Errors
-/// Signals cannot be handled.
+/// Signals cannot be handled, or another user can change the directory of cards.
 pub(crate) fn machines(user_data: bool) -> Result<CardMachines> {
-    directory::sweep();
+    directory::sweep()?;
     let keepers = Keepers::default();
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let all = Arc::clone(&keepers);
@@ -48,7 +51,8 @@ pub(crate) fn machines(user_data: bool) -> Result<CardMachines> {
         if signals.forever().next().is_some() {
             let all = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
             all.iter().for_each(|keeper| keeper.end());
-            all.iter().for_each(|keeper| keeper.wait());
+            let until = Instant::now() + KEEPER_END_MAX;
+            all.iter().for_each(|keeper| keeper.wait(until));
             std::process::exit(0);
         }
     };

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use srd_control::plane::{Applied, DataPlane, PlaneStatus};
+use srd_control::plane::{Applied, DataPlane, PlaneStatus, printable};
 use srd_guest::Client;
 use srd_guest::client::Refused;
 use srd_guest::protocol::{Answer, Request};
@@ -142,6 +142,16 @@ impl DataPlane for CardPlane {
         }
     }
 
+    fn end(&self) {
+        self.shared.lock().ends = true;
+        self.shared.changed.notify_all();
+        self.keeper.end();
+    }
+
+    fn wait(&self, until: Instant) {
+        self.keeper.wait(until);
+    }
+
     fn flow_logs(&self) -> Option<&Path> {
         Some(&self.flow_logs)
     }
@@ -149,10 +159,13 @@ impl DataPlane for CardPlane {
 
 impl Drop for CardPlane {
     fn drop(&mut self) {
-        self.shared.lock().ends = true;
-        self.shared.changed.notify_all();
-        self.keeper.end();
+        self.end();
     }
+}
+
+/// Prints a text that may contain texts of clients.
+fn print(text: &str) {
+    eprintln!("srd: {}", printable(text));
 }
 
 impl Shared {
@@ -195,11 +208,11 @@ impl Shared {
                 Ok(false) => {}
                 Err(error) if error.is::<Refused>() => {
                     let _ = self.directory.write_vpc(&in_force);
-                    eprintln!("srd: the card refuses a change: {error:#}");
+                    print(&format!("the card refuses a change: {error:#}"));
                     (state.decided, state.refused) = (number, Some(format!("{error:#}")));
                 }
                 Err(error) => {
-                    eprintln!("srd: {error:#}");
+                    print(&format!("{error:#}"));
                     state.failed = Some(format!("{error:#}"));
                     self.changed.notify_all();
                     return;
@@ -242,7 +255,7 @@ impl Shared {
             drop(state);
             if began.elapsed() > SILENCE_MAX && !is_reported {
                 is_reported = true;
-                eprintln!("srd: warning: the card does not answer: {error:#}");
+                print(&format!("warning: the card does not answer: {error:#}"));
             }
             thread::sleep(CONNECT_PAUSE);
         }
@@ -250,7 +263,7 @@ impl Shared {
 
     fn begin(&self, instance: &str, script: &[u8]) {
         if let Err(error) = self.scripts.start(&self.directory, instance, script) {
-            eprintln!("srd: warning: user data of {instance}: {error:#}");
+            print(&format!("warning: user data of {instance}: {error:#}"));
         }
     }
 }

@@ -5,6 +5,7 @@
 mod access;
 mod addresses;
 mod overlaps;
+mod planes;
 mod requests;
 mod rules;
 mod seams;
