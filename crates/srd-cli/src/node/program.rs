@@ -46,12 +46,14 @@ mod tests {
                     assert!(child.wait().unwrap().success());
                 }
             });
-            let run = |count: usize| {
-                let path = directory.path().join(count.to_string());
-                write(&path, b"#!/bin/sh\nexit 0\n")?;
+            // Other programs start while this much is written.
+            let script = format!("#!/bin/sh\nexit 0\n{}", "#\n".repeat(2 << 20));
+            let path = directory.path().join("script");
+            let run = |_: usize| {
+                write(&path, script.as_bytes())?;
                 start(&mut Command::new(&path))?.wait()
             };
-            let all: io::Result<Vec<_>> = (0..100).map(run).collect();
+            let all: io::Result<Vec<_>> = (0..30).map(run).collect();
             ends.store(true, Ordering::Relaxed);
             assert!(all.unwrap().iter().all(|status| status.success()));
         });
