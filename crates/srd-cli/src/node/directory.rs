@@ -307,8 +307,9 @@ mod tests {
         let held = hold(&base).unwrap();
         thread::scope(|scope| {
             let other = scope.spawn(|| sweep_in(&base));
-            // The directory has no server yet.
+            // The directory has no server yet. In the pause, a sweep that does not wait removes it.
             abandoned(&base.join(NAME));
+            thread::sleep(HOLD_PAUSE * 5);
             let lock = lock(&base.join(NAME)).unwrap();
             drop(held);
             other.join().unwrap().unwrap();

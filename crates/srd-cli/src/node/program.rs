@@ -31,24 +31,31 @@ pub(super) fn start(command: &mut Command) -> io::Result<Child> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Stdio;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_written_program_starts_while_other_threads_start_programs() {
         let directory = tempfile::tempdir().unwrap();
+        // The search through many directories delays the execution of the program.
+        let search = format!("{}/usr/bin:/bin", "/missing/directory:".repeat(4000));
+        let ends = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let directory = directory.path();
-                scope.spawn(move || {
-                    for count in 0..50 {
-                        let path = directory.join(format!("{thread}-{count}"));
-                        write(&path, b"#!/bin/sh\nexit 0\n").unwrap();
-                        let mut command = Command::new(&path);
-                        let mut child = start(command.stdin(Stdio::null())).unwrap();
-                        assert!(child.wait().unwrap().success());
-                    }
-                });
-            }
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    let mut child = start(Command::new("true").env("PATH", &search)).unwrap();
+                    assert!(child.wait().unwrap().success());
+                }
+            });
+            // Other programs start while this much is written.
+            let script = format!("#!/bin/sh\nexit 0\n{}", "#\n".repeat(2 << 20));
+            let path = directory.path().join("script");
+            let run = |_: usize| {
+                write(&path, script.as_bytes())?;
+                start(&mut Command::new(&path))?.wait()
+            };
+            let all: io::Result<Vec<_>> = (0..30).map(run).collect();
+            ends.store(true, Ordering::Relaxed);
+            assert!(all.unwrap().iter().all(|status| status.success()));
         });
     }
 }
