@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(generation, Some(7));
         let mut watch = Watch { vmclock: Some(device), generation, ..watch() };
         let now = Instant::from_nanos(os::monotonic_ns());
-        let mut certain = |watch: &mut Watch| {
+        let certain = |watch: &mut Watch| {
             watch.look(now);
             watch.certain
         };
