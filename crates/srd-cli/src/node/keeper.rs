@@ -133,7 +133,8 @@ fn keep(directory: &Directory, events: &Sender<Event>, next: &Receiver<Event>) -
         if began.elapsed() > LIFE_MIN {
             pause = PAUSE_MIN;
         }
-        eprintln!("srd: the card has ended ({status}) and starts again in {pause:?}");
+        let wait = pause.as_millis();
+        eprintln!("srd: the card has ended ({status}) and starts again in {wait} ms");
         match next.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(PAUSE_MAX),
             _ => return Ok(0),

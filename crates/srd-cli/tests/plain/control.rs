@@ -41,9 +41,8 @@ fn a_trial_answers_at_loopback_addresses_only() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.split("http://").nth(1).unwrap().split(' ').next().unwrap();
+    let lines = lines(&mut server);
+    let address = lines[0].split("http://").nth(1).unwrap().split(' ').next().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let query = "Action=DescribeRegions&Version=2016-11-15";

@@ -5,10 +5,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::interface_address::{PREFIX_V4, PREFIX_V6, block, block_v6};
 use super::subnet::KEPT;
 use crate::error::{ApiError, ApiResult};
 use crate::state::{Region, Subnet};
+
+/// Length of an IPv4 prefix of an interface.
+pub(super) const PREFIX_V4: u8 = 28;
+/// Length of an IPv6 prefix of an interface.
+pub(super) const PREFIX_V6: u8 = 80;
 
 /// Number of attempts to draw IPv6 addresses and prefixes.
 const ATTEMPTS: usize = 100;
@@ -155,4 +159,21 @@ pub(super) fn prefixes_v6(
     let make = |number: u64| Some(u128::from(number & 0xffff) << 48);
     let drawn = draw_v6(region, subnet, count, 1 << (128 - PREFIX_V6), make)?;
     Ok(drawn.into_iter().map(|at| Ipv6Net::new_assert(at.into(), PREFIX_V6)).collect())
+}
+
+/// Returns the IPv4 block of a subnet.
+pub(super) fn block(subnet: &Subnet) -> ApiResult<Ipv4Net> {
+    subnet.cidr_block.ok_or_else(|| {
+        ApiError::invalid(format!("Subnet '{}' has no IPv4 CIDR block", subnet.subnet_id))
+    })
+}
+
+/// Returns the first IPv6 block of a subnet.
+pub(super) fn block_v6(subnet: &Subnet) -> ApiResult<Ipv6Net> {
+    let block = subnet.ipv6_cidr_block_association_set.first().map(|of| of.ipv6_cidr_block);
+    block.ok_or_else(|| {
+        let message =
+            format!("The subnet '{}' has no associated IPv6 CIDR block", subnet.subnet_id);
+        ApiError::invalid(message)
+    })
 }

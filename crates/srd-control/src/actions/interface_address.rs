@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 
+use super::free::{PREFIX_V4, PREFIX_V6, block, block_v6};
 use super::interface_view::private_name;
 use super::subnet::{is_kept, is_used};
 use super::support::{get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, success};
@@ -24,21 +25,10 @@ pub(super) const ACTIONS: Actions = &[
 /// Largest number of addresses and prefixes of an interface, of each version: that of the largest
 /// instance types.
 const ADDRESSES_MAX: usize = 50;
-/// Length of an IPv4 prefix of an interface.
-pub(super) const PREFIX_V4: u8 = 28;
-/// Length of an IPv6 prefix of an interface.
-pub(super) const PREFIX_V6: u8 = 80;
 
 fn too_many(id: &str) -> ApiError {
     let message = format!("{id} has more than {ADDRESSES_MAX} addresses and prefixes");
     ApiError::limit("PrivateIpAddressLimitExceeded", message)
-}
-
-/// Returns the IPv4 block of a subnet.
-pub(super) fn block(subnet: &Subnet) -> ApiResult<Ipv4Net> {
-    subnet.cidr_block.ok_or_else(|| {
-        ApiError::invalid(format!("Subnet '{}' has no IPv4 CIDR block", subnet.subnet_id))
-    })
 }
 
 /// Checks an address that a request names.
@@ -87,16 +77,6 @@ pub(super) fn check_prefix_v4(region: &Region, subnet: &Subnet, prefix: Ipv4Net)
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
     Ok(())
-}
-
-/// Returns the first IPv6 block of a subnet.
-pub(super) fn block_v6(subnet: &Subnet) -> ApiResult<Ipv6Net> {
-    let block = subnet.ipv6_cidr_block_association_set.first().map(|of| of.ipv6_cidr_block);
-    block.ok_or_else(|| {
-        let message =
-            format!("The subnet '{}' has no associated IPv6 CIDR block", subnet.subnet_id);
-        ApiError::invalid(message)
-    })
 }
 
 fn is_used_v6(region: &Region, ip: Ipv6Addr) -> bool {

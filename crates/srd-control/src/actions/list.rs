@@ -191,7 +191,7 @@ impl Pattern {
     }
 }
 
-/// Whether clients can ask for further pages of the action.
+/// Whether an answer of the action can be one of several pages.
 fn has_pages(action: &str) -> bool {
     let input = model().operations.get(action).and_then(|operation| operation.input.as_deref());
     let shape = input.and_then(|input| model().shape(input));

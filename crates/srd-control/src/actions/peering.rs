@@ -93,7 +93,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
         Some(peer) if peer.vpc_id == vpc.vpc_id => failed(OVERLAP),
         Some(_) => {
             // The blocks of another account are compared at the acceptance, so that a request
-            // tells nothing about them.
+            // does not disclose them.
             if !is_foreign && overlaps(&requester, &accepter) {
                 failed(OVERLAP)
             } else {

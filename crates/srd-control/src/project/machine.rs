@@ -11,7 +11,7 @@ use crate::state::{Instance, NetworkInterface};
 /// Type of the machine of an instance whose own type is unknown to the card.
 const TYPE_DEFAULT: &str = "c7i.large";
 
-/// How an interface is attached to a running instance.
+/// Attachment of an interface to a running instance.
 struct Attached<'a> {
     instance: &'a str,
     device_index: u8,

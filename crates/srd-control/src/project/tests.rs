@@ -145,7 +145,8 @@ proptest! {
             let port = i64::try_from(maker.below(8)).unwrap();
             let protocol = ["tcp", "udp", "icmp"][usize::try_from(maker.below(3)).unwrap()];
             let (a, b) = (one.private_ip_address.unwrap(), other.private_ip_address.unwrap());
-            let [from, to] = [one, other].map(|of| of.network_interface_id.parse::<EniId>().unwrap());
+            let id = |of: &NetworkInterface| of.network_interface_id.parse::<EniId>().unwrap();
+            let [from, to] = [id(one), id(other)];
             let judged = judge(&file.world, Origin::Eni(from), &packet((protocol, port), a, b));
             let passes = judged.verdict == Verdict::Delivered(to);
             let wanted = expected(&region, one, other, (protocol, port));

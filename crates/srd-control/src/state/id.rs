@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use ring::digest::{SHA256, digest};
 
-/// Generator of identifiers. The same seed gives the same identifiers; without the seed, those seen
-/// tell nothing about others.
+/// Generator of identifiers. A seed determines all identifiers; without the seed, no identifier can
+/// be derived from others.
 #[derive(Clone)]
 pub struct IdGenerator {
     seed: u64,

@@ -1,4 +1,4 @@
-//! Who is served: web pages and strangers change nothing.
+//! Access: requests of web pages and of strangers change nothing.
 
 use srd_control::control::{Access, Control, TRIAL_ACCOUNT};
 use srd_control::http::HttpRequest;
@@ -114,7 +114,7 @@ fn any_credentials_are_refused_together_with_machines_that_run_programs() {
     assert!(with(Access::Trial(DrawnKey::draw().unwrap().only(TRIAL_ACCOUNT))).is_ok());
 }
 
-/// A regression: the answer to a request told whether the blocks of a foreign VPC overlap own ones.
+/// A regression: the answer to a request disclosed whether the blocks of a foreign VPC overlap.
 #[test]
 fn a_peering_request_tells_nothing_about_the_blocks_of_another_account() {
     let own = DrawnKey::draw().unwrap();

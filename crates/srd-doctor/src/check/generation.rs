@@ -2,8 +2,8 @@
 //! Nitro version.
 
 use super::finding::{Class, Fix, Outcome, Purpose, Subject};
-use super::interface::version;
 use super::system::System;
+use super::version::version;
 use srd_card::profile::{Generation, InstanceType};
 
 /// File that contains the type of a Nitro instance.

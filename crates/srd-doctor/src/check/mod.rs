@@ -35,6 +35,7 @@ mod spread;
 pub(crate) mod system;
 #[cfg(test)]
 mod tests;
+mod version;
 
 pub use finding::Purpose;
 pub use show::Paint;

@@ -29,7 +29,7 @@ const SEGMENT_BYTES: u32 = 8949;
 const CALL_BYTES: usize = 9636;
 /// Rules of a proxy that writes each TLS record of 8 KiB separately, and leaves TCP_NODELAY off.
 const HELD_BACK: Pacing = Pacing { nodelay: false, tls_record_bytes: Some(8192) };
-/// The same TLS records with TCP_NODELAY.
+/// TLS records of 8 KiB with TCP_NODELAY.
 const AT_ONCE: Pacing = Pacing { nodelay: true, tls_record_bytes: Some(8192) };
 /// Calls that are not examined. The kernel acknowledges each of the first segments of a connection
 /// at once; it delays acknowledgements when data follow in the other direction.

@@ -145,7 +145,7 @@ fn regression_the_parts_of_a_long_burst_are_one_burst_in_the_sentence() {
     assert!(verdict(&gathered).starts_with(said), "{}", verdict(&gathered));
 }
 
-/// The table has a row for each part, so the page says how many of the parts it shows.
+/// The table has a row for each part, so the page contains the number of parts that it shows.
 #[test]
 fn regression_the_page_says_that_it_shows_the_first_parts_only() {
     let mut gathered = Gathered::default();

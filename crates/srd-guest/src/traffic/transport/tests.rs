@@ -80,7 +80,7 @@ fn run(all: &mut [Transport], at: usize, wanted: usize) -> Vec<(String, u8)> {
     run_for(all, at, wanted, LONG)
 }
 
-/// Runs all transports as [`run`] does, but for at most `limit`.
+/// Runs all transports until this number of frames has arrived, for at most `limit`.
 fn run_for(all: &mut [Transport], at: usize, wanted: usize, limit: Wall) -> Vec<(String, u8)> {
     let began = WallInstant::now();
     let mut seen = Vec::new();

@@ -378,8 +378,8 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
     assert!(start.elapsed() < StdDuration::from_secs(15), "it has waited");
 }
 
-/// A user who has bound the name of an address may send descriptors as soon as an endpoint connects,
-/// before the endpoint knows the user.
+/// Another user can bind the name of an address, and send descriptors as soon as an endpoint
+/// connects, before the endpoint knows the user.
 #[test]
 fn regression_the_connection_to_another_users_name_is_closed_without_a_wait() {
     if !rustix::process::geteuid().is_root() {
