@@ -70,8 +70,8 @@ pub(crate) struct SocketState {
 /// - **A turn of the loop**: [`wake`](Self::wake), then any number of reads and writes, then
 ///   [`flush`](Self::flush). Before the loop waits for [`descriptors`](Self::descriptors), it calls
 ///   [`rest`](Self::rest).
-/// - **Front end**: the functions [`asks`](Self::asks) and [`found`](Self::found), which connect a
-///   vhost-user device to its front end.
+/// - **Front end**: the functions [`Self::asks`] and [`Self::found`], which connect a vhost-user
+///   device to its front end.
 /// - **End**: [`into_queues`](Self::into_queues) and [`leave`](Self::leave), if another process
 ///   continues with the device; otherwise the device ends when it is dropped.
 ///

@@ -379,7 +379,7 @@ fn regression_descriptors_that_a_caller_brings_are_closed_without_a_wait() {
 }
 
 /// Another user can bind the name of an address, and send descriptors as soon as an endpoint
-/// connects, before the endpoint knows the user.
+/// connects, before the endpoint has determined the user.
 #[test]
 fn regression_the_connection_to_another_users_name_is_closed_without_a_wait() {
     if !rustix::process::geteuid().is_root() {
