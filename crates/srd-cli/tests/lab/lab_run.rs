@@ -157,10 +157,11 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
             assert!(figure("lost by the spines") > 0.0, "{case}");
             // Only packets of flow A are lost. The length of such a packet is the sum of: IP, UDP,
             // header, fields, offload header, IP, UDP, payload, tag. If the sender waited for a
-            // processor, a datagram may contain two of A's frames.
+            // processor, a datagram may contain two of A's frames, or three of B's, which are also
+            // longer than the length above which the spines lose packets.
             let length = f64::from(20 + 8 + 12 + 24 + 10 + 20 + 8 + 4000 + 16);
             let mean = figure("mean length of these");
-            assert!((length..1.1 * length).contains(&mean), "{case}");
+            assert!((0.9 * length..1.1 * length).contains(&mean), "{case}");
             figure("A lost") + figure("B lost") == 0.0
         })
     });
