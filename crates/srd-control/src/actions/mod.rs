@@ -2,25 +2,25 @@
 //!
 //! | module | actions on |
 //! |---|---|
-//! | [`vpc`], [`vpc_block`] | VPCs and their address blocks |
-//! | [`subnet`] | subnets and reservations in them |
-//! | [`group`], [`group_rule`] | security groups and their rules |
-//! | [`acl`] | network ACLs |
-//! | [`route`], [`route_table`] | routes and route tables |
-//! | [`gateway`] | internet gateways, egress-only gateways |
-//! | [`nat`] | NAT gateways |
-//! | [`address`] | elastic addresses |
-//! | [`interface`], [`interface_address`], [`interface_view`] | interfaces |
-//! | [`free`] | free addresses of subnets |
-//! | [`instance`], [`instance_view`] | instances |
-//! | [`peering`] | peering connections |
-//! | [`prefix_list`] | managed prefix lists |
-//! | [`dhcp`] | sets of DHCP options |
-//! | [`flow_log`] | flow logs |
-//! | [`tag`] | tags |
-//! | [`zone`] | regions, zones, attributes of the account |
-//! | [`list`] | filters and pages of descriptions |
-//! | [`support`] | checks that several actions share |
+//! | `vpc`, `vpc_block` | VPCs and their address blocks |
+//! | `subnet` | subnets and reservations in them |
+//! | `group`, `group_rule` | security groups and their rules |
+//! | `acl` | network ACLs |
+//! | `route`, `route_table` | routes and route tables |
+//! | `gateway` | internet gateways, egress-only gateways |
+//! | `nat` | NAT gateways |
+//! | `address` | elastic addresses |
+//! | `interface`, `interface_address`, `interface_view` | interfaces |
+//! | `free` | free addresses of subnets |
+//! | `instance`, `instance_view` | instances |
+//! | `peering` | peering connections |
+//! | `prefix_list` | managed prefix lists |
+//! | `dhcp` | sets of DHCP options |
+//! | `flow_log` | flow logs |
+//! | `tag` | tags |
+//! | `zone` | regions, zones, attributes of the account |
+//! | `list` | filters and pages of descriptions |
+//! | `support` | checks that several actions share |
 
 mod acl;
 mod address;
