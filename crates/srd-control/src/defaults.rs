@@ -210,16 +210,7 @@ fn any_rule(region: &mut Region, group_id: &str, is_egress: bool) -> SecurityGro
         security_group_rule_id: id,
         group_id: group_id.to_owned(),
         group_owner_id: region.account.clone(),
-        is_egress,
-        ip_protocol: "-1".to_owned(),
-        from_port: -1,
-        to_port: -1,
-        cidr_ipv4: None,
-        cidr_ipv6: None,
-        prefix_list_id: None,
-        referenced_group_info: None,
-        description: None,
-        tags: Vec::new(),
+        ..SecurityGroupRule::any(is_egress)
     }
 }
 

@@ -87,20 +87,12 @@ fn rules_of(
         let (from, to) = (permission["FromPort"].as_i64(), permission["ToPort"].as_i64());
         let (from_port, to_port) = ports(&ip_protocol, from, to)?;
         let base = SecurityGroupRule {
-            security_group_rule_id: String::new(),
-            security_group_rule_arn: String::new(),
             group_id: group.group_id.clone(),
             group_owner_id: group.owner_id.clone(),
-            is_egress,
             ip_protocol,
             from_port,
             to_port,
-            cidr_ipv4: None,
-            cidr_ipv6: None,
-            prefix_list_id: None,
-            referenced_group_info: None,
-            description: None,
-            tags: Vec::new(),
+            ..SecurityGroupRule::any(is_egress)
         };
         let before = rules.len();
         let mut add =

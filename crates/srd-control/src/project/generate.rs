@@ -294,19 +294,11 @@ impl Maker {
         ]);
         let mut rule = SecurityGroupRule {
             security_group_rule_id: self.id::<SecurityGroupRule>(),
-            security_group_rule_arn: String::new(),
             group_id: group.into(),
-            group_owner_id: String::new(),
-            is_egress: self.one_in(2),
             ip_protocol: protocol.into(),
             from_port,
             to_port,
-            cidr_ipv4: None,
-            cidr_ipv6: None,
-            prefix_list_id: None,
-            referenced_group_info: None,
-            description: None,
-            tags: vec![],
+            ..SecurityGroupRule::any(self.one_in(2))
         };
         match self.below(4) {
             0 => rule.prefix_list_id = Some(self.pick(lists)),

@@ -60,6 +60,29 @@ object! {
     }
 }
 
+impl SecurityGroupRule {
+    /// A rule for all protocols of this direction, without an identifier, a group, and a source or
+    /// destination.
+    pub fn any(is_egress: bool) -> Self {
+        Self {
+            security_group_rule_id: String::new(),
+            security_group_rule_arn: String::new(),
+            group_id: String::new(),
+            group_owner_id: String::new(),
+            is_egress,
+            ip_protocol: "-1".to_owned(),
+            from_port: -1,
+            to_port: -1,
+            cidr_ipv4: None,
+            cidr_ipv6: None,
+            prefix_list_id: None,
+            referenced_group_info: None,
+            description: None,
+            tags: Vec::new(),
+        }
+    }
+}
+
 part! {
     /// Security group that a rule names as its source or destination.
     ReferencedGroup {
