@@ -7,12 +7,24 @@
 //!
 //! To add a counter of the interface, change these files:
 //!
-//! 1. the structure that counts: `Stats` of srd-proto or `Counters` of srd-card;
+//! 1. the structure that counts: `Stats` of srd-proto, `Counters` of srd-card, or `Work` in
+//!    `pages/totals.rs` for events of the daemon itself;
 //! 2. `pages/totals.rs` for srd-proto's, `pages/figure.rs` for srd-card's: the published figures;
 //! 3. this file: the name and the help, in the list of [`Counters`];
 //! 4. `pages/read.rs`: the value under that name.
 //!
 //! All entries of that list appear in `srd stats`, JSON, OpenMetrics and srd-metrics(7).
+//!
+//! To add a counter of a peer, change these files:
+//!
+//! 1. the structure that counts: `Traffic` of srd-card, with its fields in `pages/figure.rs`; or
+//!    `PeerFigures` in `pages/peer.rs`, which `run/worker/peers.rs` sets and `together` adds up;
+//! 2. this file: a field of [`PeerSnapshot`];
+//! 3. `pages/read.rs`: the value of this field, in `peer_snapshot`;
+//! 4. `metrics/exposition.rs`: the name and the help, in `PEER_FAMILIES`.
+//!
+//! A reason for dropped packets appears in [`Snapshot::drops`] if `DropReason::ALL` of srd-proto
+//! contains it, or if `DROPS` in `counters.rs` of srd-card contains its counter.
 //!
 //! Bounds: one entry for each peer, whose number the configuration limits. Paths and flows are
 //! listed only as far as they are requested.
