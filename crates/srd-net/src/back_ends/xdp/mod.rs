@@ -73,7 +73,7 @@ pub const LOG_TARGET: &str = module_path!();
 /// Pause between attempts to bind a queue. The kernel releases a queue shortly after its socket was
 /// closed, so the first attempt of a restarted process may fail.
 const RELEASE_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
-const RELEASE_TRIES_MAX: u32 = 50;
+const RELEASE_TRIES_MAX: u32 = 200;
 /// Largest number of segments of one batch. The smallest number of frames is enough for them, if
 /// each segment takes one frame.
 const SEGMENTS_MAX: usize = 64;
