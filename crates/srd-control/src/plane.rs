@@ -117,7 +117,8 @@ pub struct CardMachines {
     /// Instances of regions whose script was started: a script runs at the first start only, also
     /// if the region gets another data plane.
     started: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Scripts of instances of the current request.
+    /// User-data scripts of the instances that the current request starts: the id of the instance,
+    /// and the decoded script.
     scripts: Vec<(String, Vec<u8>)>,
 }
 

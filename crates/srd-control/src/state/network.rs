@@ -204,9 +204,9 @@ part! {
 part! {
     /// Type and code of ICMP; -1 stands for all.
     IcmpTypeCode {
-        /// Type.
+        /// ICMP type; -1 stands for all.
         r#type: i64,
-        /// Code.
+        /// ICMP code; -1 stands for all.
         code: i64,
     }
 }

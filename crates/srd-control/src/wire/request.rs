@@ -118,7 +118,8 @@ pub fn parse(model: &Model, form: &[(String, String)]) -> ApiResult<Request> {
     Ok(Request { action: action.to_owned(), parameters })
 }
 
-/// The error for an action without shapes: it exists in EC2, or does not.
+/// Returns the error for an action that this endpoint does not serve: `UnsupportedOperation` if EC2
+/// has the action, `InvalidAction` if EC2 does not have it.
 pub fn unknown_action(model: &Model, action: &str) -> ApiError {
     if model.names.contains(action) {
         let message = format!("The action {action} is not served by this endpoint.");

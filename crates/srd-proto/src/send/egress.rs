@@ -22,8 +22,8 @@ const BURST_PACKETS: u64 = 2;
 
 /// Bytes of one lease of the link: as many as in one batch of packets.
 const LEASE_BYTES: u64 = 64 * 1024;
-/// Time after which an unused lease ends. If each shard kept a lease for later, all could be used
-/// at once.
+/// Time after which the unused bytes of a lease of the link expire. Without this limit, each shard
+/// could keep a lease, and all shards could send their leases at once, faster than the link.
 const LEASE_LIFETIME: Duration = Duration::from_micros(100);
 
 /// Method by which the data rate is limited to the rate of the link.
