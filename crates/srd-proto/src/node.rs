@@ -141,11 +141,12 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextNumbers {
     shard: u8,
-    /// Number of values of the bits that identify the slot, at least `peers_max`. These bits are
-    /// never all zero, so generations are counted in units of this number plus one.
+    /// Number of values that the bits of a context number for the slot can have, at least
+    /// `peers_max`. Zero is not one of the values, so generations are counted in units of `slots`
+    /// plus one.
     slots: u32,
-    /// Number that is added to the peer's slot, modulo `slots`, to get these bits of a context
-    /// number.
+    /// Number that is added to the peer's slot, modulo `slots`, to get the bits of a context number
+    /// that identify the slot.
     slot: u32,
     /// Number that is added to the generation of the first context number of each slot.
     generation: u32,

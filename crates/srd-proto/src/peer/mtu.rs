@@ -98,7 +98,8 @@ pub(crate) struct Mtu {
     sizes: [u16; SIZES],
     /// Bitmap of the indices in `sizes` whose probes were answered in this try.
     answered: u8,
-    /// Value of `low` when this try began. The try probes the first size and all above this.
+    /// Value of `low` when this try began. The try probes the first size of the round, and all
+    /// sizes above this value.
     low_before: u16,
     /// Index in `sizes` of the next size to be sent.
     next: u8,
