@@ -70,10 +70,11 @@ pub trait DataPlane: Send {
     /// The script cannot be started.
     fn run(&self, instance: &str, script: Vec<u8>) -> Result<(), String>;
 
-    /// Returns the state.
+    /// Returns the state of the data plane.
     fn status(&self) -> PlaneStatus;
 
-    /// Begins the end, and does not wait for it. The data plane is not used any more.
+    /// Makes the data plane end, and does not wait for its end. Afterwards the data plane is not
+    /// used any more.
     fn end(&self);
 
     /// Waits for the end, at most until this time.

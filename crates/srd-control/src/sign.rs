@@ -42,7 +42,7 @@ impl Keys {
 /// An access key with random digits.
 #[derive(Clone)]
 pub struct DrawnKey {
-    /// Identifier.
+    /// Identifier of the access key.
     pub id: String,
     /// Secret, which contains 32 random bytes.
     pub secret: String,
@@ -122,7 +122,7 @@ fn is_name(text: &str) -> bool {
 /// A signature of a request.
 #[derive(Clone, Debug)]
 pub struct Signature {
-    /// The credential.
+    /// Credential scope of the signature: day, region and service.
     pub scope: Scope,
     signed_headers: Vec<String>,
     signature: String,

@@ -80,12 +80,13 @@ pub struct Detail {
 /// Peers whose paths a snapshot lists one by one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PathsOf {
-    /// No peer.
+    /// No paths are listed.
     #[default]
     Nobody,
-    /// All peers.
+    /// The paths to all peers are listed.
     Everybody,
-    /// Only the peer with this name, or with a key that begins with this text.
+    /// Only the paths to the peer with this name, or with a key that begins with this text, are
+    /// listed.
     Peer(String),
 }
 

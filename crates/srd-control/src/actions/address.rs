@@ -1,4 +1,4 @@
-//! Elastic addresses.
+//! Actions of the EC2 API on elastic addresses.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! Peering connections. Both regions keep a copy of a connection.
+//! Actions of the EC2 API on peering connections. Both regions keep a copy of a connection.
 
 use serde_json::{Value, json};
 

@@ -17,9 +17,9 @@ object! {
         owner_id: String,
         /// Its VPC.
         vpc_id: String,
-        /// Name.
+        /// Name of the group.
         group_name: String,
-        /// Description.
+        /// Description of the group.
         description: String,
         /// Tags.
         tags: Vec<Tag>,
@@ -45,15 +45,15 @@ object! {
         from_port: i64,
         /// Last port, code of ICMP, or -1.
         to_port: i64,
-        /// IPv4 block.
+        /// Source or destination: an IPv4 block.
         cidr_ipv4: Option<Ipv4Net>,
-        /// IPv6 block.
+        /// Source or destination: an IPv6 block.
         cidr_ipv6: Option<Ipv6Net>,
-        /// Prefix list.
+        /// Source or destination: a prefix list, by its identifier.
         prefix_list_id: Option<String>,
-        /// Security group.
+        /// Source or destination: the interfaces of a security group.
         referenced_group_info: Option<ReferencedGroup>,
-        /// Description.
+        /// Description of the rule.
         description: Option<String>,
         /// Tags.
         tags: Vec<Tag>,
@@ -221,7 +221,7 @@ part! {
         attach_time: String,
         /// Whether the interface is deleted with its instance.
         delete_on_termination: bool,
-        /// ENA Express.
+        /// Settings of ENA Express of the attachment.
         ena_srd_specification: Option<EnaSrdSpecification>,
     }
 }
@@ -352,7 +352,7 @@ object! {
 part! {
     /// An address of a NAT gateway.
     NatGatewayAddress {
-        /// Elastic address.
+        /// Identifier of the elastic address.
         allocation_id: Option<String>,
         /// Association of the elastic address.
         association_id: Option<String>,
@@ -378,11 +378,11 @@ object! {
         reservation_id: String,
         /// Account that owns it.
         owner_id: String,
-        /// Image.
+        /// Identifier of the image from which the instance was launched.
         image_id: String,
-        /// Type.
+        /// Type of the instance, such as `c7i.large`.
         instance_type: String,
-        /// State.
+        /// State of the instance.
         state: InstanceState,
         /// Cause of the last change of the state.
         state_transition_reason: String,
@@ -390,7 +390,7 @@ object! {
         ami_launch_index: i64,
         /// Time of the launch.
         launch_time: String,
-        /// Zone.
+        /// Availability zone of the instance.
         availability_zone: String,
         /// `default` or `dedicated`.
         tenancy: String,
@@ -416,7 +416,7 @@ part! {
     InstanceState {
         /// Number: 0 pending, 16 running, 32 shutting-down, 48 terminated, 64 stopping, 80 stopped.
         code: i64,
-        /// Name.
+        /// Name of the state, such as `running`.
         name: String,
     }
 }

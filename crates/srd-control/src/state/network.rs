@@ -43,7 +43,7 @@ part! {
         association_id: String,
         /// The block.
         cidr_block: Ipv4Net,
-        /// State.
+        /// State of the block's association with the VPC.
         cidr_block_state: BlockState,
     }
 }
@@ -55,7 +55,7 @@ part! {
         association_id: String,
         /// The block.
         ipv6_cidr_block: Ipv6Net,
-        /// State.
+        /// State of the block's association with the VPC or subnet.
         ipv6_cidr_block_state: BlockState,
         /// Zone group that announces the block; VPCs only.
         network_border_group: Option<String>,
@@ -299,7 +299,7 @@ part! {
         subnet_id: Option<String>,
         /// The gateway.
         gateway_id: Option<String>,
-        /// State.
+        /// State of the association.
         association_state: BlockState,
     }
 }
@@ -323,7 +323,7 @@ part! {
     DhcpConfiguration {
         /// Name, for example `domain-name-servers`.
         key: String,
-        /// Values.
+        /// Values of the option.
         values: Vec<AttributeValue>,
     }
 }
@@ -343,7 +343,7 @@ object! {
         prefix_list_id: String,
         /// Name of the resource.
         prefix_list_arn: String,
-        /// Name.
+        /// Name of the prefix list.
         prefix_list_name: String,
         /// Account that owns it; `AWS` for the lists of the provider.
         owner_id: String,
@@ -353,7 +353,7 @@ object! {
         state: String,
         /// Largest number of entries; absent in lists of the provider.
         max_entries: Option<i64>,
-        /// Current version.
+        /// Number of the current version of the list.
         version: Option<i64>,
         /// Entries of all versions, the first version first.
         versions: Vec<Vec<PrefixListEntry>>,
@@ -415,7 +415,7 @@ object! {
     PeeringConnection("pcx", "vpc-peering-connection", vpc_peering_connection_id) {
         /// Identifier, `pcx-...`.
         vpc_peering_connection_id: String,
-        /// State.
+        /// State of the connection, with an explanation.
         status: PeeringStatus,
         /// VPC that requested the connection.
         requester_vpc_info: PeeringVpc,
@@ -433,7 +433,7 @@ part! {
     PeeringStatus {
         /// `pending-acceptance`, `active`, `rejected`, `failed`, `expired` or `deleted`.
         code: String,
-        /// Explanation.
+        /// Explanation of the state, as a text for people.
         message: String,
     }
 }
@@ -453,7 +453,7 @@ part! {
         cidr_block_set: Vec<CidrBlock>,
         /// All IPv6 blocks.
         ipv6_cidr_block_set: Vec<Ipv6CidrBlock>,
-        /// Options.
+        /// Options of this side of the connection.
         peering_options: PeeringOptions,
     }
 }

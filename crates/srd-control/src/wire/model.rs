@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The cut.
+/// Text of the cut of botocore's service model, in JSON.
 const CUT: &str = include_str!("../../model/ec2.json");
 /// The model, parsed at the first use.
 static MODEL: LazyLock<Model> = LazyLock::new(|| {
@@ -28,7 +28,7 @@ pub struct Model {
     pub names: BTreeSet<String>,
     /// The actions with shapes.
     pub operations: BTreeMap<String, Operation>,
-    /// The shapes.
+    /// Shapes of all parameters and answers, by name.
     pub shapes: BTreeMap<String, Shape>,
 }
 
@@ -44,7 +44,7 @@ pub struct Operation {
 /// A type of data.
 #[derive(Debug, Deserialize)]
 pub struct Shape {
-    /// Kind.
+    /// Kind of the shape.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// Members of a structure.
@@ -92,9 +92,9 @@ pub enum Kind {
 pub struct Member {
     /// Name of its shape.
     pub shape: String,
-    /// Name in answers.
+    /// Name of the member in answers.
     pub location_name: Option<String>,
-    /// Name in requests, if it does not follow from the name in answers.
+    /// Name of the member in requests, if it does not follow from the name in answers.
     pub query_name: Option<String>,
 }
 
