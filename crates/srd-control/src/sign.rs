@@ -122,7 +122,7 @@ fn is_name(text: &str) -> bool {
 /// A signature of a request.
 #[derive(Clone, Debug)]
 pub struct Signature {
-    /// Credential scope of the signature: day, region and service.
+    /// Credential of the signature: access key, day, region and service.
     pub scope: Scope,
     signed_headers: Vec<String>,
     signature: String,

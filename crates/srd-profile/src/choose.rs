@@ -118,7 +118,8 @@ pub struct Choices {
     /// judged.
     #[serde(serialize_with = "kind_name")]
     pub flows_to: FlowKind,
-    /// Whether a flow exceeds its ceiling even with this kind, so that no type suffices.
+    /// Whether a flow exceeds its ceiling even with the kind of destination in `flows_to`, so that
+    /// no type suffices.
     pub flow_too_fast: bool,
     /// The families that have a sufficient type; the family whose sufficient type is the smallest
     /// comes first.

@@ -79,7 +79,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Watches a connection until its progress is dropped.
+    /// Watches a connection until the returned [`Progress`] is dropped.
     ///
     /// # Errors
     /// An error of the operating system, if the limit of open files is reached.

@@ -74,7 +74,7 @@ pub const TX_FLAGS: u64 =
 pub struct Offer {
     /// Service of the endpoints.
     pub service: Service,
-    /// Capabilities.
+    /// Capabilities that are offered, as bits.
     pub caps: u64,
     /// Modes that the application must support.
     pub mode: u64,
