@@ -67,7 +67,7 @@ macro_rules! object {
 pub(crate) use object;
 pub(crate) use part;
 
-/// A tag.
+/// A tag of an object: a key and a value that the user has chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Tag {
@@ -228,7 +228,7 @@ region! {
 pub struct TokenUse {
     /// SHA-256 of the parameters of the request.
     pub parameters: Vec<u8>,
-    /// The answer.
+    /// The answer to the request, as JSON.
     pub answer: serde_json::Value,
     /// Size of the answer in bytes, as JSON.
     pub bytes: usize,
