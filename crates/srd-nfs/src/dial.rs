@@ -27,7 +27,7 @@ pub const NFS_PORT: u16 = 2049;
 pub struct Target {
     /// A host name or an IP address.
     pub host: String,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
 }
 

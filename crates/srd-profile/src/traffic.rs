@@ -64,7 +64,7 @@ pub enum Kind {
 /// A kind of traffic that was detected.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DetectedKind {
-    /// The kind.
+    /// The kind that was detected.
     pub kind: Kind,
     /// Description of the detected traffic, for the user.
     pub text: String,

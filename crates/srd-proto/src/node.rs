@@ -63,7 +63,7 @@ impl Node {
         self.shards
     }
 
-    /// The configuration.
+    /// Returns the configuration of the node.
     pub fn config(&self) -> &Config {
         &self.config
     }

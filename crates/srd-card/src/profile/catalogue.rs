@@ -19,7 +19,7 @@ const ROWS: &str = include_str!("../../data/instance-types.csv");
 pub enum Hypervisor {
     /// The Nitro hypervisor.
     Nitro,
-    /// Xen.
+    /// The Xen hypervisor.
     Xen,
     /// Without a hypervisor: bare metal.
     Metal,

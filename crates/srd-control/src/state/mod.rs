@@ -187,39 +187,39 @@ macro_rules! region {
 }
 
 region! {
-    /// VPCs.
+    /// VPCs of the region.
     vpcs: Vpc,
-    /// Subnets.
+    /// Subnets of the region.
     subnets: Subnet,
-    /// Reservations of addresses in subnets.
+    /// Reservations of addresses in subnets of the region.
     reservations: SubnetCidrReservation,
-    /// Security groups.
+    /// Security groups of the region.
     groups: SecurityGroup,
-    /// Rules of security groups.
+    /// Rules of security groups of the region.
     group_rules: SecurityGroupRule,
-    /// Network ACLs.
+    /// Network ACLs of the region.
     acls: NetworkAcl,
-    /// Route tables.
+    /// Route tables of the region.
     route_tables: RouteTable,
-    /// Internet gateways.
+    /// Internet gateways of the region.
     internet_gateways: InternetGateway,
-    /// Egress-only internet gateways.
+    /// Egress-only internet gateways of the region.
     egress_only_gateways: EgressOnlyGateway,
-    /// NAT gateways.
+    /// NAT gateways of the region.
     nat_gateways: NatGateway,
-    /// Elastic addresses.
+    /// Elastic addresses of the region.
     addresses: Address,
-    /// Interfaces.
+    /// Interfaces of the region.
     interfaces: NetworkInterface,
-    /// Peering connections.
+    /// Peering connections of the region.
     peerings: PeeringConnection,
-    /// Prefix lists.
+    /// Prefix lists of the region.
     prefix_lists: PrefixList,
-    /// Sets of DHCP options.
+    /// Sets of DHCP options of the region.
     dhcp_options: DhcpOptions,
-    /// Flow logs.
+    /// Flow logs of the region.
     flow_logs: FlowLog,
-    /// Instances.
+    /// Instances of the region.
     instances: Instance,
 }
 

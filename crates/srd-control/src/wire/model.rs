@@ -64,19 +64,19 @@ pub struct Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Named members.
+    /// A structure of named members.
     Structure,
     /// Elements of one shape.
     List,
-    /// Text.
+    /// A text.
     String,
     /// Number of 32 bits.
     Integer,
     /// Number of 64 bits.
     Long,
-    /// Floating-point number.
+    /// Floating-point number of 64 bits.
     Double,
-    /// Floating-point number.
+    /// Floating-point number of 32 bits.
     Float,
     /// `true` or `false`.
     Boolean,

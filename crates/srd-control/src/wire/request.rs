@@ -46,9 +46,9 @@ const PROTOCOL: [&str; 14] = [
 /// A request: the name of the action, and the parameters under the names of the model's members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The action.
+    /// Name of the action.
     pub action: String,
-    /// The parameters.
+    /// Parameters of the action, by the names of the model's members.
     pub parameters: Map<String, Value>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum DatagramState {
 /// A datagram in the send queue, from the call of the application until its completion.
 #[derive(Debug)]
 pub(crate) struct OutgoingDatagram {
-    /// The payload.
+    /// The content of the datagram.
     pub payload: Bytes,
     /// The caller's value, which the completion returns.
     pub user: u64,

@@ -54,7 +54,7 @@ pub struct Wait {
 pub struct Schedule {
     /// Number of ranks.
     pub ranks: u32,
-    /// The operations.
+    /// Operations of all ranks.
     pub operations: Vec<Operation>,
     /// Dependencies in which an operation begins after another is done.
     pub after_end: Vec<Wait>,

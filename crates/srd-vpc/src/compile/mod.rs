@@ -120,7 +120,7 @@ struct SubnetRules {
 /// Location of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The interface.
+    /// The interface that has this location.
     pub eni: EniId,
     /// Subnet of the interface.
     pub subnet: SubnetId,

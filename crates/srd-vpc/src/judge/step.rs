@@ -13,7 +13,7 @@ use ipnet::IpNet;
 pub enum Origin {
     /// An interface of a cloud.
     Eni(EniId),
-    /// The internet.
+    /// The internet, outside of all clouds.
     Internet,
 }
 

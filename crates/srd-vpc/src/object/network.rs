@@ -13,7 +13,7 @@ pub struct Vpc {
     pub name: String,
     /// IPv4 blocks, the primary one first.
     pub ipv4: Vec<Ipv4Net>,
-    /// IPv6 blocks.
+    /// IPv6 blocks of the cloud.
     pub ipv6: Vec<Ipv6Net>,
     /// Route table of subnets that name no table.
     pub main_route_table: RouteTableId,

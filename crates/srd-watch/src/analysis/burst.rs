@@ -41,7 +41,7 @@ pub(crate) fn name_of(limit: Limit) -> &'static str {
 /// Traffic of one flow in a burst.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Share {
-    /// The flow.
+    /// The flow that has this share.
     pub flow: Flow,
     /// Bytes of the flow in the burst, from the IP header on.
     pub bytes: u64,

@@ -31,7 +31,7 @@ pub struct Figure {
     pub name: Cow<'static, str>,
     /// Unit of the figure; empty for a pure number.
     pub unit: &'static str,
-    /// The number.
+    /// Measured value of the figure.
     pub value: f64,
     /// The best possible value; `None` if it is not known. A figure with an ideal gets a chart.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ pub struct Counted {
     pub name: &'static str,
     /// Unit in which the durations are shown: `us`, `ms` or `s`.
     pub unit: &'static str,
-    /// The durations.
+    /// Histogram of the durations.
     pub counts: Counts,
 }
 

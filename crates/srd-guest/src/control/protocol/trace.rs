@@ -33,7 +33,7 @@ pub struct TraceRecord {
     pub packet: u32,
     /// Time of the event, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// The event.
+    /// Kind and details of the event.
     #[serde(flatten)]
     pub event: TraceEvent,
 }
@@ -55,7 +55,7 @@ pub enum TraceEvent {
     },
     /// The packet waits for another reason than a limit.
     Held {
-        /// The reason.
+        /// The reason why the packet waits, as a sentence.
         why: String,
     },
     /// A limit has dropped the packet. This is the last event.
@@ -148,7 +148,7 @@ pub struct TraceRefusal {
     pub cause: String,
     /// The cause as a sentence.
     pub why: String,
-    /// The remedy.
+    /// The remedy, as a sentence.
     pub remedy: String,
 }
 
