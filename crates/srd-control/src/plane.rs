@@ -234,7 +234,7 @@ impl CardMachines {
 }
 
 impl RegionPlane {
-    /// Reports new warnings.
+    /// Reports the warnings of a projection that were not reported before.
     fn warn(&mut self, projection: &Projection, report: &mut Report) {
         for warning in &projection.warnings {
             if !self.warnings.contains(warning) {

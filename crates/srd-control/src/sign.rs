@@ -80,7 +80,7 @@ impl DrawnKey {
 pub struct Scope {
     /// Identifier of the access key.
     pub key: String,
-    /// Day, as YYYYMMDD.
+    /// Day of the signature, as YYYYMMDD.
     pub day: String,
     /// Region, for example `us-east-1`.
     pub region: String,

@@ -45,7 +45,7 @@ pub enum Command {
     },
     /// Requests the configuration that is in use, with all changes since the start.
     Running {
-        /// Receives the configuration.
+        /// Receives the configuration that is in use.
         reply: Oneshot<Box<Config>>,
     },
     /// Applies the changes of a new configuration, as far as a running daemon can.
@@ -58,7 +58,7 @@ pub enum Command {
     },
     /// Copies packets to a capture until its reader is dropped.
     Capture {
-        /// Selects the packets.
+        /// Selects the packets that are copied.
         filter: Filter,
         /// Receives the reader of the packets, or the reason of a refusal as a text for people.
         reply: Oneshot<Result<TapReader, String>>,

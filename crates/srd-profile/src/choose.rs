@@ -62,9 +62,9 @@ impl Use {
 pub struct Verdict {
     /// Name of the type.
     pub name: &'static str,
-    /// Number of vCPUs.
+    /// Number of vCPUs of the type.
     pub vcpus: u32,
-    /// Memory in MiB.
+    /// Memory of the type in MiB.
     pub memory_mib: u64,
     /// Whether each limit is above the need of the traffic with headroom.
     pub sufficient: bool,

@@ -53,11 +53,11 @@ pub enum Kind {
     ManyFlows,
     /// Most TCP connections end soon, and many connections begin.
     ShortLived,
-    /// Connections last long.
+    /// Connections last long: at most half as many ended as were open at the end.
     LongLived,
     /// Bursts that the mean over a minute hides.
     Bursts,
-    /// Many small packets.
+    /// Many packets, which are small on average.
     SmallPackets,
 }
 

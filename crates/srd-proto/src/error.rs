@@ -129,7 +129,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// Number of reasons.
+    /// Number of reasons in this enum.
     pub const COUNT: usize = 12;
     /// Each reason, in the order of the counters.
     pub const ALL: [Self; Self::COUNT] = [

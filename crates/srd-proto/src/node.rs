@@ -58,7 +58,7 @@ impl Node {
         Ok(Self { config, epoch, shards, link_sold_ns, senders })
     }
 
-    /// Number of shards.
+    /// Returns the number of shards of the node.
     pub fn shards(&self) -> u8 {
         self.shards
     }

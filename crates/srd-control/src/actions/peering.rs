@@ -29,7 +29,7 @@ const PENDING_MAX: usize = 25;
 /// Largest number of active connections of a VPC.
 const ACTIVE_MAX: usize = 125;
 
-/// Account and region.
+/// Key of a region: the account that owns it, and its name.
 type Key = (String, String);
 
 fn region<'a>(cloud: &'a mut Cloud, at: &Key) -> ApiResult<&'a mut Region> {

@@ -232,7 +232,7 @@ part! {
     EnaSrdSpecification {
         /// Whether TCP uses SRD.
         ena_srd_enabled: bool,
-        /// Settings of UDP.
+        /// Settings for UDP.
         ena_srd_udp_specification: EnaSrdUdpSpecification,
     }
 }

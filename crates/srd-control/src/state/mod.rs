@@ -87,7 +87,7 @@ macro_rules! region {
             pub name: String,
             /// Number of the account.
             pub account: String,
-            /// Generator of identifiers.
+            /// Generator of identifiers for new objects.
             pub ids: IdGenerator,
             /// Time of the current request, in seconds since 1970.
             pub now: u64,
@@ -97,7 +97,7 @@ macro_rules! region {
         }
 
         impl Region {
-            /// An empty region.
+            /// Returns a region without objects.
             pub fn empty(account: &str, name: &str, ids: IdGenerator) -> Self {
                 Self {
                     name: name.to_owned(),
@@ -128,7 +128,7 @@ macro_rules! region {
                 changes
             }
 
-            /// Keeps all changes.
+            /// Makes all changes since the last commit permanent, so that a rollback keeps them.
             pub fn commit(&mut self) {
                 $(self.$field.commit();)*
             }

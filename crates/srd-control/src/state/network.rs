@@ -119,7 +119,7 @@ object! {
 part! {
     /// Kind of DNS names of instances.
     DnsNameOptions {
-        /// `ip-name` or `resource-name`.
+        /// Kind of the host name: `ip-name` or `resource-name`.
         hostname_type: String,
         /// Whether names of the resource have A records.
         enable_resource_name_dns_a_record: bool,

@@ -110,7 +110,7 @@ impl<T: Object> Table<T> {
         self.iter().filter(|object| condition(object)).map(|o| o.id().to_owned()).collect()
     }
 
-    /// Number of objects.
+    /// Returns the number of objects in the table.
     pub fn len(&self) -> usize {
         self.rows.len()
     }

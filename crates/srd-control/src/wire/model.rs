@@ -14,7 +14,7 @@ static MODEL: LazyLock<Model> = LazyLock::new(|| {
     serde_json::from_str(CUT).unwrap_or_else(|error| panic!("the model in this program: {error}"))
 });
 
-/// Returns the model.
+/// Returns the model of EC2's actions and shapes.
 pub fn model() -> &'static Model {
     &MODEL
 }
@@ -110,7 +110,7 @@ impl Member {
         first.chain(chars).collect()
     }
 
-    /// Name in answers.
+    /// Returns the name of the member in answers.
     pub fn answer_name<'a>(&'a self, member: &'a str) -> &'a str {
         self.location_name.as_deref().unwrap_or(member)
     }

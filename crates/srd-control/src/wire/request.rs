@@ -289,7 +289,7 @@ fn scalar(kind: Kind, shape: &Shape, text: &str, path: &str) -> ApiResult<Value>
 }
 
 impl Request {
-    /// Returns a text.
+    /// Returns the parameter with the name `name` as a text; `None` if it is absent or no text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.parameters.get(name)?.as_str()
     }
@@ -302,7 +302,7 @@ impl Request {
         self.text(name).ok_or_else(|| ApiError::missing(name))
     }
 
-    /// Returns a flag.
+    /// Returns the parameter with the name `name` as a flag; `None` if it is absent or no flag.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.parameters.get(name)?.as_bool()
     }
@@ -312,7 +312,7 @@ impl Request {
         self.parameters.get(name)?.get("Value")?.as_bool()
     }
 
-    /// Returns a number.
+    /// Returns the parameter with the name `name` as a number; `None` if it is absent or no number.
     pub fn number(&self, name: &str) -> Option<i64> {
         self.parameters.get(name)?.as_i64()
     }
@@ -327,7 +327,7 @@ impl Request {
         self.list(name).iter().filter_map(Value::as_str).collect()
     }
 
-    /// Returns a structure.
+    /// Returns the parameter with the name `name` if it is a structure.
     pub fn part(&self, name: &str) -> Option<&Value> {
         self.parameters.get(name).filter(|value| value.is_object())
     }

@@ -86,7 +86,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// Interval of checks.
+/// Time between two checks of a connection.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Largest number of repetitions in a row without an acknowledgement. It is reached after 1.4 s, or
 /// later if round trips are long.

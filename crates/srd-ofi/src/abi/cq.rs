@@ -77,7 +77,7 @@ layout! {
     }
 }
 
-/// Formats of completions.
+/// Formats of a completion queue's entries.
 pub const FI_CQ_FORMAT_UNSPEC: c_int = 0;
 pub const FI_CQ_FORMAT_CONTEXT: c_int = 1;
 pub const FI_CQ_FORMAT_MSG: c_int = 2;

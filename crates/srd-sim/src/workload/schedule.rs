@@ -24,7 +24,7 @@ pub enum Action {
     },
     /// Occupies a processor of the rank.
     Calculate {
-        /// Duration in picoseconds.
+        /// Duration of the work in picoseconds.
         ps: u64,
         /// Number of the processor within the rank.
         cpu: u32,

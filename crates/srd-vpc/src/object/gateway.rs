@@ -41,7 +41,7 @@ pub struct NatGateway {
 pub struct ElasticAddress {
     /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
-    /// The public address.
+    /// The public IPv4 address.
     pub public: Ipv4Addr,
     /// Interface and private address that the elastic address is associated with; `None` if it is
     /// associated with no interface.

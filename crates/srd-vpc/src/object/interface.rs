@@ -13,7 +13,7 @@ pub struct Eni {
     pub name: String,
     /// The subnet that the interface belongs to.
     pub subnet: SubnetId,
-    /// Hardware (MAC) address.
+    /// Hardware (MAC) address of the interface.
     pub mac: [u8; 6],
     /// Private IPv4 addresses, the primary one first; never empty.
     pub ipv4: Vec<Ipv4Addr>,
@@ -79,7 +79,7 @@ pub struct Instance {
     pub name: String,
     /// The instance type, for example `c7i.large`.
     pub instance_type: String,
-    /// The availability zone.
+    /// The availability zone of the instance.
     pub zone: String,
     /// The placement group of the instance, if it belongs to one.
     pub placement: Option<PlacementId>,

@@ -70,9 +70,9 @@ pub struct Whale {
 /// Growth of one of the driver's counters during a burst.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Increment {
-    /// The counter's name.
+    /// Name of the driver's counter.
     pub counter: String,
-    /// Growth in packets.
+    /// Growth of the counter during the burst, in packets.
     pub packets: u64,
 }
 
