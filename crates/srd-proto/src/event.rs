@@ -26,7 +26,7 @@ pub struct Datagram {
     /// The remote queue pair that receives it.
     pub dst_qpn: Qpn,
     /// Eight bytes of the header that are opaque to SRD: message and segment numbers of the layer
-    /// above.
+    /// above SRD.
     pub imm: u64,
     /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. The core releases the
     /// payload before it reports the completion. Exception: a batch that was written and has not

@@ -159,7 +159,7 @@ part! {
     PrivateIpAddress {
         /// The IPv4 address.
         private_ip_address: Ipv4Addr,
-        /// Whether it is the primary address.
+        /// Whether the address is the primary address of its interface.
         primary: bool,
         /// DNS name of the address.
         private_dns_name: Option<String>,
@@ -171,7 +171,7 @@ part! {
     Ipv6Address {
         /// The IPv6 address.
         ipv6_address: Ipv6Addr,
-        /// Whether it is the primary IPv6 address.
+        /// Whether the address is the primary IPv6 address of its interface.
         is_primary_ipv6: bool,
     }
 }
@@ -363,7 +363,7 @@ part! {
         private_ip: Ipv4Addr,
         /// Public IPv4 address to which the private address is mapped.
         public_ip: Option<Ipv4Addr>,
-        /// Whether it is the primary address.
+        /// Whether the address is the primary address of its gateway.
         is_primary: bool,
         /// State of the address: `succeeded`.
         status: String,

@@ -90,7 +90,7 @@ pub enum Kind {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
-    /// Name of its shape.
+    /// Name of the member's shape.
     pub shape: String,
     /// Name of the member in answers.
     pub location_name: Option<String>,

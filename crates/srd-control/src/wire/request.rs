@@ -14,7 +14,8 @@ use crate::error::{ApiError, ApiResult};
 const DEPTH_MAX: usize = 8;
 /// Largest number of elements of a list.
 pub const ELEMENTS_MAX: usize = 1000;
-/// Largest length of a text in bytes, except for those below.
+/// Largest length of a text in bytes, except for names of parameters, policy documents and other
+/// texts with a limit of their own.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Largest length of a parameter's name in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -59,7 +60,8 @@ struct Parameter<'a> {
     value: &'a str,
 }
 
-/// A parameter's value, and the parameters below it by the next part of their names.
+/// A part of a parameter's name: the value of the parameter whose name ends here, and the
+/// parameters whose names continue, by the next part.
 struct Node<'a> {
     value: Option<&'a str>,
     below: BTreeMap<&'a str, &'a [Parameter<'a>]>,
@@ -297,7 +299,7 @@ impl Request {
     /// Returns a text that the action needs.
     ///
     /// # Errors
-    /// If it is missing.
+    /// If the parameter is missing.
     pub fn need(&self, name: &str) -> ApiResult<&str> {
         self.text(name).ok_or_else(|| ApiError::missing(name))
     }

@@ -223,7 +223,7 @@ enum Answer {
     Taken(BTreeSet<NamespaceName>),
 }
 
-/// The network of an instance that was created.
+/// The network that the helper has created for an instance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadePlace {

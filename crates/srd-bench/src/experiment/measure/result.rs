@@ -192,7 +192,7 @@ pub struct Outcome {
     pub machine: String,
     /// Seed of the experiment. With an equal seed, paths collide in the same way.
     pub seed: u32,
-    /// Whether it was a smoke test (`--quick`), whose figures are no measurements.
+    /// Whether the experiment was a smoke test (`--quick`), whose figures are no measurements.
     pub quick: bool,
     /// Duration of the whole experiment in seconds.
     pub took_s: f64,
