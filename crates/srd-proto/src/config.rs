@@ -160,11 +160,11 @@ pub struct Config {
     /// Upper bound of the retransmission timeout, which doubles while nothing is acknowledged.
     /// Range: `rto_min`..=60 s.
     pub rto_max: Duration,
-    /// Longest silence of a peer that owes an answer, before it is declared down. Range: 1 ms..=1
-    /// day.
+    /// Longest silence of a peer that has to answer a packet, before it is declared down. Range: 1
+    /// ms..=1 day.
     pub peer_timeout: Duration,
-    /// Longest silence of a peer that owes an answer and has never answered, before it is declared
-    /// down. Zero means `peer_timeout`. Range: 1 ms..=1 day.
+    /// Longest silence of a peer that has to answer a packet and has never answered, before it is
+    /// declared down. Zero means `peer_timeout`. Range: 1 ms..=1 day.
     pub answer_timeout: Duration,
     /// Idle time, at least 100 us, after which a context sends a probe. If a packet was sent to the
     /// peer and the peer has been silent since then, a probe is sent after a quarter of this time,
@@ -298,8 +298,8 @@ impl Config {
         self.packet_bytes_max.max(self.own_packet_bytes_max)
     }
 
-    /// Longest silence of a peer that owes an answer, before it is given up. `has_received`: the
-    /// peer has answered in this context.
+    /// Longest silence of a peer that has to answer a packet, before it is given up.
+    /// `has_received`: the peer has answered in this context.
     pub(crate) fn patience(&self, has_received: bool) -> Duration {
         let known = has_received || self.answer_timeout == Duration::ZERO;
         if known { self.peer_timeout } else { self.answer_timeout }

@@ -33,7 +33,8 @@ pub struct Node {
     pub(crate) config: Config,
     pub(crate) epoch: Epoch,
     shards: u8,
-    /// Time until which the link is leased, in nanoseconds. A shard writes it once for a lease of
+    /// Time until which the link is leased, in nanoseconds. The shards lease the link in turns, so
+    /// that all together send no faster than the link. A shard writes the time once for a lease of
     /// many packets, not for each packet.
     link_sold_ns: AtomicU64,
     /// Sum of the numbers of senders that the shards last reported. A shard writes it when its

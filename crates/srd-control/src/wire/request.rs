@@ -60,8 +60,8 @@ struct Parameter<'a> {
     value: &'a str,
 }
 
-/// A part of a parameter's name: the value of the parameter whose name ends here, and the
-/// parameters whose names continue, by the next part.
+/// Node of the tree of parameters' names: the value of the parameter whose name ends here, and, by
+/// the next part of the name, the parameters whose names continue.
 struct Node<'a> {
     value: Option<&'a str>,
     below: BTreeMap<&'a str, &'a [Parameter<'a>]>,

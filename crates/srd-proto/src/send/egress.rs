@@ -1,5 +1,6 @@
-//! Our own link. Data leaves no faster than the link carries it. So packets wait in the endpoint,
-//! where acknowledgements overtake data and peers take turns, and not in a queue of the host, where
+//! Limits the sending rate to that of this node's own link, which the shards of the node lease in
+//! turns. Data leaves no faster than the link carries it. So packets wait in the endpoint, where
+//! acknowledgements overtake data and peers take turns, and not in a queue of the host, where
 //! acknowledgements would wait behind data.
 //!
 //! The link belongs to the node. A node of one shard paces as it sends. In a node of several
