@@ -83,7 +83,7 @@ pub enum RuleError {
     NoLocation,
     /// The location is beyond the end of the table.
     Location {
-        /// Location of the rule.
+        /// Location that the rule requests: its index in the table.
         location: u32,
         /// Number of locations in the table.
         size: u32,

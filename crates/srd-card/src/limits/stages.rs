@@ -147,7 +147,7 @@ impl Holds {
     }
 }
 
-/// Next limit of a frame that has passed the ceiling of its flow. The values are in the order in
+/// The limit that a frame meets next after the ceiling of its flow. The values are in the order in
 /// which the limits apply (L5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {

@@ -24,7 +24,7 @@ pub fn model() -> &'static Model {
 pub struct Model {
     /// Version of the API.
     pub version: String,
-    /// Names of all actions of the service, also of those without shapes here.
+    /// Names of all actions of the service, also of those whose shapes this model does not contain.
     pub names: BTreeSet<String>,
     /// The actions with shapes.
     pub operations: BTreeMap<String, Operation>,

@@ -31,7 +31,7 @@ pub enum PortKind {
 pub struct PortStatus {
     /// Namespace of the port.
     pub namespace: String,
-    /// Device of the port in that namespace.
+    /// Device of the port in its namespace.
     pub device: String,
     /// Position of the port.
     pub kind: PortKind,

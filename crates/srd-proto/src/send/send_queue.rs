@@ -67,7 +67,7 @@ pub(crate) struct OutgoingDatagram {
     pub src_qpn: Qpn,
     /// Index of the flow in which the datagram waits for its first transmission.
     flow: u16,
-    /// Class of that flow: bulk or low-latency.
+    /// Class of the datagram's flow: bulk or low-latency.
     pub class: Class,
     /// Whether the completion of the datagram was already returned to the application. The datagram
     /// remains in the transport, so that its PSN is settled and the windows of both ends stay

@@ -30,7 +30,7 @@ pub struct NatGateway {
     pub name: String,
     /// Subnet of the gateway's interface.
     pub subnet: SubnetId,
-    /// Private address of the gateway in that subnet.
+    /// Private address of the gateway, in the subnet of its interface.
     pub private: Ipv4Addr,
     /// The elastic address of a public gateway; `None` for a private gateway.
     pub address: Option<AllocationId>,
