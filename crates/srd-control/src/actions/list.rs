@@ -141,8 +141,8 @@ enum Part {
     Char(char),
 }
 
-/// A pattern, in which `*` stands for any characters, `?` for one, and a backslash takes the
-/// meaning of the next character.
+/// A pattern, in which `*` stands for any characters, and `?` for one. A character after a
+/// backslash stands for itself.
 struct Pattern(Vec<Part>);
 
 impl Pattern {

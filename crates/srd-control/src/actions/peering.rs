@@ -1,4 +1,5 @@
-//! Actions of the EC2 API on peering connections. Both regions keep a copy of a connection.
+//! Actions of the EC2 API on peering connections. The regions of both VPCs keep a copy of a
+//! connection.
 
 use serde_json::{Value, json};
 

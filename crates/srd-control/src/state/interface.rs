@@ -144,8 +144,8 @@ object! {
         attachment: Option<Attachment>,
         /// Public address that was given at the launch of the instance, without an elastic address.
         auto_public_ip: Option<Ipv4Addr>,
-        /// ENA Express: the settings that the next attachment gets. Those of the current
-        /// attachment are the attachment's.
+        /// Settings of ENA Express that the next attachment of the interface gets. The settings of
+        /// the current attachment are in `attachment`.
         ena_srd_specification: Option<EnaSrdSpecification>,
         /// Timeouts of connection tracking.
         connection_tracking_configuration: Option<ConnectionTracking>,

@@ -412,7 +412,7 @@ object! {
 }
 
 object! {
-    /// A connection between two VPCs. Both regions keep a copy.
+    /// A connection between two VPCs. The regions of both VPCs keep a copy.
     PeeringConnection("pcx", "vpc-peering-connection", vpc_peering_connection_id) {
         /// Identifier of the peering connection, `pcx-...`.
         vpc_peering_connection_id: String,

@@ -406,7 +406,8 @@ impl Mtu {
         }
     }
 
-    /// Whether 1232 bytes, as the smallest probed size, may be too large: no probe was answered.
+    /// Whether 1232 bytes, the smallest size that is probed at first, may be too large: several
+    /// rounds had no answer.
     fn is_floored_by_usual(&self) -> bool {
         let is_unheard = self.tries == 0 && !self.bounded && self.low == self.floor;
         is_unheard && self.floor > WORKS_MIN && self.voids >= VOIDS_USUAL
@@ -554,8 +555,8 @@ impl Peer {
         }
     }
 
-    /// Fails the datagrams that are too large and not in flight. Those in flight fail when they are
-    /// found to be lost, for which a probe is sent now.
+    /// Fails the datagrams that are too large and not in flight. The oversize datagrams in flight
+    /// fail when they are found to be lost, for which a probe is sent now.
     pub(super) fn fail_oversize(&mut self, shared: &mut Shared) {
         let overhead = super::packet_overhead(&shared.node.config);
         let Some(tx) = self.tx.as_deref_mut().filter(|tx| tx.mtu.culls) else { return };
