@@ -98,8 +98,7 @@ pub(crate) struct Mtu {
     sizes: [u16; SIZES],
     /// Bitmap of the indices in `sizes` whose probes were answered in this try.
     answered: u8,
-    /// Value of `low` when this try began. The try probes the first size of the round, and all
-    /// sizes above this value.
+    /// Value of `low` when this try began. The try probes the first size, and all above this value.
     low_before: u16,
     /// Index in `sizes` of the next size to be sent.
     next: u8,
@@ -406,8 +405,7 @@ impl Mtu {
         }
     }
 
-    /// Whether 1232 bytes, the smallest size that is probed at first, may be too large: several
-    /// rounds had no answer.
+    /// Whether even 1232 bytes may be too large: several rounds from this size up had no answer.
     fn is_floored_by_usual(&self) -> bool {
         let is_unheard = self.tries == 0 && !self.bounded && self.low == self.floor;
         is_unheard && self.floor > WORKS_MIN && self.voids >= VOIDS_USUAL
