@@ -60,7 +60,7 @@ pub struct RemoteLocation {
 pub struct Copying {
     /// Memory at the peer.
     pub place: RemoteLocation,
-    /// Local memory.
+    /// Local memory: the destination of a read, or the source of a write.
     pub piece: Iov,
     /// Whether memory is read; otherwise it is written.
     pub read: bool,

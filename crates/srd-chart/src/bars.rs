@@ -21,7 +21,7 @@ const DOT: f64 = 3.2;
 /// Gap before the column of values, and between the labels of marks.
 const GAP: f64 = 8.0;
 
-/// One bar.
+/// One bar of a bar chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
     /// Label of the bar.

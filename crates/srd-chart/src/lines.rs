@@ -29,7 +29,7 @@ const LEGEND_MAX: usize = 32;
 /// Height of the plot below which the y axis has about 2 ticks instead of 6.
 const LOW: f64 = 100.0;
 
-/// One line.
+/// One line of a line chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChartLine {
     /// Name of the line in the legend. The legend leaves out lines without a name.
@@ -65,7 +65,7 @@ pub struct LineChart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The lines.
+    /// Lines of the chart.
     pub lines: Vec<ChartLine>,
     /// Vertical marks, from left to right.
     pub marks: Vec<Mark>,

@@ -68,9 +68,9 @@ pub enum Dashes {
     /// A line without gaps.
     #[default]
     Solid,
-    /// Long dashes.
+    /// A line of long dashes.
     Long,
-    /// Short dashes.
+    /// A line of short dashes.
     Short,
     /// Long and short dashes in turn.
     Mixed,

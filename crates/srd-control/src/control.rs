@@ -82,7 +82,7 @@ impl Control {
         Ok(Self { cloud, store, machines, access, ids, entering: None })
     }
 
-    /// The state.
+    /// Returns the state of all accounts.
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
     }

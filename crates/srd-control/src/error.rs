@@ -7,9 +7,9 @@ use std::fmt;
 pub struct ApiError {
     /// Code, for example `InvalidVpcID.NotFound`.
     pub code: String,
-    /// Text for people.
+    /// Description of the error, as a text for people.
     pub message: String,
-    /// Status of HTTP.
+    /// Status code of the HTTP answer.
     pub status: u16,
 }
 

@@ -1,6 +1,6 @@
 //! Requests and answers of HTTP, without a connection.
 
-/// A request.
+/// A request of HTTP.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
     /// Method, for example `POST`.
@@ -11,7 +11,7 @@ pub struct HttpRequest {
     pub query: String,
     /// Headers with names in small letters, in their order.
     pub headers: Vec<(String, String)>,
-    /// Body.
+    /// Body of the request.
     pub body: Vec<u8>,
 }
 
@@ -22,14 +22,14 @@ impl HttpRequest {
     }
 }
 
-/// An answer.
+/// An answer of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpResponse {
-    /// Status.
+    /// Status code of the answer.
     pub status: u16,
     /// Type of the body.
     pub content_type: &'static str,
-    /// Body.
+    /// Body of the answer.
     pub body: String,
 }
 

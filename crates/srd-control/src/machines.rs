@@ -1,4 +1,4 @@
-//! The seam to the data plane: instances that start and stop, and rules that change.
+//! The interface to the data plane: instances that start and stop, and rules that change.
 
 use crate::state::{Instance, Region};
 

@@ -70,10 +70,11 @@ pub trait DataPlane: Send {
     /// The script cannot be started.
     fn run(&self, instance: &str, script: Vec<u8>) -> Result<(), String>;
 
-    /// Returns the state.
+    /// Returns the state of the data plane.
     fn status(&self) -> PlaneStatus;
 
-    /// Begins the end, and does not wait for it. The data plane is not used any more.
+    /// Makes the data plane end, and does not wait for its end. Afterwards the data plane is not
+    /// used any more.
     fn end(&self);
 
     /// Waits for the end, at most until this time.
@@ -117,7 +118,8 @@ pub struct CardMachines {
     /// Instances of regions whose script was started: a script runs at the first start only, also
     /// if the region gets another data plane.
     started: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Scripts of instances of the current request.
+    /// User-data scripts of the instances that the current request starts: the id of the instance,
+    /// and the decoded script.
     scripts: Vec<(String, Vec<u8>)>,
 }
 
@@ -232,7 +234,7 @@ impl CardMachines {
 }
 
 impl RegionPlane {
-    /// Reports new warnings.
+    /// Reports the warnings of a projection that were not reported before.
     fn warn(&mut self, projection: &Projection, report: &mut Report) {
         for warning in &projection.warnings {
             if !self.warnings.contains(warning) {

@@ -1,4 +1,5 @@
-//! Services beside EC2: the caller's identity, and what tests of other projects need in a trial.
+//! Services beside EC2: the identity of the caller, and the few calls of other services that tests
+//! of other projects need.
 
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ pub fn parameters(http: &HttpRequest) -> ApiResult<Vec<(String, String)>> {
 /// Answers a request to the security token service: `GetCallerIdentity`.
 ///
 /// # Errors
-/// If it is another action.
+/// If the request is for another action.
 pub fn sts(
     http: &HttpRequest,
     scope: &Scope,

@@ -42,7 +42,7 @@ impl Keys {
 /// An access key with random digits.
 #[derive(Clone)]
 pub struct DrawnKey {
-    /// Identifier.
+    /// Identifier of the access key.
     pub id: String,
     /// Secret, which contains 32 random bytes.
     pub secret: String,
@@ -80,7 +80,7 @@ impl DrawnKey {
 pub struct Scope {
     /// Identifier of the access key.
     pub key: String,
-    /// Day, as YYYYMMDD.
+    /// Day of the signature, as YYYYMMDD.
     pub day: String,
     /// Region, for example `us-east-1`.
     pub region: String,
@@ -122,7 +122,7 @@ fn is_name(text: &str) -> bool {
 /// A signature of a request.
 #[derive(Clone, Debug)]
 pub struct Signature {
-    /// The credential.
+    /// Credential of the signature: access key, day, region and service.
     pub scope: Scope,
     signed_headers: Vec<String>,
     signature: String,

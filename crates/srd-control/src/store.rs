@@ -20,13 +20,13 @@ pub trait Store: Send {
     /// Returns all keys and values.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the store cannot be read.
     fn load(&self) -> Result<Vec<(String, String)>, String>;
 
     /// Removes all keys.
     ///
     /// # Errors
-    /// If they cannot be removed.
+    /// If the store cannot be changed.
     fn clear(&mut self) -> Result<(), String>;
 }
 

@@ -34,7 +34,8 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 /// Bytes by which sealing extends a body.
 pub const TAG_BYTES: usize = 16;
 
-/// Largest packet number. The top bit of the nonce's counter is the space.
+/// Largest packet number, which has 63 bits. The top bit of the nonce's counter is the number space
+/// ([`Space`]).
 pub const NUMBER_MAX: u64 = (1 << 63) - 1;
 
 /// Number space of a packet number.

@@ -6,10 +6,10 @@
 //!    is known to everyone. No honest key pair gives this result.
 //! 3. **Ciphers** record the keys that they are set to. When a handshake ends, Noise's `Split()`
 //!    sets the two transport ciphers, the initiator's first. The session's secrets are derived from
-//!    these two keys. `snow` returns these keys only with its feature `risky-raw-split`, and a
-//!    Cargo feature would apply to the whole build; the recording limits the access to this file.
-//!    By section 5.2 of the Noise specification, the last two recorded keys are the right ones.
-//!    Published vectors test this.
+//!    these two keys. `snow` itself returns them only with its feature `risky-raw-split`. A Cargo
+//!    feature applies to the whole build, so all code could then read the keys. With the recording,
+//!    only the handshake in this crate has access to them. By section 5.2 of the Noise
+//!    specification, the last two recorded keys are the right ones. Published vectors test this.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -45,7 +45,7 @@ pub enum Command {
     },
     /// Requests the configuration that is in use, with all changes since the start.
     Running {
-        /// Receives the configuration.
+        /// Receives the configuration that is in use.
         reply: Oneshot<Box<Config>>,
     },
     /// Applies the changes of a new configuration, as far as a running daemon can.
@@ -58,7 +58,7 @@ pub enum Command {
     },
     /// Copies packets to a capture until its reader is dropped.
     Capture {
-        /// Selects the packets.
+        /// Selects the packets that are copied.
         filter: Filter,
         /// Receives the reader of the packets, or the reason of a refusal as a text for people.
         reply: Oneshot<Result<TapReader, String>>,
@@ -80,12 +80,13 @@ pub struct Detail {
 /// Peers whose paths a snapshot lists one by one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PathsOf {
-    /// No peer.
+    /// No paths are listed.
     #[default]
     Nobody,
-    /// All peers.
+    /// The paths to all peers are listed.
     Everybody,
-    /// Only the peer with this name, or with a key that begins with this text.
+    /// Only the paths to the peer with this name, or with a key that begins with this text, are
+    /// listed.
     Peer(String),
 }
 

@@ -100,7 +100,7 @@ pub struct Counter {
     pub help: &'static str,
     /// Whether the value only grows.
     pub kind: Kind,
-    /// The present value.
+    /// Value of the counter at the time of the snapshot.
     pub value: u64,
 }
 

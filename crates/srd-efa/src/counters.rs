@@ -14,19 +14,19 @@ pub struct Counters {
     pub recv_wrs: u64,
     /// Bytes of the messages that were received.
     pub recv_bytes: u64,
-    /// Reads that succeeded.
+    /// Reads of peers' memory that succeeded.
     pub rdma_read_wrs: u64,
     /// Bytes of the reads that succeeded.
     pub rdma_read_bytes: u64,
-    /// Reads that failed.
+    /// Reads of peers' memory that failed.
     pub rdma_read_wr_err: u64,
     /// Bytes that peers read from this device.
     pub rdma_read_resp_bytes: u64,
-    /// Writes that succeeded.
+    /// Writes to peers' memory that succeeded.
     pub rdma_write_wrs: u64,
     /// Bytes of the writes that succeeded.
     pub rdma_write_bytes: u64,
-    /// Writes that failed.
+    /// Writes to peers' memory that failed.
     pub rdma_write_wr_err: u64,
     /// Bytes that peers wrote to this device.
     pub rdma_write_recv_bytes: u64,

@@ -91,11 +91,11 @@ impl WcStatus {
 /// Operation that completed (`ibv_wc_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum WcOpcode {
-    /// A send.
+    /// A send request has completed.
     Send,
-    /// A write.
+    /// A write to the memory of a peer has completed.
     RdmaWrite,
-    /// A read.
+    /// A read of the memory of a peer has completed.
     RdmaRead,
     /// A message has arrived.
     Recv,

@@ -57,9 +57,9 @@ pub(crate) enum Purpose {
     Gather,
     /// Placing the data that this device's receive and read requests receive.
     Scatter,
-    /// A peer's write.
+    /// A write by a peer to the memory.
     RemoteWrite,
-    /// A peer's read.
+    /// A read by a peer from the memory.
     RemoteRead,
 }
 

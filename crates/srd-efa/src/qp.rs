@@ -70,9 +70,9 @@ impl QpState {
 /// Attributes of a new queue pair (`ibv_qp_init_attr_ex`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInit {
-    /// Protection domain.
+    /// Protection domain of the queue pair.
     pub pd: Pd,
-    /// Service type.
+    /// Service type of the queue pair.
     pub qp_type: QpType,
     /// Completion queue of sends.
     pub send_cq: Cq,

@@ -25,7 +25,7 @@ const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
 /// a time slice.
 const YIELD_SLICE: Duration = Duration::from_millis(1);
 /// Time for which the core counts as shared after a yield that let another thread run. If ranks
-/// share a core, each yield lets one run.
+/// share a core, each yield lets another rank run.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
 /// State that all hosts of this process share, so that an idle host does not yield the core while

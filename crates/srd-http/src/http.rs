@@ -37,7 +37,7 @@ pub struct Response {
     pub status: Status,
     /// The media type of the body.
     pub content_type: &'static str,
-    /// The body.
+    /// Body of the response, as text.
     pub body: String,
 }
 

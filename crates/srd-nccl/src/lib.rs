@@ -59,7 +59,7 @@ use abi::NcclResult;
 pub struct Fault {
     /// Result code for NCCL.
     pub result: NcclResult,
-    /// Description for people.
+    /// Description of the failure, as a text for people.
     pub text: String,
 }
 

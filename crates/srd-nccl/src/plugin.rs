@@ -13,13 +13,13 @@ use crate::{Outcome, machine};
 /// An object whose handle NCCL holds.
 #[derive(Debug)]
 pub enum Object {
-    /// Result of `init`.
+    /// Result of NCCL's call `init`.
     Context(Context),
-    /// Result of `listen`.
+    /// Result of NCCL's call `listen`.
     Listener(Listener),
-    /// Result of `connect`. NCCL may not have received it yet.
+    /// Result of NCCL's call `connect`. NCCL may not have received it yet.
     Sender(Sender),
-    /// Result of `accept`.
+    /// Result of NCCL's call `accept`.
     Receiver(Receiver),
 }
 

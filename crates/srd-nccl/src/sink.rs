@@ -35,9 +35,9 @@ pub struct PortStatus {
 /// control messages by one request, one probe and one CLOSED for each object.
 #[derive(Debug)]
 pub struct PortSink {
-    /// Flows by number.
+    /// Flows of the endpoint, by the number of the flow.
     pub flows: BTreeMap<u32, Arc<Flow>>,
-    /// Listeners by number.
+    /// Listeners of the endpoint, by the number of the listener.
     pub listeners: BTreeMap<u32, Backlog>,
     /// Control messages that have arrived and were not processed yet.
     pub arrived: VecDeque<(Control, Peer)>,

@@ -25,7 +25,7 @@ struct State<T> {
     free: Vec<usize>,
 }
 
-/// Objects by handle.
+/// Table of objects, each under its handle.
 #[derive(Debug)]
 pub struct Table<T>(RwLock<State<T>>);
 

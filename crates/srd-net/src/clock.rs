@@ -284,8 +284,8 @@ mod tests {
         directory
     }
 
-    /// Environment variable with a directory: with it, the test below is run in a mount namespace
-    /// of its own.
+    /// Environment variable with a directory: if it is set, the test of a full disk runs in a mount
+    /// namespace of its own.
     const FULL: &str = "SRD_NET_TEST_FULL_DISK";
 
     /// If the disk is full, the start fails with an error that names the file, and the epoch of the
@@ -313,7 +313,7 @@ mod tests {
         assert!(next.0 > ahead && last_epoch(&file) == Some(next.0));
     }
 
-    /// Runs the test above in a mount namespace, whose mounts end with the process.
+    /// Runs the test of a full disk in a mount namespace, whose mounts end with the process.
     fn run_with_a_small_disk() {
         let can = ["--mount", "true"];
         if !std::process::Command::new("unshare").args(can).status().is_ok_and(|s| s.success()) {

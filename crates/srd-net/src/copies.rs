@@ -92,8 +92,8 @@ impl fmt::Display for Copied {
     }
 }
 
-/// State of one endpoint: the numbers of findings, of the watch that all endpoints of the process
-/// share, that this endpoint has processed.
+/// State of one endpoint: the numbers of the findings that this endpoint has processed. All
+/// endpoints of the process share one watch, which counts the findings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Copies {
     found: u64,

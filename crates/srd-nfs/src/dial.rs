@@ -27,7 +27,7 @@ pub const NFS_PORT: u16 = 2049;
 pub struct Target {
     /// A host name or an IP address.
     pub host: String,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
 }
 
@@ -208,8 +208,8 @@ fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ClientConfig>> {
 mod tests {
     use super::*;
 
-    /// The check used the address that the name had at program start, but each connection resolved
-    /// the name again.
+    /// Regression: the check used the address that the name had at program start, but each
+    /// connection resolved the name again.
     #[test]
     fn regression_nothing_leaves_the_machine_in_clear_if_a_name_changes() {
         let target = Target::parse("192.0.2.1", 9).unwrap();

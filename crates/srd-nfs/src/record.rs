@@ -28,9 +28,9 @@ pub struct Record(Vec<u8>);
 /// Type of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A call.
+    /// A message that calls a procedure.
     Call,
-    /// A reply.
+    /// A message that replies to a call.
     Reply,
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Sets the flag.
+    /// Notifies all parts of the process that it is to end.
     pub fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
     }

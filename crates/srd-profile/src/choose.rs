@@ -62,9 +62,9 @@ impl Use {
 pub struct Verdict {
     /// Name of the type.
     pub name: &'static str,
-    /// Number of vCPUs.
+    /// Number of vCPUs of the type.
     pub vcpus: u32,
-    /// Memory in MiB.
+    /// Memory of the type in MiB.
     pub memory_mib: u64,
     /// Whether each limit is above the need of the traffic with headroom.
     pub sufficient: bool,
@@ -118,7 +118,8 @@ pub struct Choices {
     /// judged.
     #[serde(serialize_with = "kind_name")]
     pub flows_to: FlowKind,
-    /// Whether a flow exceeds its ceiling even with this kind, so that no type suffices.
+    /// Whether a flow exceeds its ceiling even with the kind of destination in `flows_to`, so that
+    /// no type suffices.
     pub flow_too_fast: bool,
     /// The families that have a sufficient type; the family whose sufficient type is the smallest
     /// comes first.

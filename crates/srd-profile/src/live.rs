@@ -32,7 +32,7 @@ pub struct Options {
     pub ring_bytes: u32,
 }
 
-/// Progress of profiling.
+/// Progress of a profile of live traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Time since the start.

@@ -28,7 +28,7 @@ pub struct FlowShare {
     pub share: f64,
     /// Bytes of the flow, from the IP header on.
     pub bytes: u64,
-    /// Number of packets.
+    /// Number of the flow's packets.
     pub packets: u64,
     /// Largest number of bits of the flow in a second; `None` if its record was dropped to limit
     /// memory.
@@ -108,7 +108,7 @@ pub struct TrafficSummary {
     pub tunnels: Vec<TunnelSeen>,
     /// Packets of tunnels that are not counted separately, because the table of tunnels was full.
     pub tunnels_others: u64,
-    /// Figures about connections.
+    /// Figures about the connections that were captured.
     pub connections: ConnectionsSeen,
     /// Packets sent to link-local services beyond the limit of an EC2 interface.
     pub link_local_over: u64,

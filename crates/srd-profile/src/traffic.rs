@@ -53,18 +53,18 @@ pub enum Kind {
     ManyFlows,
     /// Most TCP connections end soon, and many connections begin.
     ShortLived,
-    /// Connections last long.
+    /// Connections last long: at most half as many ended as were open at the end.
     LongLived,
     /// Bursts that the mean over a minute hides.
     Bursts,
-    /// Many small packets.
+    /// Many packets, which are small on average.
     SmallPackets,
 }
 
 /// A kind of traffic that was detected.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DetectedKind {
-    /// The kind.
+    /// The kind that was detected.
     pub kind: Kind,
     /// Description of the detected traffic, for the user.
     pub text: String,

@@ -46,7 +46,7 @@ impl Protection {
         !matches!(self, Self::Plain)
     }
 
-    /// Overwrites the key.
+    /// Overwrites the key in memory with zeros.
     fn wipe(&mut self) {
         match self {
             Self::Plain => {}
@@ -155,16 +155,16 @@ pub struct Config {
     pub ack_tuples_max: u8,
     /// Lower bound of the retransmission timeout. It exceeds the delay of an answer behind a full
     /// port of a switch (160 us with 2 MB at 100 Gb/s, 340 us measured with 8 MB): a shorter
-    /// timeout declares everything in flight lost while it only waits. Range: 1 us..=10 s.
+    /// timeout declares packets lost that only wait in the queue of the switch. Range: 1 us..=10 s.
     pub rto_min: Duration,
     /// Upper bound of the retransmission timeout, which doubles while nothing is acknowledged.
     /// Range: `rto_min`..=60 s.
     pub rto_max: Duration,
-    /// Longest silence of a peer that owes an answer, before it is declared down. Range: 1 ms..=1
-    /// day.
+    /// Longest silence of a peer that has to answer a packet, before it is declared down. Range: 1
+    /// ms..=1 day.
     pub peer_timeout: Duration,
-    /// Longest silence of a peer that owes an answer and has never answered, before it is declared
-    /// down. Zero means `peer_timeout`. Range: 1 ms..=1 day.
+    /// Longest silence of a peer that has to answer a packet and has never answered, before it is
+    /// declared down. Zero means `peer_timeout`. Range: 1 ms..=1 day.
     pub answer_timeout: Duration,
     /// Idle time, at least 100 us, after which a context sends a probe. If a packet was sent to the
     /// peer and the peer has been silent since then, a probe is sent after a quarter of this time,
@@ -286,8 +286,8 @@ impl Config {
         }
     }
 
-    /// E3c. Largest packet to a peer at this address, in UDP payload bytes. A smaller limit of the
-    /// route to it is not considered.
+    /// Largest packet to a peer at this address, in UDP payload bytes (E3c). A smaller limit of the
+    /// route to the address is not considered.
     pub fn packet_bytes_to(&self, ip: IpAddr) -> u16 {
         let own = self.own_ip == Some(ip);
         if own { self.packet_bytes_most() } else { self.packet_bytes_max }
@@ -298,8 +298,8 @@ impl Config {
         self.packet_bytes_max.max(self.own_packet_bytes_max)
     }
 
-    /// Longest silence of a peer that owes an answer, before it is given up. `has_received`: the
-    /// peer has answered in this context.
+    /// Longest silence of a peer that has to answer a packet, before it is given up.
+    /// `has_received`: the peer has answered in this context.
     pub(crate) fn patience(&self, has_received: bool) -> Duration {
         let known = has_received || self.answer_timeout == Duration::ZERO;
         if known { self.peer_timeout } else { self.answer_timeout }

@@ -64,7 +64,8 @@ impl core::error::Error for AddPeerError {}
 pub enum SendError {
     /// The endpoint has no peer with this identifier.
     UnknownPeer,
-    /// The datagram is larger than one packet can carry. Segmentation is a task of the layer above.
+    /// The datagram is larger than one packet can carry. Segmentation is a task of the layer above
+    /// SRD.
     TooLarge {
         /// Maximum number of payload bytes of a datagram to this peer.
         max_bytes: usize,
@@ -121,15 +122,15 @@ pub enum DropReason {
     CookieDemanded,
     /// The packet is from an earlier epoch of the peer.
     StaleEpoch,
-    /// The packet would be refused with a verdict, and too many verdicts already wait to be
-    /// settled.
+    /// The datagram of the packet would be refused, and the receiver already keeps too many
+    /// refusals (verdicts) that the sender has not settled.
     VerdictsFull,
     /// An unreliable datagram for a queue pair that does not exist or has no receive buffer.
     NoReceiver,
 }
 
 impl DropReason {
-    /// Number of reasons.
+    /// Number of reasons in this enum.
     pub const COUNT: usize = 12;
     /// Each reason, in the order of the counters.
     pub const ALL: [Self; Self::COUNT] = [

@@ -26,7 +26,7 @@ pub struct Datagram {
     /// The remote queue pair that receives it.
     pub dst_qpn: Qpn,
     /// Eight bytes of the header that are opaque to SRD: message and segment numbers of the layer
-    /// above.
+    /// above SRD.
     pub imm: u64,
     /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. The core releases the
     /// payload before it reports the completion. Exception: a batch that was written and has not
@@ -224,13 +224,13 @@ pub enum Event {
     /// A context with the peer exists: the peer has answered us, or a packet of the peer has
     /// created the context.
     PeerUp {
-        /// The peer.
+        /// The peer to which the context exists.
         peer: PeerId,
     },
     /// A peer was declared down: all its outstanding datagrams have been completed with an error.
     /// The peer stays usable: the next send begins a new context.
     PeerDown {
-        /// The peer.
+        /// The peer that was declared down.
         peer: PeerId,
         /// Reason for declaring the peer down.
         reason: DownReason,
@@ -239,7 +239,7 @@ pub enum Event {
     /// reported at most once in 30 seconds, and only while there is no session. `NothingReceived`
     /// comes directly before the `PeerDown` that it explains.
     Diagnosis {
-        /// The peer.
+        /// The peer to which there is no session.
         peer: PeerId,
         /// The evidence for the reason.
         what: Diagnosis,
@@ -247,12 +247,12 @@ pub enum Event {
     /// There is space again in the send queue to this peer, after a send was refused with
     /// `QueueFull`.
     Writable {
-        /// The peer.
+        /// The peer whose send queue has space again.
         peer: PeerId,
     },
     /// The fabric passes only packets smaller than the configured size to this peer.
     PathMtu {
-        /// The peer.
+        /// The peer to which the fabric passes only smaller packets.
         peer: PeerId,
         /// Largest UDP payload, in bytes, that the fabric passes to this peer.
         works_bytes: u16,
@@ -279,6 +279,6 @@ pub struct Delivery<'a> {
     /// Whether the network marked the packet as congestion experienced (CE). The transport has
     /// already processed the mark of a reliable datagram.
     pub ce: bool,
-    /// The payload.
+    /// The content of the datagram.
     pub payload: &'a [u8],
 }

@@ -33,7 +33,8 @@ pub struct Node {
     pub(crate) config: Config,
     pub(crate) epoch: Epoch,
     shards: u8,
-    /// Time until which the link is leased, in nanoseconds. A shard writes it once for a lease of
+    /// Time until which the link is leased, in nanoseconds. The shards lease the link in turns, so
+    /// that all together send no faster than the link. A shard writes the time once for a lease of
     /// many packets, not for each packet.
     link_sold_ns: AtomicU64,
     /// Sum of the numbers of senders that the shards last reported. A shard writes it when its
@@ -58,12 +59,12 @@ impl Node {
         Ok(Self { config, epoch, shards, link_sold_ns, senders })
     }
 
-    /// Number of shards.
+    /// Returns the number of shards of the node.
     pub fn shards(&self) -> u8 {
         self.shards
     }
 
-    /// The configuration.
+    /// Returns the configuration of the node.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -141,11 +142,12 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextNumbers {
     shard: u8,
-    /// Number of values of the bits that identify the slot, at least `peers_max`. These bits are
-    /// never all zero, so generations are counted in units of this number plus one.
+    /// Number of values that the bits of a context number for the slot can have, at least
+    /// `peers_max`. Zero is not one of the values, so generations are counted in units of `slots`
+    /// plus one.
     slots: u32,
-    /// Number that is added to the peer's slot, modulo `slots`, to get these bits of a context
-    /// number.
+    /// Number that is added to the peer's slot, modulo `slots`, to get the bits of a context number
+    /// that identify the slot.
     slot: u32,
     /// Number that is added to the generation of the first context number of each slot.
     generation: u32,

@@ -13,7 +13,7 @@ use alloc::vec;
 /// Relation of a packet to the packets received before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// The first packet of its datagram.
+    /// The packet is the first one of its datagram that has arrived.
     New,
     /// A packet that was received before.
     Replay,

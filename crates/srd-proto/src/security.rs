@@ -176,7 +176,7 @@ impl Security {
         self.drbg.next_u64()
     }
 
-    /// A random token.
+    /// Returns a random token.
     pub(crate) fn token(&mut self) -> Token {
         self.drbg.array()
     }

@@ -19,7 +19,7 @@ pub struct Stats {
     pub send_bytes: u64,
     /// Datagrams completed with success.
     pub send_wrs: u64,
-    /// Payload bytes delivered.
+    /// Payload bytes of datagrams that were delivered.
     pub recv_bytes: u64,
     /// Datagrams delivered.
     pub recv_wrs: u64,

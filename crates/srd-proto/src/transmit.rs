@@ -17,7 +17,7 @@ use crate::ids::Entropy;
 /// The ECN field of the IP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ecn {
-    /// Not ECN-capable.
+    /// Not ECN-capable: switches drop the packet instead of marking it.
     #[default]
     NotEct,
     /// ECN-capable: switches may mark the packet instead of dropping it.

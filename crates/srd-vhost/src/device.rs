@@ -53,7 +53,7 @@ pub struct Counts {
 /// Way in which a device gets its front end.
 #[derive(Debug)]
 enum Meets {
-    /// The device listens.
+    /// The device listens, and the front end connects to it.
     Listens(UnixListener),
     /// The device connects to the front end. The next attempt is at this time.
     Joins(Instant),

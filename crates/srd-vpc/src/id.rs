@@ -63,49 +63,49 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A virtual private cloud.
+    /// Identifier of a virtual private cloud.
     VpcId "vpc-",
-    /// A subnet.
+    /// Identifier of a subnet.
     SubnetId "subnet-",
-    /// An elastic network interface.
+    /// Identifier of an elastic network interface.
     EniId "eni-",
-    /// The attachment of an interface to an instance.
+    /// Identifier of the attachment of an interface to an instance.
     AttachmentId "eni-attach-",
-    /// An instance.
+    /// Identifier of an instance.
     InstanceId "i-",
-    /// A placement group.
+    /// Identifier of a placement group.
     PlacementId "pg-",
-    /// A security group.
+    /// Identifier of a security group.
     GroupId "sg-",
-    /// One rule of a security group.
+    /// Identifier of a rule of a security group.
     GroupRuleId "sgr-",
-    /// A network access control list.
+    /// Identifier of a network access control list.
     AclId "acl-",
-    /// A route table.
+    /// Identifier of a route table.
     RouteTableId "rtb-",
-    /// An internet gateway.
+    /// Identifier of an internet gateway.
     InternetGatewayId "igw-",
-    /// An egress-only internet gateway.
+    /// Identifier of an egress-only internet gateway.
     EgressOnlyGatewayId "eigw-",
-    /// A NAT gateway.
+    /// Identifier of a NAT gateway.
     NatGatewayId "nat-",
-    /// An elastic address.
+    /// Identifier of an elastic address.
     AllocationId "eipalloc-",
-    /// A peering connection between two VPCs.
+    /// Identifier of a peering connection between two VPCs.
     PeeringId "pcx-",
-    /// A managed prefix list.
+    /// Identifier of a managed prefix list.
     PrefixListId "pl-",
-    /// A gateway endpoint.
+    /// Identifier of a gateway endpoint.
     EndpointId "vpce-",
-    /// A set of DHCP options.
+    /// Identifier of a set of DHCP options.
     DhcpOptionsId "dopt-",
-    /// A flow log.
+    /// Identifier of a flow log.
     FlowLogId "fl-",
-    /// A traffic mirror session.
+    /// Identifier of a traffic mirror session.
     MirrorSessionId "tms-",
-    /// A traffic mirror filter.
+    /// Identifier of a traffic mirror filter.
     MirrorFilterId "tmf-",
-    /// A traffic mirror target.
+    /// Identifier of a traffic mirror target.
     MirrorTargetId "tmt-",
 }
 

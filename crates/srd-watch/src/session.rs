@@ -33,7 +33,7 @@ pub enum Report {
 /// A session: one interface or file under watch.
 #[derive(Debug)]
 pub struct Session {
-    /// The analysis.
+    /// Analysis of the session's packets.
     pub watch: Watch,
     /// The driver's allowance counters; `None` if the driver lacks them.
     pub allowances: Option<Allowances>,

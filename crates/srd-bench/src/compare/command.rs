@@ -97,7 +97,7 @@ pub(super) struct Ended {
     pub(super) seconds: f64,
     /// Exit status; `None` if the command was ended because its time was up.
     status: Option<ExitStatus>,
-    /// Standard output.
+    /// Standard output of the command.
     pub(super) out: Printed,
     err: Printed,
 }

@@ -298,7 +298,7 @@ pub(crate) struct Case {
 
 /// A fabric in which one variant has been set up, so that a measurement can run in it.
 pub(crate) struct Stage<'a> {
-    /// The fabric.
+    /// Fabric in which the measurement runs.
     pub(crate) fabric: &'a Fabric,
     /// The transport that is being measured.
     pub(crate) variant: Variant,

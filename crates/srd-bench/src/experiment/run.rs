@@ -336,7 +336,7 @@ pub(crate) fn machine() -> String {
 mod tests {
     use super::*;
 
-    /// The keys and logs of a run that was killed were never removed.
+    /// Regression: the keys and logs of a run that was killed were never removed.
     #[test]
     fn regression_what_killed_runs_left_behind_is_removed_by_the_next() {
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -32,8 +32,8 @@ const PORT: u16 = 7000;
 /// Payload of a small packet, in bytes.
 const SMALL: usize = 18;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Pause before each request of an instance that was idle for a while, and time for a flood to
-/// begin.
+/// Time for which an instance sends nothing before each of its requests, in the case of an idle
+/// instance; also the time for a flood to begin.
 const AWAY: Duration = Duration::from_millis(50);
 /// Longest wait for an answer; a later answer counts as lost.
 const SILENCE: Duration = Duration::from_millis(500);

@@ -47,8 +47,8 @@ pub struct FailoverResult {
     pub failed_ms: u64,
     /// Time at which the repair of the spine was complete, in ms since the start of the flow.
     pub healed_ms: u64,
-    /// The longest time without a delivered byte since the failure, in ms, as a sum of whole
-    /// intervals.
+    /// The longest time without a delivered byte since the failure, in ms: a number of whole
+    /// intervals of the measurement.
     pub silence_ms: u64,
     /// Whether bytes arrived again before the end of the flow.
     pub recovered: bool,

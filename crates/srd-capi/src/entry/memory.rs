@@ -1,4 +1,4 @@
-//! Shared memory, reads, writes and atomic operations.
+//! Functions of `srd.h` for shared memory, reads, writes and atomic operations.
 
 use std::ffi::{c_int, c_void};
 

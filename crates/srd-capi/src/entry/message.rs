@@ -1,4 +1,4 @@
-//! Messages.
+//! Functions of `srd.h` for messages.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! Functions for events, errors and the version.
+//! Functions of `srd.h` for events, errors and the version.
 
 use std::ffi::{c_char, c_int};
 

@@ -70,7 +70,7 @@ impl RingSize {
         if fits { Ok(Self(entries)) } else { Err(SizeError { side, entries }) }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries of the ring.
     pub fn entries(self) -> u32 {
         self.0
     }

@@ -190,7 +190,7 @@ impl Rss {
         &self.table
     }
 
-    /// Number of queues.
+    /// Returns the number of receive queues.
     pub fn queues(&self) -> u16 {
         self.queues
     }

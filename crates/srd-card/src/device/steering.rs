@@ -35,13 +35,13 @@ pub enum FlowType {
 pub struct Rule {
     /// IP version and protocol of the packets that match.
     pub flow_type: FlowType,
-    /// Source addresses.
+    /// Source addresses of the packets that match.
     pub source: Option<Prefix>,
-    /// Destination addresses.
+    /// Destination addresses of the packets that match.
     pub destination: Option<Prefix>,
-    /// Source port; only for TCP and UDP.
+    /// Source port of the packets that match; only for TCP and UDP.
     pub source_port: Option<u16>,
-    /// Destination port; only for TCP and UDP.
+    /// Destination port of the packets that match; only for TCP and UDP.
     pub destination_port: Option<u16>,
     /// Receive queue of the packets that match (`action` of `ethtool -N`).
     pub queue: u16,
@@ -83,7 +83,7 @@ pub enum RuleError {
     NoLocation,
     /// The location is beyond the end of the table.
     Location {
-        /// Location of the rule.
+        /// Location that the rule requests: its index in the table.
         location: u32,
         /// Number of locations in the table.
         size: u32,

@@ -1,6 +1,6 @@
 //! Frames of clouds outside of SRD: several small frames share a datagram, as a bundle. This file
 //! also contains the function that passes all frames of clouds to the transport. It is separate
-//! from the function for a guest's frames, so that these do not bear its cost.
+//! from the function for a guest's frames, so that a frame of a guest does not bear its cost.
 //!
 //! Packets of an interface outside of SRD use a few paths to a host (C5). The small frames of a
 //! path wait in one queue, whatever their flows. A new frame joins the last frame of this queue if

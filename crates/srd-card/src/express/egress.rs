@@ -92,7 +92,8 @@ impl Express {
         Some(QueueId { peer, slot: flow.slot(), tenant: OVERLAY })
     }
 
-    /// Returns the kind of a frame, from which the rule derives the lane. // X1, X2
+    /// Returns the kind of a frame, from which the rule derives the lane (SRD or plain
+    /// encapsulation). // X1, X2
     fn kind(&self, slot: u32, layout: &Layout) -> Kind {
         let fits =
             layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);

@@ -93,8 +93,9 @@ impl Express {
         !self.ready.is_empty()
     }
 
-    /// Passes the frames of one peer to the transport, from each lane while the transport's queue
-    /// for the lane has free space. Returns whether more frames wait for the peer.
+    /// Passes the frames of one peer to the transport, from each lane (SRD, and plain
+    /// encapsulation) while the transport's queue for the lane has free space. Returns whether more
+    /// frames wait for the peer.
     fn pump_peer(
         &mut self,
         now: Instant,
@@ -293,7 +294,7 @@ impl Express {
     }
 }
 
-/// Whether the transport has free space for the next frame of a lane.
+/// Whether the transport has free space for the next frame of a lane (SRD or plain encapsulation).
 fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint) -> bool {
     match lane {
         Lane::Srd => {

@@ -111,7 +111,7 @@ enum Owner {
     Peer(u32),
     /// A path of an interface. The entry is shared by flows whose small packets wait in one queue.
     Path,
-    /// The card. All flows of one peer that find no free entry share the entry, which is never
+    /// The card. The entry is shared by all flows of one peer that find no free entry, and is never
     /// replaced.
     Overflow,
 }

@@ -56,9 +56,11 @@ pub struct Allowances {
     pub conntrack_allowance_exceeded: u64,
     /// Packets to link-local services that were dropped, because the ENI sent too many per second.
     pub linklocal_allowance_exceeded: u64,
-    /// Packets queued or dropped because of the ceiling of one flow. Ours: ENA has no such counter.
+    /// Packets queued or dropped because of the ceiling of one flow. ENA has no such counter; this
+    /// project added it.
     pub flow_allowance_exceeded: u64,
-    /// Packets queued or dropped because of the limit of gateways. Ours: ENA has no such counter.
+    /// Packets queued or dropped because of the limit of gateways. ENA has no such counter; this
+    /// project added it.
     pub gateway_allowance_exceeded: u64,
 }
 

@@ -11,7 +11,7 @@ use srd_proto::time::{Duration, Instant};
 
 use crate::store::{Reader, Stored, StoredError};
 
-/// Billionths of a token in a token, which is also nanoseconds in a second.
+/// Number of billionths of a token in one token. A second has the same number of nanoseconds.
 const NANO: i128 = 1_000_000_000;
 
 /// A token bucket that is full when it is created.

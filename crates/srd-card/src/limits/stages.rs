@@ -32,7 +32,8 @@ use crate::meta::key::Direction;
 /// per second that it may send.
 /// Sources: Amazon VPC quotas; ENA Linux driver, README.
 pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
-/// Depth of the buckets of one ENI, in packets: an eighth of a second at that rate.
+/// Depth of the buckets of one ENI, in packets: an eighth of a second at
+/// [`ENI_PACKETS_PER_SECOND`].
 const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
 /// Capacity of the list of late drops, which [`Limits::pop_late`] empties.
 const DROPPED_LATE_MAX: usize = 64;
@@ -146,7 +147,7 @@ impl Holds {
     }
 }
 
-/// Next limit of a frame that has passed the ceiling of its flow. The values are in the order in
+/// The limit that a frame meets next after the ceiling of its flow. The values are in the order in
 /// which the limits apply (L5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {

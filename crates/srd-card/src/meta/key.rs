@@ -22,11 +22,11 @@ pub enum Direction {
 /// packets (GRE, ESP, ICMP, fragments) addresses and protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowKey {
-    /// Source address.
+    /// Source address of the packets.
     pub source: IpAddr,
-    /// Destination address.
+    /// Destination address of the packets.
     pub destination: IpAddr,
-    /// Transport protocol.
+    /// Number of the transport protocol.
     pub protocol: u8,
     /// Source and destination port; zeros for a protocol without ports.
     pub ports: (u16, u16),

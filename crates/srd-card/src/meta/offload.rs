@@ -33,7 +33,7 @@ pub(crate) const GSO_ECN: u8 = 0x80;
 /// Kind of the segments of a super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gso {
-    /// TCP segments.
+    /// Segments of TCP.
     Tcp {
         /// Whether only the first segment carries CWR.
         ecn: bool,

@@ -8,21 +8,21 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Protocol numbers that the card uses.
 pub mod protocol {
-    /// ICMP.
+    /// Protocol number of ICMP.
     pub const ICMP: u8 = 1;
-    /// TCP.
+    /// Protocol number of TCP.
     pub const TCP: u8 = 6;
-    /// UDP.
+    /// Protocol number of UDP.
     pub const UDP: u8 = 17;
-    /// IPv4 in IP (RFC 2003).
+    /// Protocol number of IPv4 in IP (RFC 2003).
     pub const IPV4: u8 = 4;
-    /// IPv6 in IP (RFC 2473, RFC 4213).
+    /// Protocol number of IPv6 in IP (RFC 2473, RFC 4213).
     pub const IPV6: u8 = 41;
-    /// GRE.
+    /// Protocol number of GRE.
     pub const GRE: u8 = 47;
-    /// ESP, of IPsec.
+    /// Protocol number of ESP (a protocol of IPsec).
     pub const ESP: u8 = 50;
-    /// ICMPv6.
+    /// Protocol number of ICMPv6.
     pub const ICMP_V6: u8 = 58;
 }
 

@@ -74,7 +74,7 @@ enum RecordContent<'a> {
 pub enum Value<'a> {
     /// The field has no value, which a line of text shows as `-`.
     None,
-    /// A number.
+    /// A number, for example of packets or seconds.
     Number(i64),
     /// Text without spaces.
     Text(Cow<'a, str>),

@@ -29,7 +29,7 @@ const ACK: u8 = 0x10;
 pub struct FlowKey {
     /// Whether the interface sends the packets.
     pub egress: bool,
-    /// The transport protocol.
+    /// Number of the transport protocol.
     pub protocol: u8,
     /// Source address of the packets.
     pub source: IpAddr,
@@ -55,7 +55,7 @@ pub enum Path {
 /// Action of security groups and network ACLs on a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Action {
-    /// The packet passed.
+    /// Security groups and network ACLs let the packet pass.
     Accept,
     /// Security groups or network ACLs refused the packet.
     Reject,
@@ -137,7 +137,7 @@ impl Count {
 /// Counters of a flow in one window, and its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
-    /// Packets that passed.
+    /// Packets that security groups and network ACLs let pass.
     pub accepted: Count,
     /// Packets that security groups or network ACLs refused.
     pub rejected: Count,

@@ -19,7 +19,7 @@ const ROWS: &str = include_str!("../../data/instance-types.csv");
 pub enum Hypervisor {
     /// The Nitro hypervisor.
     Nitro,
-    /// Xen.
+    /// The Xen hypervisor.
     Xen,
     /// Without a hypervisor: bare metal.
     Metal,
@@ -43,9 +43,9 @@ pub struct InstanceType {
     pub name: &'static str,
     /// Hypervisor of the type.
     pub hypervisor: Hypervisor,
-    /// Number of vCPUs.
+    /// Number of vCPUs of the type.
     pub vcpus: u32,
-    /// Memory in MiB.
+    /// Memory of the type in MiB.
     pub memory_mib: u64,
     /// Bandwidth that is available without limit in time, of each direction, bits per second.
     pub baseline_bps: u64,

@@ -48,12 +48,14 @@ pub struct Profile {
     pub tracking_allowance: Figure,
     /// T: the time for which full bandwidth credits sustain the peak rate.
     pub burst: Duration,
-    /// Largest burst above a rate, as the time that it takes at that rate. Ours: EC2 publishes
-    /// nothing.
+    /// Largest burst above a rate, as the time that it takes at that rate. The value is chosen by
+    /// this project, because EC2 publishes none.
     pub tolerance: Duration,
-    /// Longest time that a frame waits before one limit. Ours: EC2 publishes nothing.
+    /// Longest time that a frame waits before one limit. The value is chosen by this project,
+    /// because EC2 publishes none.
     pub queue_delay_max: Duration,
-    /// Largest number of frames that wait before one limit. Ours: EC2 publishes nothing.
+    /// Largest number of frames that wait before one limit. The value is chosen by this project,
+    /// because EC2 publishes none.
     pub queue_packets_max: u32,
     /// Divisor of all rates; 1 outside of a lab.
     scale: u32,

@@ -33,7 +33,7 @@ pub(crate) struct Aqm {
     pub bytes_max: usize,
 }
 
-/// Kind of a frame, from which [`Rule`] derives the lane.
+/// Kind of a frame, from which [`Rule`] derives the lane: SRD or plain encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// TCP that SRD may carry.
@@ -148,8 +148,8 @@ impl QueuedFrame {
     }
 }
 
-/// List of the tenant's lane that contains a flow: that of new flows (`Fresh`), that of flows which
-/// have used up a round (`Old`), or none.
+/// List that contains a flow, in the tenant's lane (SRD or plain encapsulation): that of new flows
+/// (`Fresh`), that of flows which have used up a round (`Old`), or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum List {
     #[default]

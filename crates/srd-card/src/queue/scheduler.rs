@@ -1,5 +1,5 @@
-//! Frames that wait for one peer. The order is fair between tenants, and between the flows of each
-//! tenant; and queues are kept short.
+//! Frames that wait for one peer, in two lanes (SRD, and plain encapsulation). The order is fair
+//! between tenants, and between the flows of each tenant; and queues are kept short.
 //!
 //! Tenants share a peer by deficit round robin, whatever number of flows each has (Q5). The flows
 //! of a tenant are queued as in FQ-CoDel (RFC 8290): deficit round robin over flows with frames,
@@ -8,12 +8,12 @@
 //! frequency. Packets that are not ECN-capable are dropped instead. Bursts pass unmarked, because
 //! they are normal: a flow in which a gap was filled sends many frames at once.
 //!
-//! A peer has two lanes, because the transport has two queues: one for frames that SRD carries,
-//! one for the others. A flow is in the lane of its next frame. So a full queue of the transport
-//! does not delay frames of the other lane.
+//! A peer has two lanes, because the transport has two queues: one for frames that SRD carries, one
+//! for the others. A flow is in the lane of its next frame. So a full queue of the transport does
+//! not delay frames of the other lane.
 //!
-//! Bound: `queue_bytes_max` for each peer, for frames and their records. Beyond this, the flow
-//! with (nearly) the most bytes, of the tenant with the most bytes, loses its oldest frames.
+//! Bound: `queue_bytes_max` for each peer, for frames and their records. Beyond this, the flow with
+//! (nearly) the most bytes, of the tenant with the most bytes, loses its oldest frames.
 //! [`TENANTS_MAX`] tenants.
 
 use alloc::collections::{BTreeMap, VecDeque};

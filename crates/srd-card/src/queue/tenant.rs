@@ -1,5 +1,5 @@
-//! Frames of one tenant that wait for one peer: the tenant's flows, by lane, and their order. The
-//! order is that of FQ-CoDel (RFC 8290): new flows first.
+//! Frames of one tenant that wait for one peer: the tenant's flows, by lane (SRD, or plain
+//! encapsulation), and their order. The order is that of FQ-CoDel (RFC 8290): new flows first.
 
 use alloc::collections::VecDeque;
 

@@ -92,7 +92,7 @@ impl<'a> Segments<'a> {
         Self { frame, layout, gso, count, out: Vec::new() }
     }
 
-    /// Number of segments.
+    /// Returns the number of segments of the super-packet.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

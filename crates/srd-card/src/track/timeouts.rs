@@ -1,7 +1,8 @@
 //! Idle times of an ENI's connections.
 //!
 //! Source: EC2 API, *ConnectionTrackingSpecification*; EC2 User Guide, *Security group connection
-//! tracking*. The times of TCP that is opening or closing, and of ICMP, are unpublished and ours.
+//! tracking*. The times of TCP that is opening or closing, and of ICMP, are unpublished; this
+//! project has chosen them.
 
 use core::fmt;
 use core::ops::RangeInclusive;

@@ -392,9 +392,10 @@ impl Card {
         next.into_iter().chain(self.logs.next()).chain(self.asking.next()).min()
     }
 
-    /// Removes expired flows, with at most `work` steps for all instances together. The next call
-    /// continues with the instance where this call ends. Returns whether all instances have been
-    /// examined since the first of these calls.
+    /// Removes expired flows, with at most `work` steps for all instances together. If the steps do
+    /// not suffice, the next call continues with the instance at which this call ends. Returns
+    /// whether the search has reached the last instance, so that the next call begins with the
+    /// first one again.
     pub fn expire(&mut self, now: Instant, mut work: u32) -> bool {
         while let Some(instance) = self.instances.get_mut(self.expiring) {
             if !instance.flows.expire_within(now, &mut work, |_, _| ()) {

@@ -47,7 +47,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Number of causes.
+    /// Number of causes in this enum.
     pub const COUNT: usize = Self::ALL.len();
 
     /// Returns all causes, in the order of [`Drops::counts`].

@@ -122,7 +122,7 @@ pub struct FlowState {
     pub local: (IpAddr, u16),
     /// Address and port of the other end of the flow.
     pub remote: (IpAddr, u16),
-    /// Transport protocol.
+    /// Number of the flow's transport protocol.
     pub protocol: u8,
     /// State of the connection; `None` for a flow that is not tracked.
     pub connection: Option<State>,

@@ -37,8 +37,8 @@ impl Environment for Out {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A host with one interface, and many interfaces on another host. The addresses of these have last
-/// bytes of 100 and above.
+/// A host with one interface, and many interfaces on another host. The addresses of the other
+/// host's interfaces have last bytes of 100 and above.
 struct Lab {
     directory: Directory,
     card: Card,

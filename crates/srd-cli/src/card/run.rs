@@ -83,7 +83,7 @@ pub(crate) struct RunArgs {
     /// Use the network of this machine as the internet.
     #[arg(long)]
     internet: bool,
-    /// For experiments: let that internet carry private addresses, too.
+    /// For experiments: let the internet of --internet carry private addresses, too.
     #[arg(long, requires = "internet")]
     internet_private: bool,
     /// Run the program as this user (the name or the number of an account), with the user's groups

@@ -93,8 +93,8 @@ pub(crate) struct UpArgs {
     /// instances, and packets of instances to other addresses leave with this machine's address.
     #[arg(long)]
     internet: bool,
-    /// For experiments: let that internet carry private addresses, too, so that instances reach the
-    /// private networks of this machine and the machine itself.
+    /// For experiments: let the internet of --internet carry private addresses, too, so that
+    /// instances reach the private networks of this machine and the machine itself.
     #[arg(long, requires = "internet")]
     internet_private: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK

@@ -285,7 +285,8 @@ mod tests {
         assert!(Try { port: 9000, ..unknown }.command().ends_with("--port 9000"));
     }
 
-    /// The user `srd` may have stored the key, and could then use it.
+    /// Regression: a key of another user was accepted. For example, the user `srd` may have stored
+    /// the key, and could then use it.
     #[test]
     fn regression_a_key_or_a_directory_of_another_user_is_not_taken_over() {
         let directory = tempfile::tempdir().unwrap();

@@ -44,9 +44,9 @@ enum Value {
     On,
     /// No.
     Off,
-    /// In the order in which it was sent.
+    /// UDP packets of a flow are delivered in the order in which they were sent.
     Ordered,
-    /// As it arrives.
+    /// UDP packets are delivered as they arrive.
     Bypass,
 }
 

@@ -61,7 +61,7 @@ impl Keeper {
         Ok(Self { input, process: Mutex::new(process) })
     }
 
-    /// Begins the end.
+    /// Makes the keeper end, and does not wait for its end.
     pub(super) fn end(&self) {
         drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -223,7 +223,7 @@ impl Shared {
     }
 
     /// Applies a text, and returns whether it is in force. If the card does not answer, tries again
-    /// until a newer text is there, or the keeper ends.
+    /// until a newer text is there, or the keeper (the process that restarts the card) ends.
     fn apply_to(&self, client: &mut Option<Client>, text: &str) -> Result<bool> {
         self.directory.write_vpc(text)?;
         let request = Request::Apply { file: self.directory.vpc() };

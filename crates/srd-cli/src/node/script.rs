@@ -45,7 +45,7 @@ impl Drop for Slot {
     }
 }
 
-/// Work of a thread.
+/// Work that a thread does, such as to wait for a script.
 type Work = Box<dyn FnOnce() + Send>;
 
 impl Scripts {

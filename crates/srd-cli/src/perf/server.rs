@@ -46,7 +46,7 @@ struct UdpPort {
 }
 
 impl UdpPort {
-    /// Closes the socket that reserves the port, for a measurement.
+    /// Closes the socket that reserves the port, so that a measurement can use the port.
     fn release(&mut self) {
         self.held = None;
     }

@@ -195,7 +195,7 @@ fn answer_until_end(mut stream: TcpStream, params: &Params, running: &Running) -
     Ok(received)
 }
 
-/// Requests, one after the other.
+/// Sends requests over one TCP connection, one after the other, and waits for each answer.
 pub(super) struct Exchange {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -208,7 +208,7 @@ impl Exchange {
         Ok(Self { stream, buffer: vec![1; params.size()] })
     }
 
-    /// Makes one round trip.
+    /// Makes one round trip: sends a request, and reads its answer.
     pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
         let start = Instant::now();
         let patient = || start.elapsed() < STUCK;

@@ -124,8 +124,8 @@ pub(super) fn serve(
     }
 }
 
-/// Requests, one after the other. Requests are numbered, so that a late answer to a repeated
-/// request is not taken for the answer to the next one.
+/// Sends requests by UDP, one after the other, and waits for each answer. Requests are numbered, so
+/// that a late answer to a repeated request is not taken for the answer to the next one.
 pub(super) struct Exchange {
     socket: UdpSocket,
     request: Vec<u8>,

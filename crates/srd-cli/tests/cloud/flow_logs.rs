@@ -112,8 +112,8 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
 
-/// If its terminal is closed, the card ends as after SIGTERM: the records of all counted packets
-/// are written.
+/// If the terminal of a card is closed, the card ends as after SIGTERM: the records of all counted
+/// packets are written.
 #[test]
 fn regression_a_hangup_loses_no_records() {
     if !ready_with_nsenter() {

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Tested {
     /// The block is run as a script.
     AsWritten,
-    /// These test functions run its commands.
+    /// The test functions with these names run the commands of the block.
     By(Vec<String>),
-    /// No test runs them, for this reason.
+    /// No test runs the commands of the block, for this reason.
     Not(String),
 }
 

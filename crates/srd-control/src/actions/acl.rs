@@ -1,4 +1,4 @@
-//! Network ACLs.
+//! Actions of the EC2 API on network ACLs and their entries.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Elastic addresses.
+//! Actions of the EC2 API on elastic addresses.
 
 use std::net::Ipv4Addr;
 
@@ -25,7 +25,7 @@ pub(super) const ACTIONS: Actions = &[
 /// First address of the block from which elastic addresses are taken: 198.18.0.0/15, which is
 /// reserved for tests of networks and is routed nowhere else.
 const POOL: u32 = 0xc612_0000;
-/// Number of addresses of that block.
+/// Number of addresses of the block from which elastic addresses are taken.
 const POOL_SIZE: u64 = 1 << 17;
 
 fn is_used(region: &Region, address: Ipv4Addr) -> bool {

@@ -1,4 +1,4 @@
-//! Sets of DHCP options.
+//! Actions of the EC2 API on sets of DHCP options.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Flow logs.
+//! Actions of the EC2 API on flow logs.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Internet gateways and egress-only internet gateways.
+//! Actions of the EC2 API on internet gateways and egress-only internet gateways.
 
 use serde_json::{Value, json};
 

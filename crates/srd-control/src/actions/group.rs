@@ -1,4 +1,4 @@
-//! Security groups.
+//! Actions of the EC2 API on security groups.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Rules of security groups.
+//! Actions of the EC2 API on rules of security groups.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Instances.
+//! Actions of the EC2 API on instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Descriptions of instances.
+//! Descriptions of instances in the form of EC2's answers.
 
 use serde_json::{Value, json};
 

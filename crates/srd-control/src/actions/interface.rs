@@ -1,4 +1,4 @@
-//! Interfaces.
+//! Actions of the EC2 API on network interfaces.
 
 use std::net::Ipv4Addr;
 

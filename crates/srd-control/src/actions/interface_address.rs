@@ -1,4 +1,4 @@
-//! Addresses and prefixes of interfaces.
+//! Actions of the EC2 API on addresses and prefixes of network interfaces.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -14,7 +14,7 @@ use crate::wire::model::model;
 const FILTER_VALUES_MAX: usize = 200;
 /// Largest number of characters of a value of a filter.
 const FILTER_VALUE_MAX: usize = 255;
-/// Largest page.
+/// Largest number of objects in one page of an answer.
 const PAGE_MAX: i64 = 1000;
 
 /// Filters of a description: the name of the filter, and the path of its values in an answer. A
@@ -29,9 +29,9 @@ pub(super) struct Listing {
     pub(super) id: &'static str,
     /// Makes the error for an identifier that does not exist.
     pub(super) not_found: fn(&str) -> ApiError,
-    /// The filters.
+    /// Filters that the action supports.
     pub(super) filters: Filters,
-    /// Member of the answer.
+    /// Member of the answer that contains the list of objects.
     pub(super) result: &'static str,
 }
 
@@ -141,8 +141,8 @@ enum Part {
     Char(char),
 }
 
-/// A pattern, in which `*` stands for any characters, `?` for one, and a backslash takes the
-/// meaning of the next character.
+/// A pattern, in which `*` stands for any characters, and `?` for one. A character after a
+/// backslash stands for itself.
 struct Pattern(Vec<Part>);
 
 impl Pattern {

@@ -80,7 +80,7 @@ impl std::fmt::Debug for Handler {
 /// Names of actions, with their implementations.
 type Actions = &'static [(&'static str, Handler)];
 
-/// All actions.
+/// Actions of all groups, in one table for each group.
 const ALL: [Actions; 20] = [
     vpc::ACTIONS,
     vpc_block::ACTIONS,

@@ -1,4 +1,4 @@
-//! NAT gateways.
+//! Actions of the EC2 API on NAT gateways.
 
 use serde_json::{Value, json};
 

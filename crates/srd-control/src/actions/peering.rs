@@ -1,4 +1,5 @@
-//! Peering connections. Both regions keep a copy of a connection.
+//! Actions of the EC2 API on peering connections. The regions of both VPCs keep a copy of a
+//! connection.
 
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ const PENDING_MAX: usize = 25;
 /// Largest number of active connections of a VPC.
 const ACTIVE_MAX: usize = 125;
 
-/// Account and region.
+/// Key of a region: the account that owns it, and its name.
 type Key = (String, String);
 
 fn region<'a>(cloud: &'a mut Cloud, at: &Key) -> ApiResult<&'a mut Region> {

@@ -1,4 +1,4 @@
-//! Managed prefix lists.
+//! Actions of the EC2 API on managed prefix lists.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Routes.
+//! Actions of the EC2 API on routes.
 
 use serde_json::{Value, json};
 

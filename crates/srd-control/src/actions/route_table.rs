@@ -1,4 +1,4 @@
-//! Route tables.
+//! Actions of the EC2 API on route tables.
 
 use serde_json::{Value, json};
 

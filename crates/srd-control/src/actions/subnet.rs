@@ -1,4 +1,4 @@
-//! Subnets, and reservations of addresses in them.
+//! Actions of the EC2 API on subnets, and on reservations of addresses in them.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! Tags.
+//! Actions of the EC2 API on tags.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! VPCs.
+//! Actions of the EC2 API on VPCs.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Address blocks of VPCs.
+//! Actions of the EC2 API on address blocks of VPCs.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};

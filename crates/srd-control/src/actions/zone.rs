@@ -1,4 +1,4 @@
-//! Regions, zones, and attributes of the account.
+//! Actions of the EC2 API that describe regions, zones, and attributes of the account.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Instances that run, and interfaces.
+//! Writes the tables of running instances and of interfaces into the text of a `vpc.toml`.
 
 use std::collections::BTreeSet;
 

@@ -34,7 +34,7 @@ const NAT_INTERFACE: &str = "nat_gateway";
 /// A region as the text of a `vpc.toml`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Projection {
-    /// The text.
+    /// Content of the `vpc.toml`.
     pub text: String,
     /// Contents of the state that the text does not express, one sentence for each.
     pub warnings: Vec<String>,

@@ -1,4 +1,5 @@
-//! VPCs, subnets, network ACLs, security groups, prefix lists and DHCP options.
+//! Writes the tables of VPCs, subnets, network ACLs, security groups, prefix lists and DHCP options
+//! into the text of a `vpc.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Flow logs.
+//! Writes the tables of flow logs into the text of a `vpc.toml`.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Route tables, gateways, elastic addresses and peering connections.
+//! Writes the tables of route tables, gateways, elastic addresses and peering connections into the
+//! text of a `vpc.toml`.
 
 use std::collections::BTreeSet;
 

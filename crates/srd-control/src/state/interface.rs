@@ -9,19 +9,19 @@ use super::{Tag, object, part};
 object! {
     /// A security group. Its rules are the rows of another table, [`SecurityGroupRule`].
     SecurityGroup("sg", "security-group", group_id) {
-        /// Identifier, `sg-...`.
+        /// Identifier of the security group, `sg-...`.
         group_id: String,
-        /// Name of the resource.
+        /// Amazon resource name (ARN) of the security group.
         security_group_arn: String,
-        /// Account that owns it.
+        /// Account that owns the security group.
         owner_id: String,
-        /// Its VPC.
+        /// Identifier of the VPC that contains the security group.
         vpc_id: String,
-        /// Name.
+        /// Name of the group.
         group_name: String,
-        /// Description.
+        /// Description of the group.
         description: String,
-        /// Tags.
+        /// Tags of the security group.
         tags: Vec<Tag>,
     }
 }
@@ -29,33 +29,33 @@ object! {
 object! {
     /// A rule of a security group. Exactly one source or destination is given.
     SecurityGroupRule("sgr", "security-group-rule", security_group_rule_id) {
-        /// Identifier, `sgr-...`.
+        /// Identifier of the rule, `sgr-...`.
         security_group_rule_id: String,
-        /// Name of the resource.
+        /// Amazon resource name (ARN) of the rule.
         security_group_rule_arn: String,
-        /// Its group.
+        /// Identifier of the security group to which the rule belongs.
         group_id: String,
-        /// Account that owns the group.
+        /// Account that owns the security group of the rule.
         group_owner_id: String,
-        /// Whether it applies to packets that leave the interface.
+        /// Whether the rule applies to packets that leave the interface.
         is_egress: bool,
-        /// `tcp`, `udp`, `icmp`, `icmpv6`, another protocol's number, or `-1`.
+        /// Protocol: `tcp`, `udp`, `icmp`, `icmpv6`, another protocol's number, or `-1` for all.
         ip_protocol: String,
-        /// First port, type of ICMP, or -1.
+        /// First port or ICMP type; -1 stands for all.
         from_port: i64,
-        /// Last port, code of ICMP, or -1.
+        /// Last port or ICMP code; -1 stands for all.
         to_port: i64,
-        /// IPv4 block.
+        /// Source or destination: an IPv4 block.
         cidr_ipv4: Option<Ipv4Net>,
-        /// IPv6 block.
+        /// Source or destination: an IPv6 block.
         cidr_ipv6: Option<Ipv6Net>,
-        /// Prefix list.
+        /// Source or destination: a prefix list, by its identifier.
         prefix_list_id: Option<String>,
-        /// Security group.
+        /// Source or destination: the interfaces of a security group.
         referenced_group_info: Option<ReferencedGroup>,
-        /// Description.
+        /// Description of the rule.
         description: Option<String>,
-        /// Tags.
+        /// Tags of the rule.
         tags: Vec<Tag>,
     }
 }
@@ -86,15 +86,15 @@ impl SecurityGroupRule {
 part! {
     /// Security group that a rule names as its source or destination.
     ReferencedGroup {
-        /// The group.
+        /// Identifier of the group.
         group_id: String,
-        /// Account that owns it.
+        /// Account that owns the group.
         user_id: Option<String>,
-        /// VPC of the group, if it is a peer.
+        /// VPC of the group, if it is a peered VPC.
         vpc_id: Option<String>,
-        /// Peering connection to that VPC.
+        /// Peering connection to the VPC of the group.
         vpc_peering_connection_id: Option<String>,
-        /// State of that connection.
+        /// State of the peering connection to the VPC of the group.
         peering_status: Option<String>,
     }
 }
@@ -102,39 +102,39 @@ part! {
 object! {
     /// A network interface (ENI).
     NetworkInterface("eni", "network-interface", network_interface_id) {
-        /// Identifier, `eni-...`.
+        /// Identifier of the interface, `eni-...`.
         network_interface_id: String,
-        /// Account that owns it.
+        /// Account that owns the interface.
         owner_id: String,
-        /// Its VPC.
+        /// Identifier of the VPC that contains the interface.
         vpc_id: String,
-        /// Its subnet.
+        /// Identifier of the subnet that contains the interface.
         subnet_id: String,
-        /// Zone of the subnet.
+        /// Availability zone of the interface's subnet.
         availability_zone: String,
-        /// Description.
+        /// Description of the interface.
         description: String,
-        /// `interface`, `nat_gateway` and similar.
+        /// Type of the interface: `interface`, `nat_gateway` and similar.
         interface_type: String,
-        /// MAC address.
+        /// MAC address of the interface.
         mac_address: String,
-        /// Primary IPv4 address; absent in an IPv6-only subnet.
+        /// Primary IPv4 address of the interface; absent in an IPv6-only subnet.
         private_ip_address: Option<Ipv4Addr>,
-        /// Name of the primary address.
+        /// DNS name of the primary IPv4 address.
         private_dns_name: Option<String>,
-        /// All IPv4 addresses; the first is the primary address.
+        /// All IPv4 addresses of the interface; the first is the primary address.
         private_ip_addresses: Vec<PrivateIpAddress>,
-        /// IPv6 addresses.
+        /// IPv6 addresses of the interface.
         ipv6_addresses: Vec<Ipv6Address>,
-        /// IPv4 prefixes.
+        /// IPv4 prefixes of the interface.
         ipv4_prefixes: Vec<Ipv4Prefix>,
-        /// IPv6 prefixes.
+        /// IPv6 prefixes of the interface.
         ipv6_prefixes: Vec<Ipv6Prefix>,
-        /// Security groups.
+        /// Security groups of the interface.
         groups: Vec<GroupIdentifier>,
         /// Whether packets of foreign addresses are dropped.
         source_dest_check: bool,
-        /// `available` or `in-use`.
+        /// State of the interface: `available` or `in-use`.
         status: String,
         /// Service that made the interface.
         requester_id: Option<String>,
@@ -144,12 +144,12 @@ object! {
         attachment: Option<Attachment>,
         /// Public address that was given at the launch of the instance, without an elastic address.
         auto_public_ip: Option<Ipv4Addr>,
-        /// ENA Express: the settings that the next attachment gets. Those of the current
-        /// attachment are the attachment's.
+        /// Settings of ENA Express that the next attachment of the interface gets. The settings of
+        /// the current attachment are in `attachment`.
         ena_srd_specification: Option<EnaSrdSpecification>,
         /// Timeouts of connection tracking.
         connection_tracking_configuration: Option<ConnectionTracking>,
-        /// Tags.
+        /// Tags of the interface.
         tags: Vec<Tag>,
     }
 }
@@ -157,11 +157,11 @@ object! {
 part! {
     /// An IPv4 address of an interface.
     PrivateIpAddress {
-        /// The address.
+        /// The IPv4 address.
         private_ip_address: Ipv4Addr,
-        /// Whether it is the primary address.
+        /// Whether the address is the primary address of its interface.
         primary: bool,
-        /// Name of the address.
+        /// DNS name of the address.
         private_dns_name: Option<String>,
     }
 }
@@ -169,9 +169,9 @@ part! {
 part! {
     /// An IPv6 address of an interface.
     Ipv6Address {
-        /// The address.
+        /// The IPv6 address.
         ipv6_address: Ipv6Addr,
-        /// Whether it is the primary IPv6 address.
+        /// Whether the address is the primary IPv6 address of its interface.
         is_primary_ipv6: bool,
     }
 }
@@ -179,7 +179,7 @@ part! {
 part! {
     /// An IPv4 prefix of an interface.
     Ipv4Prefix {
-        /// The prefix.
+        /// The IPv4 prefix.
         ipv4_prefix: Ipv4Net,
     }
 }
@@ -187,7 +187,7 @@ part! {
 part! {
     /// An IPv6 prefix of an interface.
     Ipv6Prefix {
-        /// The prefix.
+        /// The IPv6 prefix.
         ipv6_prefix: Ipv6Net,
     }
 }
@@ -195,9 +195,9 @@ part! {
 part! {
     /// A security group of an interface.
     GroupIdentifier {
-        /// The group.
+        /// Identifier of the security group.
         group_id: String,
-        /// Its name.
+        /// Name of the security group.
         group_name: String,
     }
 }
@@ -205,9 +205,9 @@ part! {
 part! {
     /// Attachment of an interface.
     Attachment {
-        /// Identifier, `eni-attach-...`.
+        /// Identifier of the attachment, `eni-attach-...`.
         attachment_id: String,
-        /// The instance; absent for interfaces of gateways.
+        /// Instance to which the interface is attached; absent for interfaces of gateways.
         instance_id: Option<String>,
         /// Account that owns the instance.
         instance_owner_id: String,
@@ -215,13 +215,13 @@ part! {
         device_index: i64,
         /// Network card of the instance.
         network_card_index: i64,
-        /// `attached`.
+        /// State of the attachment: `attached`.
         status: String,
         /// Time of the attachment.
         attach_time: String,
         /// Whether the interface is deleted with its instance.
         delete_on_termination: bool,
-        /// ENA Express.
+        /// Settings of ENA Express of the attachment.
         ena_srd_specification: Option<EnaSrdSpecification>,
     }
 }
@@ -232,7 +232,7 @@ part! {
     EnaSrdSpecification {
         /// Whether TCP uses SRD.
         ena_srd_enabled: bool,
-        /// Settings of UDP.
+        /// Settings for UDP.
         ena_srd_udp_specification: EnaSrdUdpSpecification,
     }
 }
@@ -262,11 +262,11 @@ part! {
 object! {
     /// An elastic address.
     Address("eipalloc", "elastic-ip", allocation_id) {
-        /// Identifier, `eipalloc-...`.
+        /// Identifier of the elastic address, `eipalloc-...`.
         allocation_id: String,
         /// The public address.
         public_ip: Ipv4Addr,
-        /// `vpc`.
+        /// Kind of network in which the address is used: `vpc`.
         domain: String,
         /// Pool of the address.
         public_ipv4_pool: String,
@@ -278,13 +278,13 @@ object! {
         network_interface_id: Option<String>,
         /// Account that owns the interface.
         network_interface_owner_id: Option<String>,
-        /// Private address to which it is mapped.
+        /// Private address to which the elastic address is mapped.
         private_ip_address: Option<Ipv4Addr>,
         /// Instance that has the interface.
         instance_id: Option<String>,
         /// Name of the address in the reverse zone.
         ptr_record: Option<String>,
-        /// Tags.
+        /// Tags of the elastic address.
         tags: Vec<Tag>,
     }
 }
@@ -292,13 +292,13 @@ object! {
 object! {
     /// An internet gateway.
     InternetGateway("igw", "internet-gateway", internet_gateway_id) {
-        /// Identifier, `igw-...`.
+        /// Identifier of the gateway, `igw-...`.
         internet_gateway_id: String,
-        /// Account that owns it.
+        /// Account that owns the gateway.
         owner_id: String,
-        /// VPC to which it is attached, at most one.
+        /// VPC to which the gateway is attached, at most one.
         attachments: Vec<GatewayAttachment>,
-        /// Tags.
+        /// Tags of the gateway.
         tags: Vec<Tag>,
     }
 }
@@ -306,9 +306,10 @@ object! {
 part! {
     /// Attachment of a gateway to a VPC.
     GatewayAttachment {
-        /// `available` (internet gateways) or `attached` (egress-only gateways).
+        /// State of the attachment: `available` (internet gateways) or `attached` (egress-only
+        /// gateways).
         state: String,
-        /// The VPC.
+        /// Identifier of the VPC to which the gateway is attached.
         vpc_id: String,
     }
 }
@@ -316,11 +317,11 @@ part! {
 object! {
     /// An egress-only internet gateway, for IPv6.
     EgressOnlyGateway("eigw", "egress-only-internet-gateway", egress_only_internet_gateway_id) {
-        /// Identifier, `eigw-...`.
+        /// Identifier of the gateway, `eigw-...`.
         egress_only_internet_gateway_id: String,
-        /// VPC to which it is attached.
+        /// VPC to which the gateway is attached.
         attachments: Vec<GatewayAttachment>,
-        /// Tags.
+        /// Tags of the gateway.
         tags: Vec<Tag>,
     }
 }
@@ -328,23 +329,23 @@ object! {
 object! {
     /// A NAT gateway.
     NatGateway("nat", "natgateway", nat_gateway_id) {
-        /// Identifier, `nat-...`.
+        /// Identifier of the gateway, `nat-...`.
         nat_gateway_id: String,
-        /// Its VPC.
+        /// Identifier of the VPC that contains the gateway.
         vpc_id: String,
-        /// Its subnet.
+        /// Identifier of the subnet that contains the gateway.
         subnet_id: String,
-        /// `available` or `deleted`.
+        /// State of the gateway: `available` or `deleted`.
         state: String,
-        /// `public` or `private`.
+        /// Kind of the gateway: `public` or `private`.
         connectivity_type: String,
-        /// Addresses; the first is the primary address.
+        /// Addresses of the gateway; the first is the primary address.
         nat_gateway_addresses: Vec<NatGatewayAddress>,
-        /// Time of creation.
+        /// Time when the gateway was created.
         create_time: String,
-        /// Time of deletion.
+        /// Time when the gateway was deleted.
         delete_time: Option<String>,
-        /// Tags.
+        /// Tags of the gateway.
         tags: Vec<Tag>,
     }
 }
@@ -352,19 +353,19 @@ object! {
 part! {
     /// An address of a NAT gateway.
     NatGatewayAddress {
-        /// Elastic address.
+        /// Identifier of the elastic address.
         allocation_id: Option<String>,
-        /// Association of the elastic address.
+        /// Identifier of the association of the elastic address with the gateway.
         association_id: Option<String>,
         /// Interface of the gateway.
         network_interface_id: String,
-        /// Private address.
+        /// Private IPv4 address of the gateway.
         private_ip: Ipv4Addr,
-        /// Public address.
+        /// Public IPv4 address to which the private address is mapped.
         public_ip: Option<Ipv4Addr>,
-        /// Whether it is the primary address.
+        /// Whether the address is the primary address of its gateway.
         is_primary: bool,
-        /// `succeeded`.
+        /// State of the address: `succeeded`.
         status: String,
     }
 }
@@ -372,41 +373,41 @@ part! {
 object! {
     /// An instance. Its interfaces are rows of the table of interfaces.
     Instance("i", "instance", instance_id) {
-        /// Identifier, `i-...`.
+        /// Identifier of the instance, `i-...`.
         instance_id: String,
         /// Identifier of the launch, `r-...`.
         reservation_id: String,
-        /// Account that owns it.
+        /// Account that owns the instance.
         owner_id: String,
-        /// Image.
+        /// Identifier of the image from which the instance was launched.
         image_id: String,
-        /// Type.
+        /// Type of the instance, such as `c7i.large`.
         instance_type: String,
-        /// State.
+        /// State of the instance.
         state: InstanceState,
         /// Cause of the last change of the state.
         state_transition_reason: String,
-        /// Position in the launch.
+        /// Number of the instance among the instances of its launch, from 0.
         ami_launch_index: i64,
         /// Time of the launch.
         launch_time: String,
-        /// Zone.
+        /// Availability zone of the instance.
         availability_zone: String,
-        /// `default` or `dedicated`.
+        /// Tenancy of the instance: `default` or `dedicated`.
         tenancy: String,
         /// VPC of the primary interface; absent after termination.
         vpc_id: Option<String>,
         /// Subnet of the primary interface; absent after termination.
         subnet_id: Option<String>,
-        /// Name of the key pair.
+        /// Name of the key pair with which the instance was launched.
         key_name: Option<String>,
-        /// Data for the first start, in base64.
+        /// User data of the instance: data for its first start, in base64.
         user_data: Option<String>,
-        /// Token of the request.
+        /// Client token of the request that launched the instance.
         client_token: Option<String>,
-        /// Attribute `disableApiTermination`.
+        /// Attribute `disableApiTermination` of the instance.
         disable_api_termination: bool,
-        /// Tags.
+        /// Tags of the instance.
         tags: Vec<Tag>,
     }
 }
@@ -414,9 +415,10 @@ object! {
 part! {
     /// State of an instance.
     InstanceState {
-        /// Number: 0 pending, 16 running, 32 shutting-down, 48 terminated, 64 stopping, 80 stopped.
+        /// Number of the state: 0 pending, 16 running, 32 shutting-down, 48 terminated, 64
+        /// stopping, 80 stopped.
         code: i64,
-        /// Name.
+        /// Name of the state, such as `running`.
         name: String,
     }
 }

@@ -67,7 +67,7 @@ macro_rules! object {
 pub(crate) use object;
 pub(crate) use part;
 
-/// A tag.
+/// A tag of an object: a key and a value that the user has chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Tag {
@@ -87,7 +87,7 @@ macro_rules! region {
             pub name: String,
             /// Number of the account.
             pub account: String,
-            /// Generator of identifiers.
+            /// Generator of identifiers for new objects.
             pub ids: IdGenerator,
             /// Time of the current request, in seconds since 1970.
             pub now: u64,
@@ -97,7 +97,7 @@ macro_rules! region {
         }
 
         impl Region {
-            /// An empty region.
+            /// Returns a region without objects.
             pub fn empty(account: &str, name: &str, ids: IdGenerator) -> Self {
                 Self {
                     name: name.to_owned(),
@@ -128,7 +128,7 @@ macro_rules! region {
                 changes
             }
 
-            /// Keeps all changes.
+            /// Makes all changes since the last commit permanent, so that a rollback keeps them.
             pub fn commit(&mut self) {
                 $(self.$field.commit();)*
             }
@@ -187,39 +187,39 @@ macro_rules! region {
 }
 
 region! {
-    /// VPCs.
+    /// VPCs of the region.
     vpcs: Vpc,
-    /// Subnets.
+    /// Subnets of the region.
     subnets: Subnet,
-    /// Reservations of addresses in subnets.
+    /// Reservations of addresses in subnets of the region.
     reservations: SubnetCidrReservation,
-    /// Security groups.
+    /// Security groups of the region.
     groups: SecurityGroup,
-    /// Rules of security groups.
+    /// Rules of security groups of the region.
     group_rules: SecurityGroupRule,
-    /// Network ACLs.
+    /// Network ACLs of the region.
     acls: NetworkAcl,
-    /// Route tables.
+    /// Route tables of the region.
     route_tables: RouteTable,
-    /// Internet gateways.
+    /// Internet gateways of the region.
     internet_gateways: InternetGateway,
-    /// Egress-only internet gateways.
+    /// Egress-only internet gateways of the region.
     egress_only_gateways: EgressOnlyGateway,
-    /// NAT gateways.
+    /// NAT gateways of the region.
     nat_gateways: NatGateway,
-    /// Elastic addresses.
+    /// Elastic addresses of the region.
     addresses: Address,
-    /// Interfaces.
+    /// Interfaces of the region.
     interfaces: NetworkInterface,
-    /// Peering connections.
+    /// Peering connections of the region.
     peerings: PeeringConnection,
-    /// Prefix lists.
+    /// Prefix lists of the region.
     prefix_lists: PrefixList,
-    /// Sets of DHCP options.
+    /// Sets of DHCP options of the region.
     dhcp_options: DhcpOptions,
-    /// Flow logs.
+    /// Flow logs of the region.
     flow_logs: FlowLog,
-    /// Instances.
+    /// Instances of the region.
     instances: Instance,
 }
 
@@ -228,7 +228,7 @@ region! {
 pub struct TokenUse {
     /// SHA-256 of the parameters of the request.
     pub parameters: Vec<u8>,
-    /// The answer.
+    /// The answer to the request, as JSON.
     pub answer: serde_json::Value,
     /// Size of the answer in bytes, as JSON.
     pub bytes: usize,

@@ -7,31 +7,31 @@ use super::{Tag, object, part};
 object! {
     /// A virtual private cloud.
     Vpc("vpc", "vpc", vpc_id) {
-        /// Identifier, `vpc-...`.
+        /// Identifier of the VPC, `vpc-...`.
         vpc_id: String,
-        /// Account that owns it.
+        /// Account that owns the VPC.
         owner_id: String,
-        /// `available`.
+        /// State of the VPC: `available`.
         state: String,
-        /// Primary IPv4 block.
+        /// Primary IPv4 block of the VPC.
         cidr_block: Ipv4Net,
-        /// All IPv4 blocks; the first is the primary block.
+        /// All IPv4 blocks of the VPC; the first is the primary block.
         cidr_block_association_set: Vec<CidrAssociation>,
-        /// IPv6 blocks.
+        /// IPv6 blocks of the VPC.
         ipv6_cidr_block_association_set: Vec<Ipv6CidrAssociation>,
-        /// Set of DHCP options, or `default` for none.
+        /// Identifier of the set of DHCP options, or `default` for none.
         dhcp_options_id: String,
-        /// `default` or `dedicated`.
+        /// Tenancy of the VPC's instances: `default` or `dedicated`.
         instance_tenancy: String,
-        /// Whether it is the default VPC of the region.
+        /// Whether the VPC is the default VPC of its region.
         is_default: bool,
-        /// Attribute `enableDnsSupport`.
+        /// Attribute `enableDnsSupport` of the VPC.
         enable_dns_support: bool,
-        /// Attribute `enableDnsHostnames`.
+        /// Attribute `enableDnsHostnames` of the VPC.
         enable_dns_hostnames: bool,
-        /// Attribute `enableNetworkAddressUsageMetrics`.
+        /// Attribute `enableNetworkAddressUsageMetrics` of the VPC.
         enable_network_address_usage_metrics: bool,
-        /// Tags.
+        /// Tags of the VPC.
         tags: Vec<Tag>,
     }
 }
@@ -39,11 +39,11 @@ object! {
 part! {
     /// Association of an IPv4 block with a VPC.
     CidrAssociation {
-        /// Identifier, `vpc-cidr-assoc-...`.
+        /// Identifier of the association, `vpc-cidr-assoc-...`.
         association_id: String,
-        /// The block.
+        /// The IPv4 block.
         cidr_block: Ipv4Net,
-        /// State.
+        /// State of the block's association with the VPC.
         cidr_block_state: BlockState,
     }
 }
@@ -51,11 +51,11 @@ part! {
 part! {
     /// Association of an IPv6 block with a VPC or a subnet.
     Ipv6CidrAssociation {
-        /// Identifier, `vpc-cidr-assoc-...` or `subnet-cidr-assoc-...`.
+        /// Identifier of the association, `vpc-cidr-assoc-...` or `subnet-cidr-assoc-...`.
         association_id: String,
-        /// The block.
+        /// The IPv6 block.
         ipv6_cidr_block: Ipv6Net,
-        /// State.
+        /// State of the block's association with the VPC or subnet.
         ipv6_cidr_block_state: BlockState,
         /// Zone group that announces the block; VPCs only.
         network_border_group: Option<String>,
@@ -67,7 +67,7 @@ part! {
 part! {
     /// State of a block.
     BlockState {
-        /// `associated` or `disassociated`.
+        /// Name of the state: `associated` or `disassociated`.
         state: String,
     }
 }
@@ -75,25 +75,25 @@ part! {
 object! {
     /// A subnet.
     Subnet("subnet", "subnet", subnet_id) {
-        /// Identifier, `subnet-...`.
+        /// Identifier of the subnet, `subnet-...`.
         subnet_id: String,
-        /// Name of the resource.
+        /// Amazon resource name (ARN) of the subnet.
         subnet_arn: String,
-        /// Account that owns it.
+        /// Account that owns the subnet.
         owner_id: String,
-        /// Its VPC.
+        /// Identifier of the VPC that contains the subnet.
         vpc_id: String,
-        /// `available`.
+        /// State of the subnet: `available`.
         state: String,
-        /// IPv4 block; absent in an IPv6-only subnet.
+        /// IPv4 block of the subnet; absent in an IPv6-only subnet.
         cidr_block: Option<Ipv4Net>,
-        /// IPv6 blocks.
+        /// IPv6 blocks of the subnet.
         ipv6_cidr_block_association_set: Vec<Ipv6CidrAssociation>,
-        /// Zone, for example `us-east-1a`.
+        /// Availability zone of the subnet, for example `us-east-1a`.
         availability_zone: String,
-        /// Identifier of the zone, for example `use1-az1`.
+        /// Identifier of the availability zone, for example `use1-az1`.
         availability_zone_id: String,
-        /// Whether it is the default subnet of its zone.
+        /// Whether the subnet is the default subnet of its zone.
         default_for_az: bool,
         /// Whether new interfaces of instances get a public IPv4 address.
         map_public_ip_on_launch: bool,
@@ -101,7 +101,7 @@ object! {
         assign_ipv6_address_on_creation: bool,
         /// Whether the resolver synthesizes IPv6 addresses for IPv4-only names.
         enable_dns64: bool,
-        /// Whether it has IPv6 addresses only.
+        /// Whether the subnet has IPv6 addresses only.
         ipv6_native: bool,
         /// Index of the device that is a local network interface.
         enable_lni_at_device_index: Option<i64>,
@@ -111,7 +111,7 @@ object! {
         map_customer_owned_ip_on_launch: bool,
         /// Kind of names of new instances.
         private_dns_name_options_on_launch: DnsNameOptions,
-        /// Tags.
+        /// Tags of the subnet.
         tags: Vec<Tag>,
     }
 }
@@ -119,7 +119,7 @@ object! {
 part! {
     /// Kind of DNS names of instances.
     DnsNameOptions {
-        /// `ip-name` or `resource-name`.
+        /// Kind of the host name: `ip-name` or `resource-name`.
         hostname_type: String,
         /// Whether names of the resource have A records.
         enable_resource_name_dns_a_record: bool,
@@ -132,19 +132,19 @@ part! {
 object! {
     /// Addresses of a subnet that are reserved for prefixes or for explicit use.
     SubnetCidrReservation("scr", "subnet-cidr-reservation", subnet_cidr_reservation_id) {
-        /// Identifier, `scr-...`.
+        /// Identifier of the reservation, `scr-...`.
         subnet_cidr_reservation_id: String,
-        /// Its subnet.
+        /// Identifier of the subnet whose addresses are reserved.
         subnet_id: String,
-        /// The block.
+        /// Block of the reserved addresses.
         cidr: String,
-        /// `prefix` or `explicit`.
+        /// Use of the reserved addresses: `prefix` or `explicit`.
         reservation_type: String,
-        /// Account that owns it.
+        /// Account that owns the reservation.
         owner_id: String,
-        /// Description.
+        /// Description of the reservation.
         description: Option<String>,
-        /// Tags.
+        /// Tags of the reservation.
         tags: Vec<Tag>,
     }
 }
@@ -152,19 +152,19 @@ object! {
 object! {
     /// A network ACL.
     NetworkAcl("acl", "network-acl", network_acl_id) {
-        /// Identifier, `acl-...`.
+        /// Identifier of the network ACL, `acl-...`.
         network_acl_id: String,
-        /// Account that owns it.
+        /// Account that owns the network ACL.
         owner_id: String,
-        /// Its VPC.
+        /// Identifier of the VPC that contains the network ACL.
         vpc_id: String,
-        /// Whether it is the default ACL of its VPC.
+        /// Whether the network ACL is the default of its VPC.
         is_default: bool,
-        /// Entries, ordered by direction and number.
+        /// Entries of the network ACL, ordered by direction and number.
         entries: Vec<NetworkAclEntry>,
-        /// Subnets that use it.
+        /// Subnets that use the network ACL.
         associations: Vec<NetworkAclAssociation>,
-        /// Tags.
+        /// Tags of the network ACL.
         tags: Vec<Tag>,
     }
 }
@@ -172,21 +172,21 @@ object! {
 part! {
     /// An entry of a network ACL.
     NetworkAclEntry {
-        /// Number, 1 to 32766; 32767 is the final rule.
+        /// Number of the entry, 1 to 32766; 32767 is the final rule.
         rule_number: i64,
-        /// Whether it applies to packets that leave the subnet.
+        /// Whether the entry applies to packets that leave the subnet.
         egress: bool,
-        /// Number of the protocol, or `-1`.
+        /// Number of the protocol, or `-1` for all.
         protocol: String,
-        /// `allow` or `deny`.
+        /// Decision about packets to which the entry applies: `allow` or `deny`.
         rule_action: String,
-        /// IPv4 block.
+        /// IPv4 block to which the entry applies.
         cidr_block: Option<Ipv4Net>,
-        /// IPv6 block.
+        /// IPv6 block to which the entry applies.
         ipv6_cidr_block: Option<Ipv6Net>,
-        /// Ports, for TCP and UDP.
+        /// Ports to which the entry applies, for TCP and UDP.
         port_range: Option<PortRange>,
-        /// Type and code, for ICMP.
+        /// Type and code to which the entry applies, for ICMP.
         icmp_type_code: Option<IcmpTypeCode>,
     }
 }
@@ -194,9 +194,9 @@ part! {
 part! {
     /// Range of ports.
     PortRange {
-        /// First port.
+        /// First port of the range.
         from: i64,
-        /// Last port.
+        /// Last port of the range.
         to: i64,
     }
 }
@@ -204,9 +204,9 @@ part! {
 part! {
     /// Type and code of ICMP; -1 stands for all.
     IcmpTypeCode {
-        /// Type.
+        /// ICMP type; -1 stands for all.
         r#type: i64,
-        /// Code.
+        /// ICMP code; -1 stands for all.
         code: i64,
     }
 }
@@ -214,11 +214,11 @@ part! {
 part! {
     /// A subnet that uses a network ACL.
     NetworkAclAssociation {
-        /// Identifier, `aclassoc-...`.
+        /// Identifier of the association, `aclassoc-...`.
         network_acl_association_id: String,
-        /// The ACL.
+        /// Identifier of the network ACL.
         network_acl_id: String,
-        /// The subnet.
+        /// Identifier of the subnet.
         subnet_id: String,
     }
 }
@@ -226,19 +226,19 @@ part! {
 object! {
     /// A route table.
     RouteTable("rtb", "route-table", route_table_id) {
-        /// Identifier, `rtb-...`.
+        /// Identifier of the route table, `rtb-...`.
         route_table_id: String,
-        /// Account that owns it.
+        /// Account that owns the route table.
         owner_id: String,
-        /// Its VPC.
+        /// Identifier of the VPC that contains the route table.
         vpc_id: String,
-        /// Routes.
+        /// Routes of the table.
         routes: Vec<Route>,
-        /// Subnets and gateways that use it, and `main`.
+        /// Uses of the table: by subnets, by gateways, and as main table of the VPC.
         associations: Vec<RouteTableAssociation>,
         /// Gateways of VPNs that propagate routes.
         propagating_vgws: Vec<PropagatingVgw>,
-        /// Tags.
+        /// Tags of the route table.
         tags: Vec<Tag>,
     }
 }
@@ -246,7 +246,7 @@ object! {
 part! {
     /// A gateway of a VPN that propagates routes.
     PropagatingVgw {
-        /// Identifier, `vgw-...`.
+        /// Identifier of the gateway, `vgw-...`.
         gateway_id: String,
     }
 }
@@ -255,33 +255,34 @@ part! {
     /// A route. Exactly one of the destinations and one of the targets is given.
     #[derive(Default)]
     Route {
-        /// Destination: IPv4 block.
+        /// Destination: an IPv4 block.
         destination_cidr_block: Option<Ipv4Net>,
-        /// Destination: IPv6 block.
+        /// Destination: an IPv6 block.
         destination_ipv6_cidr_block: Option<Ipv6Net>,
-        /// Destination: prefix list.
+        /// Destination: a prefix list.
         destination_prefix_list_id: Option<String>,
         /// Target: `local`, an internet gateway, a gateway of a VPN or a gateway endpoint.
         gateway_id: Option<String>,
-        /// Target: egress-only internet gateway.
+        /// Target: an egress-only internet gateway.
         egress_only_internet_gateway_id: Option<String>,
-        /// Target: instance.
+        /// Target: an instance.
         instance_id: Option<String>,
         /// Account that owns the instance.
         instance_owner_id: Option<String>,
-        /// Target: NAT gateway.
+        /// Target: a NAT gateway.
         nat_gateway_id: Option<String>,
-        /// Target: transit gateway.
+        /// Target: a transit gateway.
         transit_gateway_id: Option<String>,
-        /// Target: interface.
+        /// Target: a network interface.
         network_interface_id: Option<String>,
-        /// Target: peering connection.
+        /// Target: a peering connection.
         vpc_peering_connection_id: Option<String>,
-        /// Target: carrier gateway.
+        /// Target: a carrier gateway.
         carrier_gateway_id: Option<String>,
-        /// `CreateRouteTable`, `CreateRoute` or `EnableVgwRoutePropagation`.
+        /// Action that made the route: `CreateRouteTable`, `CreateRoute` or
+        /// `EnableVgwRoutePropagation`.
         origin: String,
-        /// `active` or `blackhole`.
+        /// State of the route: `active` or `blackhole`.
         state: String,
     }
 }
@@ -289,17 +290,17 @@ part! {
 part! {
     /// Use of a route table by a subnet, a gateway or, as main table, by the VPC.
     RouteTableAssociation {
-        /// Identifier, `rtbassoc-...`.
+        /// Identifier of the association, `rtbassoc-...`.
         route_table_association_id: String,
-        /// The table.
+        /// Identifier of the route table.
         route_table_id: String,
-        /// Whether it is the main table of the VPC.
+        /// Whether the table is the main table of the VPC.
         main: bool,
-        /// The subnet.
+        /// Identifier of the subnet that uses the table.
         subnet_id: Option<String>,
-        /// The gateway.
+        /// Identifier of the gateway that uses the table.
         gateway_id: Option<String>,
-        /// State.
+        /// State of the association.
         association_state: BlockState,
     }
 }
@@ -307,13 +308,13 @@ part! {
 object! {
     /// A set of DHCP options.
     DhcpOptions("dopt", "dhcp-options", dhcp_options_id) {
-        /// Identifier, `dopt-...`.
+        /// Identifier of the set of options, `dopt-...`.
         dhcp_options_id: String,
-        /// Account that owns it.
+        /// Account that owns the set of options.
         owner_id: String,
-        /// The options.
+        /// Options of the set.
         dhcp_configurations: Vec<DhcpConfiguration>,
-        /// Tags.
+        /// Tags of the set of options.
         tags: Vec<Tag>,
     }
 }
@@ -321,9 +322,9 @@ object! {
 part! {
     /// One DHCP option.
     DhcpConfiguration {
-        /// Name, for example `domain-name-servers`.
+        /// Name of the option, for example `domain-name-servers`.
         key: String,
-        /// Values.
+        /// Values of the option.
         values: Vec<AttributeValue>,
     }
 }
@@ -331,7 +332,7 @@ part! {
 part! {
     /// A value of an attribute.
     AttributeValue {
-        /// The value.
+        /// The value as text.
         value: String,
     }
 }
@@ -339,25 +340,25 @@ part! {
 object! {
     /// A managed prefix list.
     PrefixList("pl", "prefix-list", prefix_list_id) {
-        /// Identifier, `pl-...`.
+        /// Identifier of the prefix list, `pl-...`.
         prefix_list_id: String,
-        /// Name of the resource.
+        /// Amazon resource name (ARN) of the prefix list.
         prefix_list_arn: String,
-        /// Name.
+        /// Name of the prefix list.
         prefix_list_name: String,
-        /// Account that owns it; `AWS` for the lists of the provider.
+        /// Account that owns the prefix list; `AWS` for the lists of the provider.
         owner_id: String,
-        /// `IPv4` or `IPv6`.
+        /// Family of the addresses: `IPv4` or `IPv6`.
         address_family: String,
-        /// `create-complete`, `modify-complete` and similar.
+        /// State of the prefix list: `create-complete`, `modify-complete` and similar.
         state: String,
         /// Largest number of entries; absent in lists of the provider.
         max_entries: Option<i64>,
-        /// Current version.
+        /// Number of the current version of the list.
         version: Option<i64>,
         /// Entries of all versions, the first version first.
         versions: Vec<Vec<PrefixListEntry>>,
-        /// Tags.
+        /// Tags of the prefix list.
         tags: Vec<Tag>,
     }
 }
@@ -365,9 +366,9 @@ object! {
 part! {
     /// An entry of a prefix list.
     PrefixListEntry {
-        /// The block.
+        /// Address block of the entry.
         cidr: String,
-        /// Description.
+        /// Description of the entry.
         description: Option<String>,
     }
 }
@@ -375,55 +376,55 @@ part! {
 object! {
     /// A flow log.
     FlowLog("fl", "vpc-flow-log", flow_log_id) {
-        /// Identifier, `fl-...`.
+        /// Identifier of the flow log, `fl-...`.
         flow_log_id: String,
-        /// `ACTIVE`.
+        /// State of the flow log: `ACTIVE`.
         flow_log_status: String,
-        /// Time of creation.
+        /// Time when the flow log was created.
         creation_time: String,
-        /// VPC, subnet or interface.
+        /// VPC, subnet or interface whose packets are logged.
         resource_id: String,
-        /// `ACCEPT`, `REJECT` or `ALL`.
+        /// Packets that are logged: `ACCEPT` (accepted), `REJECT` (rejected) or `ALL`.
         traffic_type: Option<String>,
-        /// `cloud-watch-logs`, `s3` or `kinesis-data-firehose`.
+        /// Kind of the destination: `cloud-watch-logs`, `s3` or `kinesis-data-firehose`.
         log_destination_type: String,
-        /// Name of the destination.
+        /// Name of the destination to which records are written.
         log_destination: Option<String>,
-        /// Group of log streams.
+        /// Log group to which records are written.
         log_group_name: Option<String>,
         /// Role that may write the log.
         deliver_logs_permission_arn: Option<String>,
-        /// Role in another account.
+        /// Role in another account that may write the log.
         deliver_cross_account_role: Option<String>,
-        /// `SUCCESS` or `FAILED`.
+        /// Result of the delivery of records: `SUCCESS` or `FAILED`.
         deliver_logs_status: Option<String>,
-        /// Cause of `FAILED`.
+        /// Cause of the error if `deliver_logs_status` is `FAILED`.
         deliver_logs_error_message: Option<String>,
-        /// Fields of a record.
+        /// Fields of a record, as a format string.
         log_format: String,
         /// Longest time that one record covers, in seconds.
         max_aggregation_interval: i64,
-        /// Format of files, as the request gave it.
+        /// Format of the log's files, as the request gave it.
         destination_options: Option<serde_json::Value>,
-        /// Tags.
+        /// Tags of the flow log.
         tags: Vec<Tag>,
     }
 }
 
 object! {
-    /// A connection between two VPCs. Both regions keep a copy.
+    /// A connection between two VPCs. The regions of both VPCs keep a copy.
     PeeringConnection("pcx", "vpc-peering-connection", vpc_peering_connection_id) {
-        /// Identifier, `pcx-...`.
+        /// Identifier of the peering connection, `pcx-...`.
         vpc_peering_connection_id: String,
-        /// State.
+        /// State of the connection, with an explanation.
         status: PeeringStatus,
         /// VPC that requested the connection.
         requester_vpc_info: PeeringVpc,
-        /// VPC that accepts it.
+        /// VPC that accepts the connection.
         accepter_vpc_info: PeeringVpc,
         /// Time at which a pending request expires.
         expiration_time: Option<String>,
-        /// Tags.
+        /// Tags of the peering connection.
         tags: Vec<Tag>,
     }
 }
@@ -431,9 +432,10 @@ object! {
 part! {
     /// State of a peering connection.
     PeeringStatus {
-        /// `pending-acceptance`, `active`, `rejected`, `failed`, `expired` or `deleted`.
+        /// Name of the state: `pending-acceptance`, `active`, `rejected`, `failed`, `expired` or
+        /// `deleted`.
         code: String,
-        /// Explanation.
+        /// Explanation of the state, as a text for people.
         message: String,
     }
 }
@@ -441,19 +443,20 @@ part! {
 part! {
     /// One side of a peering connection.
     PeeringVpc {
-        /// The VPC.
+        /// Identifier of the VPC.
         vpc_id: String,
-        /// Account that owns it.
+        /// Account that owns the VPC.
         owner_id: String,
-        /// Its region.
+        /// Region of the VPC.
         region: String,
-        /// Primary IPv4 block; unknown until the connection is accepted if it is another account's.
+        /// Primary IPv4 block of the VPC; unknown until the connection is accepted if it is another
+        /// account's.
         cidr_block: Option<Ipv4Net>,
-        /// All IPv4 blocks.
+        /// All IPv4 blocks of the VPC.
         cidr_block_set: Vec<CidrBlock>,
-        /// All IPv6 blocks.
+        /// All IPv6 blocks of the VPC.
         ipv6_cidr_block_set: Vec<Ipv6CidrBlock>,
-        /// Options.
+        /// Options of this side of the connection.
         peering_options: PeeringOptions,
     }
 }
@@ -461,7 +464,7 @@ part! {
 part! {
     /// An IPv4 block.
     CidrBlock {
-        /// The block.
+        /// The IPv4 block.
         cidr_block: Ipv4Net,
     }
 }
@@ -469,7 +472,7 @@ part! {
 part! {
     /// An IPv6 block.
     Ipv6CidrBlock {
-        /// The block.
+        /// The IPv6 block.
         ipv6_cidr_block: Ipv6Net,
     }
 }

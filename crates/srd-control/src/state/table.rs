@@ -17,9 +17,9 @@ pub trait Object: Clone + Serialize + DeserializeOwned {
     const PREFIX: &'static str;
     /// Resource type in tag specifications, for example `vpc`.
     const RESOURCE: &'static str;
-    /// The identifier.
+    /// Returns the identifier of the object.
     fn id(&self) -> &str;
-    /// The tags.
+    /// Returns the tags of the object.
     fn tags(&self) -> &[Tag];
     /// The tags, to change them.
     fn tags_mut(&mut self) -> &mut Vec<Tag>;
@@ -110,7 +110,7 @@ impl<T: Object> Table<T> {
         self.iter().filter(|object| condition(object)).map(|o| o.id().to_owned()).collect()
     }
 
-    /// Number of objects.
+    /// Returns the number of objects in the table.
     pub fn len(&self) -> usize {
         self.rows.len()
     }

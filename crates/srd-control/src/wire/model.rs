@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The cut.
+/// Text of the cut of botocore's service model, in JSON.
 const CUT: &str = include_str!("../../model/ec2.json");
 /// The model, parsed at the first use.
 static MODEL: LazyLock<Model> = LazyLock::new(|| {
     serde_json::from_str(CUT).unwrap_or_else(|error| panic!("the model in this program: {error}"))
 });
 
-/// Returns the model.
+/// Returns the model of EC2's actions and shapes.
 pub fn model() -> &'static Model {
     &MODEL
 }
@@ -24,11 +24,11 @@ pub fn model() -> &'static Model {
 pub struct Model {
     /// Version of the API.
     pub version: String,
-    /// Names of all actions of the service, also of those without shapes here.
+    /// Names of all actions of the service, also of those whose shapes this model does not contain.
     pub names: BTreeSet<String>,
     /// The actions with shapes.
     pub operations: BTreeMap<String, Operation>,
-    /// The shapes.
+    /// Shapes of all parameters and answers, by name.
     pub shapes: BTreeMap<String, Shape>,
 }
 
@@ -44,7 +44,7 @@ pub struct Operation {
 /// A type of data.
 #[derive(Debug, Deserialize)]
 pub struct Shape {
-    /// Kind.
+    /// Kind of the shape.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// Members of a structure.
@@ -64,19 +64,19 @@ pub struct Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Named members.
+    /// A structure of named members.
     Structure,
     /// Elements of one shape.
     List,
-    /// Text.
+    /// A text.
     String,
     /// Number of 32 bits.
     Integer,
     /// Number of 64 bits.
     Long,
-    /// Floating-point number.
+    /// Floating-point number of 64 bits.
     Double,
-    /// Floating-point number.
+    /// Floating-point number of 32 bits.
     Float,
     /// `true` or `false`.
     Boolean,
@@ -90,11 +90,11 @@ pub enum Kind {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
-    /// Name of its shape.
+    /// Name of the member's shape.
     pub shape: String,
-    /// Name in answers.
+    /// Name of the member in answers.
     pub location_name: Option<String>,
-    /// Name in requests, if it does not follow from the name in answers.
+    /// Name of the member in requests, if it does not follow from the name in answers.
     pub query_name: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Member {
         first.chain(chars).collect()
     }
 
-    /// Name in answers.
+    /// Returns the name of the member in answers.
     pub fn answer_name<'a>(&'a self, member: &'a str) -> &'a str {
         self.location_name.as_deref().unwrap_or(member)
     }

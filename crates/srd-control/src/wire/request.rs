@@ -14,7 +14,8 @@ use crate::error::{ApiError, ApiResult};
 const DEPTH_MAX: usize = 8;
 /// Largest number of elements of a list.
 pub const ELEMENTS_MAX: usize = 1000;
-/// Largest length of a text in bytes, except for those below.
+/// Largest length of a text in bytes, except for names of parameters, policy documents and other
+/// texts with a limit of their own.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// Largest length of a parameter's name in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -46,9 +47,9 @@ const PROTOCOL: [&str; 14] = [
 /// A request: the name of the action, and the parameters under the names of the model's members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The action.
+    /// Name of the action.
     pub action: String,
-    /// The parameters.
+    /// Parameters of the action, by the names of the model's members.
     pub parameters: Map<String, Value>,
 }
 
@@ -59,7 +60,8 @@ struct Parameter<'a> {
     value: &'a str,
 }
 
-/// A parameter's value, and the parameters below it by the next part of their names.
+/// Node of the tree of parameters' names: the value of the parameter whose name ends here, and, by
+/// the next part of the name, the parameters whose names continue.
 struct Node<'a> {
     value: Option<&'a str>,
     below: BTreeMap<&'a str, &'a [Parameter<'a>]>,
@@ -118,7 +120,8 @@ pub fn parse(model: &Model, form: &[(String, String)]) -> ApiResult<Request> {
     Ok(Request { action: action.to_owned(), parameters })
 }
 
-/// The error for an action without shapes: it exists in EC2, or does not.
+/// Returns the error for an action that this endpoint does not serve: `UnsupportedOperation` if EC2
+/// has the action, `InvalidAction` if EC2 does not have it.
 pub fn unknown_action(model: &Model, action: &str) -> ApiError {
     if model.names.contains(action) {
         let message = format!("The action {action} is not served by this endpoint.");
@@ -288,7 +291,7 @@ fn scalar(kind: Kind, shape: &Shape, text: &str, path: &str) -> ApiResult<Value>
 }
 
 impl Request {
-    /// Returns a text.
+    /// Returns the parameter with the name `name` as a text; `None` if it is absent or no text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.parameters.get(name)?.as_str()
     }
@@ -296,12 +299,12 @@ impl Request {
     /// Returns a text that the action needs.
     ///
     /// # Errors
-    /// If it is missing.
+    /// If the parameter is missing.
     pub fn need(&self, name: &str) -> ApiResult<&str> {
         self.text(name).ok_or_else(|| ApiError::missing(name))
     }
 
-    /// Returns a flag.
+    /// Returns the parameter with the name `name` as a flag; `None` if it is absent or no flag.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.parameters.get(name)?.as_bool()
     }
@@ -311,7 +314,7 @@ impl Request {
         self.parameters.get(name)?.get("Value")?.as_bool()
     }
 
-    /// Returns a number.
+    /// Returns the parameter with the name `name` as a number; `None` if it is absent or no number.
     pub fn number(&self, name: &str) -> Option<i64> {
         self.parameters.get(name)?.as_i64()
     }
@@ -326,7 +329,7 @@ impl Request {
         self.list(name).iter().filter_map(Value::as_str).collect()
     }
 
-    /// Returns a structure.
+    /// Returns the parameter with the name `name` if it is a structure.
     pub fn part(&self, name: &str) -> Option<&Value> {
         self.parameters.get(name).filter(|value| value.is_object())
     }

@@ -10,7 +10,7 @@ use srd_control::store::MemoryStore;
 
 use crate::support::Client;
 
-/// The script `#!/bin/sh`.
+/// Request that launches an instance whose user data is the script `#!/bin/sh`.
 const RUN: &str = "Action=RunInstances&ImageId=ami-12c6146b&InstanceType=c7i.large&MinCount=1&\
                    MaxCount=1&UserData=IyEvYmluL3NoCg%3D%3D";
 

@@ -1,4 +1,4 @@
-//! The seams to the store and to the data plane.
+//! Tests of the interfaces of the control plane to its store and to the data plane.
 
 use srd_control::control::{Access, Control};
 use srd_control::machines::NoMachines;

@@ -1,4 +1,4 @@
-//! The server.
+//! Tests of the server that answers requests on a socket.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

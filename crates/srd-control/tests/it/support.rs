@@ -116,7 +116,8 @@ impl Store for FailingStore {
 }
 
 /// Machines that record what happens to them, and the number of running instances of the state that
-/// was applied last. Those of one type do not start, and those of another one are a defect.
+/// was applied last. An instance of the type `t3.nano` does not start, and the start of a
+/// `t3.panic` panics.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(pub(crate) Arc<Mutex<Vec<String>>>, pub(crate) Arc<Mutex<usize>>);
 

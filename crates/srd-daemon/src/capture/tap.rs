@@ -24,7 +24,7 @@ use crate::plane::PeerNumber;
 pub enum Direction {
     /// Towards the applications of this machine.
     In,
-    /// Towards the peer.
+    /// Towards the peer: packets that this machine sends.
     Out,
 }
 

@@ -77,7 +77,7 @@ impl PeerChange {
 }
 
 impl Difference {
-    /// Whether nothing changes.
+    /// Whether there is no difference.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -48,7 +48,7 @@ pub enum ClientError {
     Stranger {
         /// Path of the socket.
         socket: PathBuf,
-        /// The user id of that process.
+        /// The user id of the process that serves the socket.
         user: u32,
     },
     /// The daemon has refused the request.

@@ -29,8 +29,8 @@ const METRIC: u32 = 1;
 /// Value of `RTAX_FEATURES` that enables ECN for a route, because our queues mark packets instead
 /// of dropping them.
 const FEATURE_ECN: u32 = 1;
-/// Value of the eight-bit field for the table if its number is larger (`RT_TABLE_COMPAT`): the
-/// number is in an attribute.
+/// Value of the eight-bit field for the number of a routing table, if the number does not fit
+/// (`RT_TABLE_COMPAT`): then the number is in an attribute.
 const TABLE_ELSEWHERE: u8 = 252;
 /// Largest number of errors that one synchronisation reports.
 const ERRORS_MAX: usize = 8;
@@ -112,8 +112,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Adds missing routes and rules. Those of an earlier run are removed only if `prune` is set:
-    /// until all new ones are installed, they prevent that packets leave by another route.
+    /// Adds missing routes and rules. Routes and rules of an earlier run are removed only if
+    /// `prune` is set: until all new ones are installed, the old ones prevent that packets leave by
+    /// another route.
     pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<SyncReport> {
         let mut done = SyncReport::default();
         if self.spec.table.is_none() {

@@ -5,7 +5,7 @@ use srd_proto::Stats;
 
 use super::figure::{Drops, Sum, counters, figures};
 
-/// The transport's counters.
+/// Counters of the transport, for the pages of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Transport {
     pub(crate) tx_pkts: u64,

@@ -34,7 +34,7 @@ struct Member {
 /// The return value of a thread: the worker, which holds its part of the interface, and its result.
 type Ended = (Box<dyn Any + Send>, Result<(), Fatal>);
 
-/// All workers.
+/// All workers of the daemon, with their threads.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     members: Vec<Member>,
@@ -86,7 +86,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }

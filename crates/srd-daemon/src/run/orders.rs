@@ -45,7 +45,7 @@ pub(crate) enum Order {
     Paths(PathList),
 }
 
-/// Changes that one order makes, in this order.
+/// Changes that one order makes, in the sequence of the list.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) changes: Vec<Change>,
@@ -79,8 +79,8 @@ pub(crate) struct CardSettings {
     pub(crate) poll: srd_net::PollMode,
 }
 
-/// One change in a batch. In a batch, all removals precede all additions, so that peers may
-/// exchange keys, addresses and prefixes.
+/// One change in a batch. In a batch, all removals precede all additions, so that keys, addresses
+/// and prefixes may be swapped between peers.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// Changes nothing, but is refused if a different peer has this address.

@@ -125,7 +125,7 @@ pub(crate) enum Step {
     Sysctl { key: String, value: String },
     /// Writes a file of sysfs.
     Write { file: String, value: String },
-    /// Runs a program.
+    /// Runs a program with these arguments; the first is the program's name.
     Run(Vec<String>),
 }
 

@@ -44,8 +44,8 @@ pub(super) fn add(system: &System, applied: &[Applied]) {
     let _ = write(system, &all);
 }
 
-/// Returns the listed effects of fixes of these checks, without settings that have been changed
-/// since their fix.
+/// Returns the listed effects of the fixes of these findings, without settings that have been
+/// changed again after the fix.
 pub(super) fn of(system: &System, findings: &[Finding]) -> Noted {
     let mut all = read(system);
     all.retain(|number, _| findings.iter().any(|finding| finding.number == *number));

@@ -41,7 +41,7 @@ pub enum Kind {
 pub struct Mpi {
     /// Path of the launcher.
     pub mpirun: PathBuf,
-    /// The implementation.
+    /// Kind of the implementation.
     pub kind: Kind,
     /// Version of the MPI, such as `4.1.4`.
     pub version: String,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Transport of messages between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// Kernel TCP.
+    /// TCP of the kernel.
     Tcp {
         /// The interface that TCP uses; `None` leaves the choice to the MPI.
         device: Option<String>,

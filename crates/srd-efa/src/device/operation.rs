@@ -83,8 +83,8 @@ pub(super) enum Step {
     Idle,
     /// The transport's queue for the peer is full; an event follows when the queue has space.
     Full,
-    /// No datagram was handed over, because enough datagrams wait in the transport. The next pump
-    /// tries to send it.
+    /// No datagram was handed over, because enough datagrams wait in the transport. The next call
+    /// of [`Device::pump`](crate::device::Device::pump) tries to send it.
     Later,
     /// The operation fails with this status.
     Failed(WcStatus),

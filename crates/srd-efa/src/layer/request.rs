@@ -49,7 +49,7 @@ pub struct Message<'a> {
     pub data: Option<u64>,
     /// Context, which the completion returns.
     pub context: u64,
-    /// Completion level.
+    /// Level at which the operation completes.
     pub until: Until,
     /// Whether success is reported (`FI_COMPLETION`). Failure is always reported.
     pub signaled: bool,
@@ -99,7 +99,7 @@ pub struct Rma<'a> {
     pub data: Option<u64>,
     /// Context, which the completion returns.
     pub context: u64,
-    /// Completion level.
+    /// Level at which the operation completes.
     pub until: Until,
     /// Whether success is reported. Failure is always reported.
     pub signaled: bool,

@@ -14,7 +14,7 @@ pub struct Peer(pub u32);
 
 /// Environment that a call of a layer borrows: time, transport and memory.
 pub struct World<'a> {
-    /// Current time.
+    /// Time of the call.
     pub now: Instant,
     /// Endpoint of the transport.
     pub endpoint: &'a mut Endpoint,

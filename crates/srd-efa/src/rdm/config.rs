@@ -30,7 +30,8 @@ pub(crate) struct Bounds {
     /// Largest number of strangers, which are peers that the application has not added (H7). The
     /// other numbers are for peers that the application adds.
     pub(crate) strangers_max: u32,
-    /// Largest number of HELLO frames that wait for an answer by the next pump.
+    /// Largest number of HELLO frames that wait until the next call of
+    /// [`Rdm::pump`](crate::rdm::Rdm::pump) answers them.
     pub(crate) hellos_max: usize,
     /// Largest message, in bytes, whose bytes the sender sends. The receiver reads a larger message
     /// from the sender's memory (G2).

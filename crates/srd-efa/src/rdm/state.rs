@@ -107,7 +107,8 @@ pub struct Rdm {
     /// Messages that have arrived in part, or early, by connection and id.
     pub(super) partials: BTreeMap<(u32, u32), Partial>,
     pub(super) reorder_bytes: usize,
-    /// HELLO frames, which open sessions of peers, that wait for an answer by the next pump.
+    /// HELLO frames, which open sessions of peers, that wait until the next call of [`Rdm::pump`]
+    /// answers them.
     pub(super) hellos: VecDeque<(PeerId, Hello)>,
     /// Connections that have something to send.
     pub(super) ready: VecDeque<u32>,

@@ -53,9 +53,9 @@ pub(crate) enum Step {
 
 /// The answer at the end of a change.
 pub(crate) enum Then {
-    /// To a request for other rules: the time since this instant.
+    /// The answer to a request for other rules. It contains the time since this instant.
     Applied(Instant, Sender<Answer>),
-    /// To a request for an additional instance: its name.
+    /// The answer to a request for an additional instance. It contains the name of the instance.
     Attached(String, Sender<Result<String, String>>),
     /// No answer: the instance of this name was removed.
     Detached(String),

@@ -55,7 +55,7 @@ impl Part {
         self.flows.drain(..)
     }
 
-    /// Fills the part. The packet thread calls this.
+    /// Fills the part with flows of the card. The thread that reads packets calls this function.
     pub(crate) fn fill(&mut self, card: &Card) {
         let Some(from) = self.from else { return };
         // The port may belong to another interface by now.

@@ -128,7 +128,7 @@ impl Server {
         &self.path
     }
 
-    /// Removes the file, because this socket is not needed.
+    /// Removes the file of the socket, because the card will not use the socket.
     pub(crate) fn give_up(self) {
         let _ = std::fs::remove_file(&self.path);
     }

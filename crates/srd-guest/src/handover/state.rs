@@ -10,9 +10,9 @@ use crate::interfaces::adapter::QueueCounts;
 use crate::traffic::hosts::Contact;
 
 /// The state of a card in a hand-over. The descriptors come in this order: the file with the state,
-/// the connection for an heir of the helper, the device of the internet's side, the sockets to
-/// other hosts (first the receiving one, then the sending ones in the order of their ports), then
-/// the queues of the devices of each instance.
+/// the connection to the helper for the card that takes over, the device of the internet's side,
+/// the sockets to other hosts (first the receiving one, then the sending ones in the order of their
+/// ports), then the queues of the devices of each instance.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {

@@ -43,7 +43,7 @@ impl LineConnection {
         Ok(self.stream.write_all(format!("{text}\n").as_bytes())?)
     }
 
-    /// Sends descriptors.
+    /// Sends file descriptors over the connection.
     pub(super) fn hand(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         for some in descriptors.chunks(DESCRIPTORS_ONCE) {
             let mut space =

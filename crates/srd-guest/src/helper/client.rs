@@ -46,8 +46,8 @@ const START_WAIT_MAX: Duration = Duration::from_secs(30);
 
 const GONE: &str = "the helper of this card has ended: end the card, and start it again";
 
-/// A helper process that runs already, while this process has no thread yet that receives its
-/// answers.
+/// A helper process that has been started, before this process has a thread that receives the
+/// helper's answers.
 #[derive(Debug)]
 pub(crate) struct Starting {
     socket: OwnedFd,

@@ -70,7 +70,7 @@ impl Lost {
 
 /// The kernel's tables of addresses and routes of a namespace, as text.
 struct Tables {
-    /// Local IPv4 addresses.
+    /// The kernel's table of local IPv4 addresses.
     trie: String,
     routes: String,
     addresses6: String,

@@ -171,10 +171,11 @@ enum Request {
     /// Take over all objects of another helper. The connection to it is a descriptor of this
     /// request.
     TakeOn,
-    /// Return a description of all objects. Only an heir may send this request.
+    /// Return a description of all objects. Only the helper of a card that takes over (the heir)
+    /// may send this request.
     Hand,
-    /// Forget all objects, because the heir has taken them over. Only an heir may send this
-    /// request.
+    /// Forget all objects, because the heir has taken them over. Only the heir, which is the helper
+    /// of a card that takes over, may send this request.
     Forget,
 }
 
@@ -222,7 +223,7 @@ enum Answer {
     Taken(BTreeSet<NamespaceName>),
 }
 
-/// The network of an instance that was created.
+/// The network that the helper has created for an instance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadePlace {

@@ -139,7 +139,8 @@ fn files_of_flow_logs_are_made_where_root_has_said_and_nowhere_else() {
     }
 }
 
-/// Only root may be able to read the file of a cloud.
+/// A helper opens no file that does not describe a cloud, for example a file that only root may
+/// read.
 #[test]
 fn no_file_is_opened_that_is_not_of_a_cloud() {
     let site = Site::new();

@@ -204,7 +204,7 @@ mod tests {
         assert!(servers("nameserver\n").is_empty());
     }
 
-    /// Earlier, a file that was created after the start was never read.
+    /// Regression: a file that was created after the start was never read.
     #[test]
     fn regression_a_resolver_that_is_there_later_is_asked() {
         let directory = tempfile::tempdir().unwrap();

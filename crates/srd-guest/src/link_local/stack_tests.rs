@@ -186,7 +186,7 @@ fn query(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Earlier, each service answered at each address, even in a cloud without DNS. (V12)
+/// Regression: each service answered at each address, even in a cloud without DNS. (V12)
 #[test]
 fn regression_a_service_is_at_its_own_addresses_only() {
     let v6 = |last| IpAddress::v6(0xfd00, 0xec2, 0, 0, 0, 0, 0, last);
@@ -232,7 +232,7 @@ fn answers_go_one_hop_and_no_further() {
     assert_eq!((said[0][8], &said[0][16..20]), (HOPS, &[10, 0, 1, 10][..]));
 }
 
-/// Earlier, one byte now and then kept a connection for hours.
+/// Regression: one byte now and then kept a connection for hours.
 #[test]
 fn regression_a_request_has_to_be_whole_in_time() {
     let mut setting = Setting::new();
@@ -254,7 +254,7 @@ fn regression_a_request_has_to_be_whole_in_time() {
     assert!(setting.stack.metadata.poll_timeout().is_none(), "all places are free");
 }
 
-/// Earlier, half a request and an end kept a connection for ten seconds.
+/// Regression: half a request and an end kept a connection for ten seconds.
 #[test]
 fn regression_a_request_that_never_becomes_whole_ends_at_once() {
     let mut setting = Setting::new();
@@ -270,7 +270,7 @@ fn regression_a_request_that_never_becomes_whole_ends_at_once() {
     assert!(setting.stack.metadata.poll_timeout().is_none(), "both places are free");
 }
 
-/// Earlier, a connection beyond the limit was refused, and a refused program does not try again.
+/// Regression: a connection beyond the limit was refused, and a refused program does not try again.
 #[test]
 fn regression_a_connection_without_a_place_waits() {
     let mut setting = Setting::new();
@@ -341,7 +341,7 @@ fn connections_that_wait_for_names_give_way() {
     assert!(setting.stack.names.poll_timeout().is_none(), "all places are free");
 }
 
-/// Earlier, a token was valid at one interface only. (V11)
+/// Regression: a token was valid at one interface only. (V11)
 #[test]
 fn regression_a_token_of_one_interface_holds_at_each_of_its_instance() {
     let mut first = Setting::new();
@@ -359,7 +359,7 @@ fn regression_a_token_of_one_interface_holds_at_each_of_its_instance() {
     assert!(first.http(&get).starts_with("HTTP/1.1 401"), "it is over");
 }
 
-/// Earlier, all messages except plain queries were forwarded unchanged, under the machine's
+/// Regression: all messages except plain queries were forwarded unchanged, under the machine's
 /// address; and all records of a message were read. (V13)
 #[test]
 fn regression_only_plain_questions_get_out() {
@@ -404,7 +404,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     with_length(message)
 }
 
-/// Earlier, names were not available over TCP.
+/// Regression: names were not available over TCP.
 #[test]
 fn regression_names_are_there_by_tcp_one_after_the_other() {
     let mut setting = Setting::new();

@@ -118,7 +118,7 @@ mod tests {
         assert_ne!(token, tokens.issue(NOW, ONE, MINUTE, [4; 8]));
     }
 
-    /// Earlier, 256 tokens of another program invalidated a token.
+    /// Regression: 256 tokens of another program invalidated a token.
     #[test]
     fn regression_no_number_of_other_tokens_ends_one() {
         let tokens = Tokens::new([1; 32]);

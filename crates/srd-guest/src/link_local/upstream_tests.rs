@@ -117,8 +117,8 @@ fn an_answer_counts_if_it_repeats_the_question() {
     assert_eq!(answers[0].1[..2], BACK);
 }
 
-/// Earlier, each interface could have 64 queries, so that one instance with many interfaces filled
-/// the whole table.
+/// Regression: each interface could have 64 queries, so that one instance with many interfaces
+/// filled the whole table.
 #[test]
 fn regression_one_instance_with_many_interfaces_takes_no_other_s_place() {
     let mut setting = Setting::new();
@@ -153,7 +153,7 @@ fn places_of_old_questions_are_free() {
     assert!(setting.upstream.waits.is_empty() && setting.upstream.of_instances.is_empty());
 }
 
-/// Earlier, long answers were lost, because no packet has space for them.
+/// Regression: long answers were lost, because no packet has space for them.
 #[test]
 fn regression_long_answers_go_on_by_tcp() {
     let (mut setting, by_tcp) = Setting::with_tcp();

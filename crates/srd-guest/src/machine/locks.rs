@@ -237,7 +237,7 @@ mod tests {
         assert!(left(&directory.path().join("none")).is_empty());
     }
 
-    /// Earlier, the helper of a killed card could undo settings of the next card.
+    /// Regression: the helper of a killed card could undo settings of the next card.
     #[test]
     fn regression_a_start_waits_for_the_helper_of_a_card_that_was_killed() {
         let directory = tempfile::tempdir().unwrap();

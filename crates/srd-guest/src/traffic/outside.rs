@@ -60,8 +60,8 @@ mod tests {
         (0..count).map(turn).collect()
     }
 
-    /// Earlier, each source was read up to the turn's frames, and only the larger number counted,
-    /// so that a frame seemed to cost twice as much.
+    /// Regression: each source was read up to the turn's frames, and only the larger number
+    /// counted, so that a frame seemed to cost twice as much.
     #[test]
     fn regression_both_together_have_the_frames_of_one_turn() {
         for most in [1, 2, 3, 32] {

@@ -99,7 +99,7 @@ pub struct TransportOptions {
     pub hosts: BTreeMap<String, HostOptions>,
 }
 
-/// Another host.
+/// Address and key of another host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostOptions {
     /// The address of the host, and the first of its consecutive UDP ports.

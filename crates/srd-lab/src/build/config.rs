@@ -98,7 +98,7 @@ pub struct ConfigError {
     pub field: &'static str,
     /// Value of the field.
     pub value: String,
-    /// Permitted range.
+    /// Range of permitted values, as text.
     pub permitted: String,
 }
 

@@ -176,8 +176,8 @@ mod tests {
 
     const INNER: &str = "SRD_LAB_TEST_DIRECTORY";
 
-    /// A signal between the creation of a directory and its registration left the directory, and a
-    /// key in it, behind.
+    /// Regression: a signal between the creation of a directory and its registration left the
+    /// directory, and a key in it, behind.
     #[test]
     fn regression_a_signal_while_a_directory_is_made_removes_it() {
         let path = match std::env::var_os(INNER) {

@@ -14,7 +14,7 @@ use std::str::FromStr;
 pub struct HostId {
     /// The leaf (rack) to which the host is connected.
     pub leaf: u16,
-    /// Number of the host under that leaf.
+    /// Number of the host under its leaf.
     pub host: u16,
 }
 

@@ -19,9 +19,9 @@ pub const HOST_DEVICE: &str = "eth0";
 /// One kernel setting: a file below `/proc/sys`, and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysctl {
-    /// Path below `/proc/sys`.
+    /// Path of the setting's file below `/proc/sys`.
     pub path: &'static str,
-    /// Text to write.
+    /// Text that is written to the file.
     pub value: String,
     /// Whether older kernels lack this file and the fabric works without it.
     pub optional: bool,

@@ -30,7 +30,7 @@ const CONGESTION: &str = "congestion";
 /// The process at whose end a fabric is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Process id.
+    /// Process id of the owner.
     pub pid: u32,
     /// Start time in clock ticks since boot: a later process with the same id has a different start
     /// time.
@@ -42,7 +42,7 @@ pub struct Owner {
 pub struct State {
     /// Version of the format: always [`STATE_VERSION`].
     pub version: u32,
-    /// Requested configuration.
+    /// Configuration of the fabric, as it was requested.
     pub config: FabricConfig,
     /// Time of creation, in seconds of Unix time.
     pub created_unix_s: u64,
@@ -52,7 +52,7 @@ pub struct State {
     pub namespaces: Vec<String>,
     /// Whether the fabric is completely built.
     pub complete: bool,
-    /// Current faults.
+    /// Faults that are in force now.
     #[serde(default)]
     pub faults: Faults,
     /// Number of extra MPTCP subflows per connection.

@@ -15,9 +15,9 @@ use std::fs;
 pub struct TcpCounters {
     /// Segments sent, without retransmissions.
     pub segments_sent: u64,
-    /// Segments retransmitted.
+    /// Segments that were retransmitted.
     pub segments_again: u64,
-    /// Retransmission timeouts.
+    /// Number of times that a retransmission timeout expired.
     pub timeouts: u64,
 }
 

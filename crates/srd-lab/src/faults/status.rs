@@ -31,7 +31,7 @@ pub enum PortKind {
 pub struct PortStatus {
     /// Namespace of the port.
     pub namespace: String,
-    /// Device of the port in that namespace.
+    /// Device of the port in its namespace.
     pub device: String,
     /// Position of the port.
     pub kind: PortKind,
@@ -69,7 +69,7 @@ pub struct Status {
     pub created_unix_s: u64,
     /// The process at whose end the fabric is removed; `None` if it stays until `srd lab down`.
     pub owner: Option<Owner>,
-    /// Current faults.
+    /// Faults that are in force now.
     pub faults: Faults,
     /// Number of extra MPTCP subflows per connection.
     pub mptcp_subflows: u16,

@@ -200,7 +200,7 @@ pub struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// Starts counting.
+    /// Starts to count the CPU time of the machine.
     pub fn start() -> Result<CpuMeter> {
         Ok(CpuMeter { start: machine_ticks()? })
     }

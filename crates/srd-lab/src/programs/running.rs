@@ -47,7 +47,7 @@ impl Running {
         }
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM to the program.
     pub fn ask_to_leave(&self) {
         if let Some(child) = &self.child {
             // An error is ignored: the program may have ended already. Its id stays valid, because

@@ -149,8 +149,8 @@ mod tests {
 
     const INNER: &str = "SRD_LAB_TEST_SIGNAL";
 
-    /// A signal that arrived between the start of a program and its registration ended this
-    /// process, and the program kept running.
+    /// Regression: a signal that arrived between the start of a program and its registration ended
+    /// this process, and the program kept running.
     #[test]
     #[allow(unsafe_code)]
     fn regression_a_signal_while_a_program_starts_goes_to_the_program() {

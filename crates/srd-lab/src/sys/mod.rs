@@ -155,7 +155,7 @@ pub(crate) fn own_session(command: &mut Command, nice: Nice) {
     unsafe { command.pre_exec(set) };
 }
 
-/// A nice level.
+/// Nice level of a program, which sets its share of the processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Nice {
     High,

@@ -339,8 +339,8 @@ fn a_device_is_told_as_it_is() {
     assert_eq!(register(2, &mut registration), NcclResult::InvalidArgument, "a GPU's memory");
 }
 
-/// Version 10 has no context, so the process has a common one. Version 11 differs from 12 in the
-/// properties of a device.
+/// Version 10 of the interface passes no context, so all its calls of a process use one common
+/// context. Version 11 differs from version 12 in the properties of a device.
 #[test]
 fn older_versions_of_nccl_find_their_tables() {
     use nccl_net_srd::abi::{Net, NetV10, PropertiesV10, PropertiesV11};

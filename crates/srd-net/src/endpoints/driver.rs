@@ -191,8 +191,9 @@ struct Ledger {
     deferred: VecDeque<Outgoing>,
 }
 
-/// A guard that ends the commands, the inbox and the driver for all threads that wait for them,
-/// whenever the driver ends, even by a panic.
+/// Guard of the driver's thread. When the driver ends, even by a panic, the guard drops the queued
+/// commands, refuses further ones, and closes the inbox and `ended`. So no thread waits for a
+/// driver that has ended.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {

@@ -239,7 +239,7 @@ pub(crate) fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
 }
 
 impl<T> OneshotSender<T> {
-    /// Sends the value.
+    /// Sends the value, and wakes the receiver.
     pub(crate) fn send(self, value: T) {
         *lock(&self.shared.value) = Value::Sent(value);
     }

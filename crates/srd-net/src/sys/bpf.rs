@@ -44,7 +44,7 @@ pub(crate) struct Instruction {
     pub(crate) registers: u8,
     /// Distance of a jump, or offset in memory.
     pub(crate) offset: i16,
-    /// Constant operand.
+    /// Constant operand of the instruction.
     pub(crate) immediate: i32,
 }
 

@@ -1,6 +1,7 @@
 //! Waits until a veth interface passes packets. The kernel gives a new interface its carrier and
 //! its queue from a work queue that may run a second later; until then, the interface discards each
-//! packet without an error. The same step sets the operational state.
+//! packet without an error. The step of the work queue that gives the interface its queue also sets
+//! the operational state.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

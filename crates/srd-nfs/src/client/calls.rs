@@ -4,8 +4,9 @@
 //! arrives. So the calls of a lost connection can be sent again in their order.
 //!
 //! Limits: [`Limits`] for calls and their bytes, [`CALLBACKS_MAX`] for callbacks; the caller limits
-//! connections. A queue holds only numbers of calls in the table. A reply to a callback counts as a
-//! callback until it is sent.
+//! connections. Each connection has a queue of records to send. A queue contains a call only by its
+//! number in the table, and a reply to a callback by reference. This reply counts as a callback
+//! until it is sent.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

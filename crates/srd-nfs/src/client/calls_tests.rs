@@ -183,8 +183,8 @@ fn connections_are_busy_while_a_client_never_runs_out_of_calls() {
     assert!(!calls.is_busy(40, 1), "too few for two");
 }
 
-/// Replies left the table of callbacks when they were queued, so a server that reads nothing could
-/// make the queue grow without limit.
+/// Regression: replies left the table of callbacks when they were queued, so a server that reads
+/// nothing could make the queue grow without limit.
 #[test]
 fn regression_replies_to_callbacks_that_are_not_sent_count_as_callbacks() {
     let mut calls = calls(2);

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// Interval of checks.
+/// Time between two checks of a connection.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 /// Largest number of repetitions in a row without an acknowledgement. It is reached after 1.4 s, or
 /// later if round trips are long.
@@ -79,7 +79,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Watches a connection until its progress is dropped.
+    /// Watches a connection until the returned [`Progress`] is dropped.
     ///
     /// # Errors
     /// An error of the operating system, if the limit of open files is reached.

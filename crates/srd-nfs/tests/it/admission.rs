@@ -97,7 +97,7 @@ fn server_half(to: &Server, limits: Limits, authority: Option<&Authority>) -> (A
     (serve::start(listen(), dialer, certificates, options, &metrics).unwrap(), metrics)
 }
 
-/// Any user of the machine could act as any NFS user, over that user's own connection.
+/// Regression: any user of the machine could act as any NFS user, over that user's own connection.
 #[test]
 fn regression_users_other_than_root_are_not_served_without_tls() {
     let server = Server::echo();
@@ -126,7 +126,8 @@ fn the_kernel_is_served_which_connects_from_a_port_below_1024() {
     }
 }
 
-/// Exports had to be `insecure`, and any user of the server's machine could then use them.
+/// Regression: exports had to be `insecure`, and any user of the server's machine could then use
+/// them.
 #[test]
 fn regression_the_server_is_asked_from_a_port_below_1024() {
     if !may_have_reserved_ports() {
@@ -155,7 +156,7 @@ fn another_address() -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 77)
 }
 
-/// One address could occupy all slots and block all other addresses.
+/// Regression: one address could occupy all slots and block all other addresses.
 #[test]
 fn regression_an_address_has_a_part_of_the_places() {
     if !rustix::process::geteuid().is_root() {
@@ -199,7 +200,7 @@ fn a_silent_connection_gives_way_to_another_of_its_address() {
     assert_eq!((metrics.clients_refused.get(), metrics.clients_address_refused.get()), (1, 0));
 }
 
-/// A handshake, which every stranger can complete, was enough to keep a slot for ever.
+/// Regression: a handshake, which every stranger can complete, was enough to keep a slot for ever.
 #[test]
 fn regression_strangers_that_send_no_record_make_room_for_clients() {
     let (server, authority) = (Server::echo(), Authority::new());
@@ -298,8 +299,8 @@ fn a_revoked_certificate_is_refused_on_both_sides() {
     assert!(error.contains("no list of the issuer"), "{error}");
 }
 
-/// A half that ended shut down the socket that systemd holds, so the next half could not be
-/// reached.
+/// Regression: a half that ended shut down the socket that systemd holds, so the next half could
+/// not be reached.
 #[test]
 fn regression_the_end_of_a_half_leaves_a_socket_that_another_process_holds() {
     let (server, held) = (Server::echo(), listen());

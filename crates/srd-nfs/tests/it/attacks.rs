@@ -45,8 +45,8 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The end of the connection waited for the lock of the replies, which was held by a thread that
-/// wrote to the client.
+/// Regression: the end of the connection waited for the lock of the replies, which was held by a
+/// thread that wrote to the client.
 #[test]
 fn regression_a_client_that_reads_nothing_and_sends_nonsense_is_ended_at_once() {
     let server = Server::echo();
@@ -60,7 +60,7 @@ fn regression_a_client_that_reads_nothing_and_sends_nonsense_is_ended_at_once() 
     assert_eq!(metrics.clients_failed.get(), 1);
 }
 
-/// At the end of the process the waiting calls were dropped at once.
+/// Regression: at the end of the process the waiting calls were dropped at once.
 #[test]
 fn regression_calls_of_a_client_that_waits_are_answered_when_all_ends() {
     let server = Server::slow(Duration::from_millis(300));
@@ -79,7 +79,7 @@ fn regression_calls_of_a_client_that_waits_are_answered_when_all_ends() {
     assert_eq!(ending.join().unwrap(), 0);
 }
 
-/// Each received byte restarted the timeout for the whole answer.
+/// Regression: each received byte restarted the timeout for the whole answer.
 #[test]
 fn regression_a_server_that_drips_its_answer_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

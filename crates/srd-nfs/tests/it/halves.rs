@@ -231,8 +231,8 @@ fn connections_beyond_the_limit_are_closed_and_places_are_given_back() {
     assert_eq!(receive(&stream), reply(&call(1, 10)));
 }
 
-/// Connections without a handshake occupied all slots until their timeout, and then connected
-/// again, so no client was served.
+/// Regression: connections without a handshake occupied all slots until their timeout, and then
+/// connected again, so no client was served.
 #[test]
 fn regression_strangers_that_shake_no_hands_make_room_for_clients() {
     let (server, authority) = (Server::echo(), Authority::new());

@@ -1,4 +1,4 @@
-//! Address vectors (`rdma/fi_domain.h`).
+//! libfabric's types and functions for address vectors (`rdma/fi_domain.h`).
 
 use std::ffi::{c_char, c_int, c_void};
 

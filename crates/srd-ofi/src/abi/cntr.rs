@@ -1,4 +1,4 @@
-//! Counters (`rdma/fi_eq.h`).
+//! libfabric's types and functions for counters (`rdma/fi_eq.h`).
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! Completion queues (`rdma/fi_eq.h`).
+//! libfabric's types and functions for completion queues (`rdma/fi_eq.h`).
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -77,7 +77,7 @@ layout! {
     }
 }
 
-/// Formats of completions.
+/// Formats of a completion queue's entries.
 pub const FI_CQ_FORMAT_UNSPEC: c_int = 0;
 pub const FI_CQ_FORMAT_CONTEXT: c_int = 1;
 pub const FI_CQ_FORMAT_MSG: c_int = 2;

@@ -1,4 +1,4 @@
-//! Domains and memory regions (`rdma/fi_domain.h`).
+//! libfabric's types and functions for domains and memory regions (`rdma/fi_domain.h`).
 
 use std::ffi::{c_int, c_void};
 

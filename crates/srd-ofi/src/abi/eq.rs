@@ -1,4 +1,4 @@
-//! Event queues (`rdma/fi_eq.h`).
+//! libfabric's types and functions for event queues (`rdma/fi_eq.h`).
 
 use std::ffi::{c_char, c_int, c_void};
 

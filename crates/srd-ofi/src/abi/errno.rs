@@ -1,4 +1,4 @@
-//! Errors (`rdma/fi_errno.h`). Calls return them negated.
+//! Numbers of libfabric's errors (`rdma/fi_errno.h`). libfabric's functions return them negated.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Fabrics (`rdma/fabric.h`).
+//! libfabric's types and functions for fabrics (`rdma/fabric.h`).
 
 use std::ffi::{c_int, c_void};
 

@@ -57,7 +57,7 @@ pub const FI_CLASS_EQ: usize = 13;
 pub const FI_CLASS_CQ: usize = 14;
 pub const FI_CLASS_CNTR: usize = 15;
 
-/// Commands of `fi_control`.
+/// Commands that a program passes to `fi_control`.
 pub const FI_GETOPSFLAG: c_int = 2;
 pub const FI_SETOPSFLAG: c_int = 3;
 pub const FI_GETWAIT: c_int = 5;

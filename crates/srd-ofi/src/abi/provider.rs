@@ -24,7 +24,7 @@ layout! {
     }
 }
 
-/// Types of parameters.
+/// Types of a provider's parameters.
 pub const FI_PARAM_STRING: c_int = 0;
 pub const FI_PARAM_INT: c_int = 1;
 pub const FI_PARAM_BOOL: c_int = 2;

@@ -1,4 +1,4 @@
-//! Calls on counters.
+//! The functions of libfabric for counters.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! Calls on domains.
+//! The functions of libfabric for domains.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls on fabrics.
+//! The functions of libfabric for fabrics.
 
 use std::ffi::{c_int, c_void};
 

@@ -15,7 +15,7 @@ use crate::objects::transfer::{Buffer, Recv, Send, TransferFlags};
 pub(super) struct Described {
     /// Pieces of the message.
     pub(super) iov: *const iovec,
-    /// Number of pieces.
+    /// Number of pieces of the message.
     pub(super) count: usize,
     /// Number of the receiver or of the requested sender in the address vector.
     pub(super) addr: fi_addr_t,

@@ -26,8 +26,8 @@ pub struct Operation {
     pub size: usize,
 }
 
-/// `enum fi_datatype`. The two types of `long double` are left out, because their layout differs
-/// between machines.
+/// Element types in the order of `enum fi_datatype`. The two types of `long double` are `None`,
+/// because their layout differs between machines.
 const DATATYPES: [Option<Datatype>; 16] = [
     Some(Datatype::Int8),
     Some(Datatype::Uint8),

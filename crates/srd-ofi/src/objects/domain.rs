@@ -36,13 +36,13 @@ pub struct Domain {
 /// Kinds of objects that are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Address vectors.
+    /// Address vectors of the domain.
     Vector,
-    /// Completion queues.
+    /// Completion queues of the domain.
     CompletionQueue,
-    /// Counters.
+    /// Counters (`fid_cntr`) of the domain.
     Counter,
-    /// Endpoints.
+    /// Endpoints of the domain.
     Endpoint,
 }
 

@@ -44,7 +44,7 @@ const PEERS_MAX: u32 = 1 << 16;
 pub struct Plan {
     /// Service of the endpoint.
     pub service: Service,
-    /// Capabilities.
+    /// Capabilities of the endpoint, as bits.
     pub caps: u64,
     /// Local address; port zero lets the kernel choose a port.
     pub source: Address,

@@ -12,7 +12,7 @@ use crate::objects::region::{Iov, Region, share};
 pub struct Registration {
     /// The domain of the memory.
     pub domain: Arc<Domain>,
-    /// The region's key.
+    /// Key of the registered region.
     pub key: u64,
 }
 

@@ -168,7 +168,7 @@ pub struct Compute<'a> {
     pub compare: Buffer,
     /// Buffer for the former values.
     pub result: Buffer,
-    /// The peer's elements.
+    /// Memory at the peer that contains the elements.
     pub remote: &'a [RmaIov],
     /// The application's context of the operation.
     pub context: usize,

@@ -21,11 +21,11 @@ pub struct Hints {
     pub ep: Option<fi_ep_attr>,
     /// Attributes of the domain.
     pub domain: Option<fi_domain_attr>,
-    /// The domain's name.
+    /// Name of the requested domain.
     pub domain_name: Option<String>,
-    /// The fabric's name.
+    /// Name of the requested fabric.
     pub fabric_name: Option<String>,
-    /// Requested local address.
+    /// Local address that is requested.
     pub source: Option<Address>,
     /// Requested address of the peer.
     pub destination: Option<Address>,

@@ -74,7 +74,7 @@ pub const TX_FLAGS: u64 =
 pub struct Offer {
     /// Service of the endpoints.
     pub service: Service,
-    /// Capabilities.
+    /// Capabilities that are offered, as bits.
     pub caps: u64,
     /// Modes that the application must support.
     pub mode: u64,
@@ -88,7 +88,7 @@ pub struct Offer {
     pub domain: fi_domain_attr,
     /// The domain's name, which is the interface's name.
     pub domain_name: String,
-    /// The fabric's name.
+    /// Name of the fabric.
     pub fabric_name: &'static str,
     /// Largest number of bytes of a message in one packet.
     pub packet_bytes: usize,

@@ -59,7 +59,7 @@ pub struct Failure {
 /// Format of completions that the application reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Only the context.
+    /// Only the context of the operation.
     Context,
     /// Context, flags and length.
     Message,
@@ -101,7 +101,7 @@ impl Format {
 pub struct CompletionQueue {
     /// Reservation of the queue in its domain.
     pub slot: Slot,
-    /// Format of completions.
+    /// Format of the queue's entries.
     pub format: Format,
     /// Endpoints whose operations complete in this queue.
     pub hosts: Hosts,

@@ -25,9 +25,9 @@ pub struct Counter {
 /// The numbers of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
-    /// Operations that completed.
+    /// Number of operations that completed without an error.
     pub completed: u64,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub failed: u64,
 }
 

@@ -51,7 +51,7 @@ impl WaitMode {
     }
 }
 
-/// Result of waiting.
+/// Result of waiting for entries of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// The queue has entries.

@@ -29,7 +29,7 @@ use crate::results::ledger::{Entry, Ledger, OpKind};
 pub struct EndpointSink {
     /// Operations that have not ended.
     pub ledger: Ledger,
-    /// Bound objects.
+    /// Objects to which the endpoint is bound.
     pub bindings: Bindings,
     /// The layer's peers. The index is the number of the peer in the address vector.
     pub peers: Vec<Option<Peer>>,

@@ -63,7 +63,7 @@ pub struct Entries {
     pub settled: Option<u64>,
 }
 
-/// Figures about connections.
+/// Figures about the connections that were captured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ConnectionsSeen {
     /// Number of connections that began in the captured time.

@@ -103,7 +103,8 @@ impl Flows {
         }
     }
 
-    /// If the younger generation is full, it becomes the older one, which is dropped before.
+    /// Makes space for a record of `flow` in the younger generation. If this generation is full,
+    /// the older one is dropped, and the younger one takes its place.
     fn make_room(&mut self, flow: &FlowKey) {
         if self.young.len() >= FLOWS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;

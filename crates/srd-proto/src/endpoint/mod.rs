@@ -330,7 +330,7 @@ impl Endpoint {
         known.unwrap_or(self.shared.node.config.packet_bytes_max)
     }
 
-    /// The configuration.
+    /// Returns the configuration of the endpoint.
     pub fn config(&self) -> &Config {
         &self.shared.node.config
     }

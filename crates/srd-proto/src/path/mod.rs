@@ -109,8 +109,8 @@ pub(crate) struct PathSet {
     asked_until: Instant,
     /// Length of the pause that ends at `asked_until`.
     ask_pause: Duration,
-    /// Number of times in a row that all unconfirmed paths were probed, each soon after the last
-    /// pause.
+    /// Number of times in a row that all unconfirmed paths were probed, each time soon after the
+    /// end of the pause since the previous time.
     asks_alike: u8,
     /// Number of senders that share the peer as their receiver, as it reports.
     senders: u16,
@@ -121,8 +121,8 @@ pub(crate) struct PathSet {
     confirmed_at: Instant,
     /// Time until which no further path is probed because of unreliable packets (P16).
     watch_at: Instant,
-    /// Whether the last safe choice was the path that was confirmed last, because few paths ever
-    /// passed a packet. Only every second choice is (P10).
+    /// Whether the previous call of `rare_passing` returned the path that was confirmed last. If
+    /// few of the good paths ever passed a packet, every second call returns this path (P10).
     rare_turn: bool,
 }
 

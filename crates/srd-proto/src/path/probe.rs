@@ -13,8 +13,8 @@ const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL_NEVER_PASSED: Duration = Duration::from_secs(16);
 /// Number of paths that one sender probes in each base round trip after a timer found a loss.
 const ASKED_AT_ONCE: u64 = 16;
-/// Number of times that all unconfirmed paths are probed before the pauses in between double, if
-/// the reason returns soon each time.
+/// Number of times that all unconfirmed paths are probed after pauses of equal length. If a reason
+/// to probe them comes soon after each pause, later pauses double.
 const ASKS_ALIKE: u8 = 3;
 /// Maximum pause before all unconfirmed paths may be probed again.
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(50);

@@ -31,8 +31,8 @@ struct Tally {
 /// First pause of a sender after an RNR refusal, and longest pause.
 const RNR_FIRST: Duration = Duration::from_micros(50);
 const RNR_MAX: Duration = Duration::from_secs(1);
-/// If probes are answered and data is lost, a loss causes all paths to be probed only up to this
-/// number of such answers in a row.
+/// Number of answers in a row that show lost data without any acknowledged data, after which a loss
+/// no longer causes a probe of all paths: the paths work, and the data is lost for another reason.
 const FUTILE_ASKED: u8 = 2;
 /// The only verdict after which a refused datagram is sent again.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;

@@ -26,8 +26,8 @@ pub(crate) struct ControlPaths {
     left: u16,
     /// Whether the next burst begins with a copy from the port at which we listen.
     base_next: bool,
-    /// Entropy of the peer's opening, according to its source port; `None` if it is not one of our
-    /// entropies, or was used by an answer.
+    /// Entropy of the peer's opening, according to its source port; `None` if the port belongs to
+    /// none of our entropies, or if an answer has used the entropy already.
     received_by: Option<u16>,
     /// Entropy of the next answer that does not use the entropy of the opening.
     answer: u16,
@@ -41,9 +41,10 @@ impl ControlPaths {
         self.left > 0
     }
 
-    /// Takes the entropy of the next copy of the opening. `begins`: the pause has ended, so a burst
-    /// begins. Every second burst begins with a copy from the port at which we listen. A peer to
-    /// which our key is unknown sends its demand for a cookie to the source port of the opening.
+    /// Takes the entropy of the next copy of the opening. `begins`: the pause between two bursts of
+    /// copies has ended, so a burst begins. Every second burst begins with a copy from the port at
+    /// which we listen. A peer to which our key is unknown sends its demand for a cookie to the
+    /// source port of the opening.
     pub(super) fn take_opening(&mut self, paths: u16, begins: bool) -> Entropy {
         if begins {
             // S16: Repetition of an opening

@@ -24,16 +24,16 @@ use crate::wire::{
     self, FLAG_ACK, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind, RTT_UNKNOWN,
 };
 
-/// Bounds of a run of packets on one path: this part of the window, the bytes that leave in
-/// `RUN_TIME`, and `RUN_BYTES_MAX` bytes.
+/// A run of packets on one path has at most the window divided by this number, at most the bytes
+/// that leave in `RUN_TIME`, and at most `RUN_BYTES_MAX` bytes.
 const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
 /// Maximum size of a packet of interactive mode. It does not request an acknowledgement at once,
 /// because the next packet of the peer acknowledges several.
 const INTERACTIVE_BYTES_MAX: usize = 512;
-/// Number of pauses that are as long as the first one, before pauses double. If a path is dead, the
-/// next attempt and its answer use another path.
+/// Number of pauses between attempts that are as long as the first pause. Later pauses double. If a
+/// path is dead, the next attempt and its answer use another path.
 const PAUSES_ALIKE: u8 = 2;
 /// Maximum size of a payload that is copied behind its header, in bytes. For small payloads a copy
 /// costs less than a reference count, and less than gathering each packet from two parts in the

@@ -98,7 +98,7 @@ pub(crate) struct Mtu {
     sizes: [u16; SIZES],
     /// Bitmap of the indices in `sizes` whose probes were answered in this try.
     answered: u8,
-    /// Value of `low` when this try began. The try probes the first size and all above this.
+    /// Value of `low` when this try began. The try probes the first size, and all above this value.
     low_before: u16,
     /// Index in `sizes` of the next size to be sent.
     next: u8,
@@ -405,7 +405,7 @@ impl Mtu {
         }
     }
 
-    /// Whether 1232 bytes, as the smallest probed size, may be too large: no probe was answered.
+    /// Whether even 1232 bytes may be too large: several rounds from this size up had no answer.
     fn is_floored_by_usual(&self) -> bool {
         let is_unheard = self.tries == 0 && !self.bounded && self.low == self.floor;
         is_unheard && self.floor > WORKS_MIN && self.voids >= VOIDS_USUAL
@@ -553,8 +553,8 @@ impl Peer {
         }
     }
 
-    /// Fails the datagrams that are too large and not in flight. Those in flight fail when they are
-    /// found to be lost, for which a probe is sent now.
+    /// Fails the datagrams that are too large and not in flight. The oversize datagrams in flight
+    /// fail when they are found to be lost, for which a probe is sent now.
     pub(super) fn fail_oversize(&mut self, shared: &mut Shared) {
         let overhead = super::packet_overhead(&shared.node.config);
         let Some(tx) = self.tx.as_deref_mut().filter(|tx| tx.mtu.culls) else { return };

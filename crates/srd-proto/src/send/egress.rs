@@ -1,5 +1,6 @@
-//! Our own link. Data leaves no faster than the link carries it. So packets wait in the endpoint,
-//! where acknowledgements overtake data and peers take turns, and not in a queue of the host, where
+//! Limits the sending rate to that of this node's own link, which the shards of the node lease in
+//! turns. Data leaves no faster than the link carries it. So packets wait in the endpoint, where
+//! acknowledgements overtake data and peers take turns, and not in a queue of the host, where
 //! acknowledgements would wait behind data.
 //!
 //! The link belongs to the node. A node of one shard paces as it sends. In a node of several
@@ -22,8 +23,8 @@ const BURST_PACKETS: u64 = 2;
 
 /// Bytes of one lease of the link: as many as in one batch of packets.
 const LEASE_BYTES: u64 = 64 * 1024;
-/// Time after which an unused lease ends. If each shard kept a lease for later, all could be used
-/// at once.
+/// Time after which the unused bytes of a lease of the link expire. Without this limit, each shard
+/// could keep a lease, and all shards could send their leases at once, faster than the link.
 const LEASE_LIFETIME: Duration = Duration::from_micros(100);
 
 /// Method by which the data rate is limited to the rate of the link.

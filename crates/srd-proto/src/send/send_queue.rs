@@ -48,7 +48,7 @@ pub(crate) enum DatagramState {
 /// A datagram in the send queue, from the call of the application until its completion.
 #[derive(Debug)]
 pub(crate) struct OutgoingDatagram {
-    /// The payload.
+    /// The content of the datagram.
     pub payload: Bytes,
     /// The caller's value, which the completion returns.
     pub user: u64,
@@ -67,7 +67,7 @@ pub(crate) struct OutgoingDatagram {
     pub src_qpn: Qpn,
     /// Index of the flow in which the datagram waits for its first transmission.
     flow: u16,
-    /// Class of that flow: bulk or low-latency.
+    /// Class of the datagram's flow: bulk or low-latency.
     pub class: Class,
     /// Whether the completion of the datagram was already returned to the application. The datagram
     /// remains in the transport, so that its PSN is settled and the windows of both ends stay

@@ -37,7 +37,7 @@ pub const TAG_BYTES: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// A datagram.
+    /// A data packet, which carries a datagram.
     Data = 1,
     /// An acknowledgement.
     Ack = 2,

@@ -291,9 +291,9 @@ fn regression_a_plain_packet_of_a_run_long_gone_is_not_held_by_the_network() {
     run(0, 0, &[&began[..], &goes_on, &[replayed]].concat());
 }
 
-/// One run in 256 gave its context the number of the earlier run's context, and accepted packets
-/// for that context as its own: acknowledgements of datagrams that had never arrived. A peer that
-/// was removed and added again did the same.
+/// Regression: one run in 256 gave its context the number of the earlier run's context, and
+/// accepted packets for that context as its own: acknowledgements of datagrams that had never
+/// arrived. A peer that was removed and added again did the same.
 #[test]
 fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
     use Operation::*;
@@ -312,9 +312,9 @@ fn regression_what_is_sent_to_a_former_context_does_not_count_in_the_next() {
     }
 }
 
-/// D14 had shown that datagrams were certainly not delivered. If their queue pair closed before
-/// they were sent again, and the peer then restarted, they moved to the new context as if they had
-/// never been sent.
+/// Regression: rule D14 of the specification (a window full of losses) had shown that datagrams
+/// were certainly not delivered. If their queue pair closed before they were sent again, and the
+/// peer then restarted, they moved to the new context as if they had never been sent.
 #[test]
 fn regression_what_has_ended_and_lost_its_identity_does_not_go_to_the_next_run() {
     use Operation::*;

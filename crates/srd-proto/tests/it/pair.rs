@@ -279,8 +279,8 @@ fn a_silent_peer_is_found_out_though_nothing_more_can_be_sent() {
     panic!("it waits for ever");
 }
 
-/// Each of many acknowledgements once left a timer behind, for the time at which the context would
-/// be idle.
+/// Regression: each of many acknowledgements left a timer behind, for the time at which the context
+/// would be idle.
 #[test]
 fn regression_what_was_said_long_ago_wakes_nobody() {
     let mut pair = Pair::new(config(), 1);

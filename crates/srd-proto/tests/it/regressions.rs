@@ -89,7 +89,7 @@ fn a_peer_that_never_answered_has_a_patience_of_its_own() {
     assert_eq!(pair.completions(), [Status::UnreachRemote]);
 }
 
-/// The bytes of the oversize datagram stayed in the count of queued bytes for ever.
+/// Regression: the bytes of the oversize datagram stayed in the count of queued bytes for ever.
 #[test]
 fn regression_an_oversize_datagram_of_a_closed_queue_pair_is_struck_out_of_what_was_offered() {
     let config = Config { mtu_discovery: true, packet_bytes_max: 8900, ..Config::default() };
@@ -106,8 +106,8 @@ fn regression_an_oversize_datagram_of_a_closed_queue_pair_is_struck_out_of_what_
     assert_eq!(pair.a.peer_stats(pair.b_at_a).map(|stats| stats.queued_datagrams), Some(0));
 }
 
-/// B moved, and returned after both ends had released the context. From then on a sent only to the
-/// address that b had left.
+/// Regression: endpoint `b` moved, and returned after both ends had released the context. From then
+/// on, endpoint `a` sent only to the address that `b` had left.
 #[test]
 fn regression_a_peer_that_is_silent_where_it_moved_to_is_called_where_it_was_named() {
     let timing = Config {
@@ -133,8 +133,8 @@ fn regression_a_peer_that_is_silent_where_it_moved_to_is_called_where_it_was_nam
     assert_eq!(pair.completions().last(), Some(&Status::Ok));
 }
 
-/// One run in 256 gave its context the number of the earlier run's context, and delivered datagrams
-/// that had been sent to that run.
+/// Regression: one run in 256 gave its context the number of the earlier run's context, and
+/// delivered datagrams that had been sent to that run.
 #[test]
 fn regression_a_plain_datagram_for_a_former_run_is_not_delivered_again() {
     for seed in 0..1000 {

@@ -64,9 +64,9 @@ pub(crate) fn recorded(pair: &mut Pair, to_b: bool) -> Vec<InFlight> {
     all.into_iter().filter(|packet| packet.to_b == to_b).collect()
 }
 
-/// Restarts b with a large epoch, and then with one that is smaller by more than the further
-/// contexts of that run, each with a larger epoch, can make up. Packets of b are accepted again,
-/// though not at once.
+/// Restarts b with a large epoch, and then with a much smaller one. Each further context of the
+/// second run has a larger epoch than the last, but there are too few of them to reach the first
+/// run's epoch. Packets of b are accepted again, though not at once.
 pub(crate) fn is_heard_with_an_earlier_epoch(pair: &mut Pair) {
     pair.restart_b_with(1_000_000_000);
     pair.send_back(3, 200);

@@ -263,10 +263,6 @@ impl Outcomes {
 /// The time `now` never decreases from call to call. After any of `start_flow`, `on_packet` and
 /// `on_timer`, and whenever the host's link becomes free, the world calls `poll_packet` until it
 /// returns false or the link is busy. The world then reads `next_timer`.
-///
-/// Calls come with a clock that never runs backwards. After any of `start_flow`, `on_packet`
-/// and `on_timer`, and whenever the host's link becomes free, the world calls `poll_packet`
-/// until it returns false or the link is busy, and reads `next_timer`.
 pub trait Node {
     /// Starts to send a flow from this host.
     fn start_flow(&mut self, now: Instant, flow: &FlowSpec, out: &mut Outcomes);

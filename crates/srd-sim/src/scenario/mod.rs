@@ -67,7 +67,7 @@ pub enum Transport {
     Express,
     /// Ranks of a parallel program over EFA's Messaging Layer. Each flow is a message.
     Efa,
-    /// The load generator for tests of the engine, which is not a transport.
+    /// Not a transport: the load generator for tests of the engine.
     Blast,
 }
 

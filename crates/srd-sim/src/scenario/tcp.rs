@@ -45,9 +45,9 @@ pub struct TcpKnobs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CongestionSpec {
-    /// CUBIC.
+    /// The window rules of CUBIC.
     Cubic,
-    /// NewReno's window rules.
+    /// The window rules of NewReno.
     Reno,
 }
 
@@ -55,7 +55,7 @@ pub enum CongestionSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RtoRuleSpec {
-    /// Rule of Linux.
+    /// The rule of Linux.
     Linux,
     /// Rule of RFC 6298.
     Rfc6298,

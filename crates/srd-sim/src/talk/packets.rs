@@ -119,8 +119,8 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), Str
     Ok(())
 }
 
-/// Measures throughput by segment size on a c5.large. EC2 publishes no packet rate of this type; it
-/// is estimated (P2), so that the figure follows from its input.
+/// Measures throughput by segment size on a c5.large. EC2 publishes no packet rate of this type, so
+/// the limit is an estimate (P2), from which the result follows.
 fn older(options: &Options, found: &mut Findings) -> Result<(), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
     let kind = InstanceType::find("c5.large").map_err(|error| error.to_string())?;

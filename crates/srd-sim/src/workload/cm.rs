@@ -47,7 +47,7 @@ pub struct Matrix {
     pub nodes: u32,
     /// Flows and triggers of the matrix.
     pub workload: Workload,
-    /// Failed links.
+    /// Links that fail during the matrix's workload.
     pub failures: Vec<Failure>,
 }
 

@@ -76,7 +76,8 @@ pub(super) struct Messages {
     /// Largest number of bytes of memory in total; `None` if the bounds of the single parts are
     /// enough.
     memory_bytes_max: Option<usize>,
-    /// Bytes of memory that the reader of the file uses in addition.
+    /// Bytes of memory that the reader of the trace file uses for its own tables. They count
+    /// towards `memory_bytes_max`, in addition to the schedule, the flows and the ends.
     pub(super) others_bytes: usize,
 }
 

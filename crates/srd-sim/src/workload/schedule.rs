@@ -24,7 +24,7 @@ pub enum Action {
     },
     /// Occupies a processor of the rank.
     Calculate {
-        /// Duration in picoseconds.
+        /// Duration of the work in picoseconds.
         ps: u64,
         /// Number of the processor within the rank.
         cpu: u32,
@@ -54,7 +54,7 @@ pub struct Wait {
 pub struct Schedule {
     /// Number of ranks.
     pub ranks: u32,
-    /// The operations.
+    /// Operations of all ranks.
     pub operations: Vec<Operation>,
     /// Dependencies in which an operation begins after another is done.
     pub after_end: Vec<Wait>,

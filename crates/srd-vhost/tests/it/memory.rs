@@ -70,7 +70,8 @@ fn memory_that_can_be_sealed_has_to_be() {
     }
 }
 
-/// Environment variable with which the tests below run in a child process that causes a bus error.
+/// Environment variable with which tests of this module run in a child process that causes a bus
+/// error.
 const INNER: &str = "SRD_VHOST_TEST_BUS_ERROR";
 
 /// Returns a command that runs only this test of this file, in a process of its own.

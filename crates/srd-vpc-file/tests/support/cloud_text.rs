@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub(crate) struct Instance<'a> {
     /// Name of the instance.
     pub(crate) name: &'a str,
-    /// Name of its interface.
+    /// Name of the instance's interface.
     pub(crate) interface: &'a str,
     /// Type of the instance.
     pub(crate) kind: &'a str,

@@ -10,35 +10,35 @@ use alloc::vec::Vec;
 /// logs and mirrors, so these objects have no edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// A cloud.
+    /// Change of a cloud.
     Vpc(VpcId, Option<Vpc>),
-    /// A subnet.
+    /// Change of a subnet.
     Subnet(SubnetId, Option<Subnet>),
-    /// A route table.
+    /// Change of a route table.
     RouteTable(RouteTableId, Option<RouteTable>),
-    /// An access control list.
+    /// Change of an access control list.
     Acl(AclId, Option<Acl>),
-    /// A security group and its rules.
+    /// Change of a security group and its rules.
     Group(GroupId, Option<Group>),
-    /// A prefix list.
+    /// Change of a prefix list.
     PrefixList(PrefixListId, Option<PrefixList>),
     /// An interface: addresses, groups, attachment.
     Interface(EniId, Option<Eni>),
-    /// An instance, with its host.
+    /// Change of an instance, with its host.
     Instance(InstanceId, Option<Instance>),
-    /// A placement group.
+    /// Change of a placement group.
     Placement(PlacementId, Option<Placement>),
-    /// An internet gateway.
+    /// Change of an internet gateway.
     InternetGateway(InternetGatewayId, Option<InternetGateway>),
-    /// An egress-only internet gateway.
+    /// Change of an egress-only internet gateway.
     EgressOnlyGateway(EgressOnlyGatewayId, Option<EgressOnlyGateway>),
-    /// A NAT gateway.
+    /// Change of a NAT gateway.
     NatGateway(NatGatewayId, Option<NatGateway>),
-    /// An elastic address.
+    /// Change of an elastic address.
     Address(AllocationId, Option<ElasticAddress>),
-    /// A peering connection.
+    /// Change of a peering connection.
     Peering(PeeringId, Option<Peering>),
-    /// A gateway endpoint.
+    /// Change of a gateway endpoint.
     Endpoint(EndpointId, Option<Endpoint>),
 }
 

@@ -72,7 +72,7 @@ impl Answer {
 pub enum Asker {
     /// An interface of this host.
     Interface(EniId),
-    /// Another host.
+    /// Another host, by its name.
     Host(Arc<str>),
 }
 

@@ -120,7 +120,7 @@ struct SubnetRules {
 /// Location of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// The interface.
+    /// The interface that has this location.
     pub eni: EniId,
     /// Subnet of the interface.
     pub subnet: SubnetId,
@@ -203,7 +203,8 @@ impl Rules {
         [self.ports.len(), mapping, self.members.values().map(Blocks::len).sum()]
     }
 
-    /// Returns the number of stored answers about other interfaces.
+    /// Returns the number of the directory's stored answers, which are about interfaces of other
+    /// hosts.
     pub fn answers(&self) -> usize {
         self.known.len()
     }

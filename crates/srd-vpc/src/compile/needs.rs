@@ -16,7 +16,7 @@ pub(super) struct Needs {
     pub(super) named: BTreeSet<GroupId>,
     pub(super) lists: BTreeSet<PrefixListId>,
     pub(super) subnets: BTreeSet<SubnetId>,
-    /// Clouds of `subnets`.
+    /// Clouds that contain the subnets in `subnets`.
     pub(super) own: BTreeSet<VpcId>,
     /// Clouds that the host can reach.
     pub(super) reached: BTreeSet<VpcId>,

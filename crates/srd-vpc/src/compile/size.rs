@@ -22,8 +22,8 @@ impl Rules {
         self.lasting_bytes() + self.answers_bytes()
     }
 
-    /// Returns the approximate size of the stored answers about other interfaces in bytes. The size
-    /// is updated with each change, so this call is cheap.
+    /// Returns the approximate size, in bytes, of the directory's stored answers about interfaces
+    /// of other hosts. The size is updated with each change, so this call is cheap.
     pub fn answers_bytes(&self) -> usize {
         self.known.bytes()
     }

@@ -15,9 +15,9 @@ use ipnet::IpNet;
 /// Direction of packets to which rules apply, seen from the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Towards the interface.
+    /// Packets towards the interface.
     Ingress,
-    /// From the interface.
+    /// Packets that the interface sends.
     Egress,
 }
 

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 pub enum Origin {
     /// An interface of a cloud.
     Eni(EniId),
-    /// The internet.
+    /// The internet, outside of all clouds.
     Internet,
 }
 
@@ -64,14 +64,14 @@ pub enum Step {
     Route {
         /// The subnet whose route table is used.
         subnet: SubnetId,
-        /// The route table.
+        /// The route table of the subnet.
         table: RouteTableId,
         /// The block that matched and its target; `None` if no route matches.
         route: Option<(IpNet, Target)>,
     },
     /// A gateway rewrites the source address.
     Source4 {
-        /// Gateway that translates.
+        /// The gateway that rewrites the address.
         by: Translator,
         /// Source address before the translation.
         from: Ipv4Addr,
@@ -80,7 +80,7 @@ pub enum Step {
     },
     /// A gateway rewrites the destination address.
     Destination4 {
-        /// Gateway that translates.
+        /// The gateway that rewrites the address.
         by: Translator,
         /// Destination address before the translation.
         from: Ipv4Addr,

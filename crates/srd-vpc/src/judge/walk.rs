@@ -29,7 +29,7 @@ pub type Remembers<'a> = &'a dyn Fn(EniId, Direction, &Packet) -> bool;
 /// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translated {
-    /// The NAT gateway.
+    /// The NAT gateway that tracks the connection.
     pub nat: NatGatewayId,
     /// Source address of the connection.
     pub source: Ipv4Addr,

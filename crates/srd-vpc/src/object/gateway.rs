@@ -30,7 +30,7 @@ pub struct NatGateway {
     pub name: String,
     /// Subnet of the gateway's interface.
     pub subnet: SubnetId,
-    /// Private address of the gateway in that subnet.
+    /// Private address of the gateway, in the subnet of its interface.
     pub private: Ipv4Addr,
     /// The elastic address of a public gateway; `None` for a private gateway.
     pub address: Option<AllocationId>,
@@ -41,7 +41,7 @@ pub struct NatGateway {
 pub struct ElasticAddress {
     /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
-    /// The public address.
+    /// The public IPv4 address.
     pub public: Ipv4Addr,
     /// Interface and private address that the elastic address is associated with; `None` if it is
     /// associated with no interface.

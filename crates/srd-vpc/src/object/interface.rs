@@ -13,11 +13,11 @@ pub struct Eni {
     pub name: String,
     /// The subnet that the interface belongs to.
     pub subnet: SubnetId,
-    /// Hardware (MAC) address.
+    /// Hardware (MAC) address of the interface.
     pub mac: [u8; 6],
     /// Private IPv4 addresses, the primary one first; never empty.
     pub ipv4: Vec<Ipv4Addr>,
-    /// IPv6 addresses.
+    /// IPv6 addresses of the interface.
     pub ipv6: Vec<Ipv6Addr>,
     /// Delegated IPv4 prefixes of 28 bits.
     pub ipv4_prefixes: Vec<Ipv4Net>,
@@ -72,14 +72,14 @@ pub struct TrackingSpec {
     pub udp: Option<u32>,
 }
 
-/// An instance.
+/// An instance of a virtual private cloud, without its interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
     /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
     /// The instance type, for example `c7i.large`.
     pub instance_type: String,
-    /// The availability zone.
+    /// The availability zone of the instance.
     pub zone: String,
     /// The placement group of the instance, if it belongs to one.
     pub placement: Option<PlacementId>,

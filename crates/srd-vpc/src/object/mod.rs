@@ -29,44 +29,44 @@ pub struct World {
     /// Whether packets with private addresses may pass to and from the internet. The real internet
     /// does not carry private addresses; a network that takes its place in an experiment may.
     pub internet_private: bool,
-    /// Virtual private clouds.
+    /// Virtual private clouds, by identifier.
     pub vpcs: BTreeMap<VpcId, Vpc>,
-    /// Subnets.
+    /// Subnets, by identifier.
     pub subnets: BTreeMap<SubnetId, Subnet>,
-    /// Route tables.
+    /// Route tables, by identifier.
     pub route_tables: BTreeMap<RouteTableId, RouteTable>,
-    /// Network access control lists.
+    /// Network access control lists, by identifier.
     pub acls: BTreeMap<AclId, Acl>,
-    /// Security groups.
+    /// Security groups, by identifier.
     pub groups: BTreeMap<GroupId, Group>,
-    /// Managed prefix lists.
+    /// Managed prefix lists, by identifier.
     pub prefix_lists: BTreeMap<PrefixListId, PrefixList>,
-    /// Elastic network interfaces.
+    /// Elastic network interfaces, by identifier.
     pub enis: BTreeMap<EniId, Eni>,
-    /// Instances.
+    /// Instances, by identifier.
     pub instances: BTreeMap<InstanceId, Instance>,
-    /// Placement groups.
+    /// Placement groups, by identifier.
     pub placements: BTreeMap<PlacementId, Placement>,
-    /// Internet gateways.
+    /// Internet gateways, by identifier.
     pub internet_gateways: BTreeMap<InternetGatewayId, InternetGateway>,
-    /// Egress-only internet gateways.
+    /// Egress-only internet gateways, by identifier.
     pub egress_only_gateways: BTreeMap<EgressOnlyGatewayId, EgressOnlyGateway>,
-    /// NAT gateways.
+    /// NAT gateways, by identifier.
     pub nat_gateways: BTreeMap<NatGatewayId, NatGateway>,
-    /// Elastic addresses.
+    /// Elastic addresses, by identifier.
     pub addresses: BTreeMap<AllocationId, ElasticAddress>,
-    /// Peering connections.
+    /// Peering connections, by identifier.
     pub peerings: BTreeMap<PeeringId, Peering>,
-    /// Gateway endpoints.
+    /// Gateway endpoints, by identifier.
     pub endpoints: BTreeMap<EndpointId, Endpoint>,
-    /// Sets of DHCP options.
+    /// Sets of DHCP options, by identifier.
     pub dhcp_options: BTreeMap<DhcpOptionsId, DhcpOptions>,
-    /// Flow logs.
+    /// Flow logs, by identifier.
     pub flow_logs: BTreeMap<FlowLogId, FlowLog>,
-    /// Mirror filters.
+    /// Mirror filters, by identifier.
     pub mirror_filters: BTreeMap<MirrorFilterId, MirrorFilter>,
-    /// Mirror targets.
+    /// Mirror targets, by identifier.
     pub mirror_targets: BTreeMap<MirrorTargetId, MirrorTarget>,
-    /// Mirror sessions.
+    /// Mirror sessions, by identifier.
     pub mirror_sessions: BTreeMap<MirrorSessionId, MirrorSession>,
 }

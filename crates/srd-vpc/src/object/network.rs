@@ -13,7 +13,7 @@ pub struct Vpc {
     pub name: String,
     /// IPv4 blocks, the primary one first.
     pub ipv4: Vec<Ipv4Net>,
-    /// IPv6 blocks.
+    /// IPv6 blocks of the cloud.
     pub ipv6: Vec<Ipv6Net>,
     /// Route table of subnets that name no table.
     pub main_route_table: RouteTableId,
@@ -36,9 +36,9 @@ pub struct Subnet {
     pub name: String,
     /// The cloud that the subnet belongs to.
     pub vpc: VpcId,
-    /// The availability zone.
+    /// The availability zone of the subnet.
     pub zone: String,
-    /// The IPv4 block.
+    /// The IPv4 block of the subnet.
     pub ipv4: Ipv4Net,
     /// The IPv6 block, a /64; `None` if the subnet has no IPv6 addresses.
     pub ipv6: Option<Ipv6Net>,
@@ -88,7 +88,7 @@ pub enum Destination {
 pub enum Target {
     /// The cloud itself: packets go to the interface that has the destination address.
     Local,
-    /// An internet gateway.
+    /// An internet gateway of the cloud.
     InternetGateway(InternetGatewayId),
     /// An egress-only internet gateway, for IPv6.
     EgressOnlyGateway(EgressOnlyGatewayId),

@@ -49,7 +49,7 @@ pub enum LogFormat {
     Text,
     /// Lines of text as [`LogFormat::Text`], compressed with gzip.
     Gzip,
-    /// Apache Parquet.
+    /// Files of Apache Parquet.
     Parquet,
 }
 
@@ -82,7 +82,7 @@ pub enum LoggedTraffic {
     Accept,
     /// Flows that were refused.
     Reject,
-    /// All flows.
+    /// All flows, accepted or refused.
     All,
 }
 

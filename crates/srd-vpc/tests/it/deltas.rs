@@ -274,8 +274,8 @@ fn a_full_share_learns_nothing_new_until_something_is_idle() {
     assert_eq!(rules.learn(asker(1), answer(SHARE_MAX)), Ok(()));
 }
 
-/// Four interfaces of one instance used up all answers, so no other interface reached a new
-/// address.
+/// Regression: four interfaces of one instance used up all answers, so no other interface reached a
+/// new address.
 #[test]
 fn regression_those_that_ask_for_everything_leave_another_one_as_much_as_each_has() {
     for greedy in [1, 4, 5, 15, 400] {

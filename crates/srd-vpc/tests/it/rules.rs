@@ -326,8 +326,8 @@ fn peering_leads_no_further_than_the_other_cloud() {
     assert_eq!(said, Verdict::Dropped(Reason::NoTransit));
 }
 
-/// An interface without source check could use addresses of the members of a peered cloud's groups,
-/// and pass the rules of that cloud that name these groups. // V1
+/// Regression: an interface without source check could use addresses of the members of a peered
+/// cloud's groups, and pass the rules of that cloud that name these groups. // V1
 #[test]
 fn regression_no_packet_from_a_peered_cloud_has_a_source_of_the_receivers_cloud() {
     let mut world = peered();

@@ -41,7 +41,7 @@ pub(crate) fn name_of(limit: Limit) -> &'static str {
 /// Traffic of one flow in a burst.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Share {
-    /// The flow.
+    /// The flow that has this share.
     pub flow: Flow,
     /// Bytes of the flow in the burst, from the IP header on.
     pub bytes: u64,
@@ -70,9 +70,9 @@ pub struct Whale {
 /// Growth of one of the driver's counters during a burst.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Increment {
-    /// The counter's name.
+    /// Name of the driver's counter.
     pub counter: String,
-    /// Growth in packets.
+    /// Growth of the counter during the burst, in packets.
     pub packets: u64,
 }
 

@@ -67,7 +67,8 @@ impl Load {
     }
 }
 
-/// Mean rates over times that end with a bin, and the bandwidth limit at its end.
+/// Mean rates over the second and the minute that end with a bin, and the bandwidth limit at the
+/// end of the bin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Means {
     pub(crate) second_bps: u64,

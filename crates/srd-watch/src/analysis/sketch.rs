@@ -29,7 +29,7 @@ pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
 pub struct Carried {
     /// Bytes from the IP header on.
     pub bytes: u64,
-    /// Number of packets.
+    /// Number of packets of the flow.
     pub packets: u64,
     /// Packets that waited in the model.
     pub queued: u64,

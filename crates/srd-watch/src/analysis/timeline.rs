@@ -9,7 +9,7 @@ pub const COLUMNS_MAX: usize = 1024;
 pub struct Column {
     /// Bytes of all bins of the column.
     pub bytes: u64,
-    /// Bytes of that bin of the column that has the most bytes.
+    /// Largest number of bytes of a bin of the column.
     pub bin_bytes_max: u64,
 }
 

@@ -63,7 +63,7 @@ impl fmt::Display for Kind {
 pub struct Opened {
     /// Name of the interface.
     pub interface: String,
-    /// The chosen source.
+    /// Source that was chosen for the interface.
     pub source: Kind,
     /// Reason for the choice of the source, as text for the user.
     pub reason: String,

@@ -211,7 +211,7 @@ mod tests {
         assert!(!listens("", 0x1451));
     }
 
-    /// An error message read the whole output of a program, even if it was very long.
+    /// Regression: an error message read the whole output of a program, even if it was very long.
     #[test]
     fn regression_only_the_end_of_what_a_program_printed_is_read() {
         let path = std::env::temp_dir().join(format!("srd-tail-{}", std::process::id()));

@@ -31,7 +31,7 @@ pub struct Figure {
     pub name: Cow<'static, str>,
     /// Unit of the figure; empty for a pure number.
     pub unit: &'static str,
-    /// The number.
+    /// Measured value of the figure.
     pub value: f64,
     /// The best possible value; `None` if it is not known. A figure with an ideal gets a chart.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ pub struct Counted {
     pub name: &'static str,
     /// Unit in which the durations are shown: `us`, `ms` or `s`.
     pub unit: &'static str,
-    /// The durations.
+    /// Histogram of the durations.
     pub counts: Counts,
 }
 
@@ -192,7 +192,7 @@ pub struct Outcome {
     pub machine: String,
     /// Seed of the experiment. With an equal seed, paths collide in the same way.
     pub seed: u32,
-    /// Whether it was a smoke test (`--quick`), whose figures are no measurements.
+    /// Whether the experiment was a smoke test (`--quick`), whose figures are no measurements.
     pub quick: bool,
     /// Duration of the whole experiment in seconds.
     pub took_s: f64,

@@ -89,9 +89,9 @@ fn each_limit_moves_its_counter_alone() {
     assert_eq!(moved(limits.allowances(0)), ["conntrack_allowance_exceeded"]);
 }
 
-/// Reads packets of this rate in batches after pauses, for two seconds. Returns the counters of
-/// packets per second, of the flow's ceiling and of bandwidth, and the number of packets that
-/// passed at once.
+/// Offers packets that arrive at `packets_per_second` for two seconds. The packets are read in
+/// batches, one batch after each pause of `pause_ms`. Returns the counters of exceeded limits, and
+/// the number of packets that passed without waiting.
 fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Allowances, u64) {
     let pause = Duration::from_millis(pause_ms);
     let mut limits = Limits::new(settings, 1, Instant::ZERO);

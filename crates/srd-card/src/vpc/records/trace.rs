@@ -35,19 +35,19 @@ pub const BYTES_MAX: usize = 4 << 20;
 pub struct Filter {
     /// Interfaces of this host; an empty list means all.
     pub interfaces: Vec<PortId>,
-    /// Transport protocol.
+    /// Number of the transport protocol.
     pub protocol: Option<u8>,
-    /// Source address.
+    /// Source address of the packets.
     pub source: Option<IpAddr>,
-    /// Destination address.
+    /// Destination address of the packets.
     pub destination: Option<IpAddr>,
-    /// Source or destination address.
+    /// Source or destination address of the packets.
     pub host: Option<IpAddr>,
-    /// Source port.
+    /// Source port of the packets.
     pub source_port: Option<u16>,
-    /// Destination port.
+    /// Destination port of the packets.
     pub destination_port: Option<u16>,
-    /// Source or destination port.
+    /// Source or destination port of the packets.
     pub port: Option<u16>,
 }
 

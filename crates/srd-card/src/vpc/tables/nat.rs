@@ -53,7 +53,7 @@ const TRIES: u16 = 256;
 const PORT_STEP: u32 = 857;
 /// Number of entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
-/// Number of connections that are examined if one of an interface has to be replaced. The
+/// Number of an interface's connections that are examined if one of them has to be replaced. The
 /// connection with the longest silence among them is replaced.
 const LOOKED_AT: usize = 8;
 

@@ -23,12 +23,13 @@ use crate::vpc::tables::shares::Shares;
 pub(in crate::vpc) const RETURNS_MAX: usize = 1 << 16;
 /// Number of entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
-/// Number of connections that are examined if one of an end has to be replaced. The connection with
-/// the longest silence among them is replaced.
+/// Number of connections of an end (the interface behind a gateway) that are examined if one of
+/// them has to be replaced. The connection with the longest silence among them is replaced.
 const LOOKED_AT: usize = 8;
 
-/// Difference in numbers of connections above which an end loses a port to another end, whose
-/// gateway has taken the same port. So an end that takes all ports leaves some to the others.
+/// Difference in numbers of connections above which an end (the interface behind a gateway) loses a
+/// port to another end, whose gateway has taken the same port. So an end that takes all ports
+/// leaves some to the others.
 const MANY: usize = 1 << 10;
 
 /// An interface behind a NAT gateway of another host: the name of the host, and the interface.

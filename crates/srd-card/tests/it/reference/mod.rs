@@ -165,8 +165,8 @@ impl Story {
         self.world.receive_chunk(chunk, last);
     }
 
-    /// Passes time without packets, so that senders take new numbers, or that receivers remove
-    /// flows.
+    /// Lets time pass without packets: long enough that senders use new numbers of flows, or
+    /// longer, so that receivers remove flows.
     fn silence(&mut self) {
         let forgets = self.bit();
         if !forgets && self.was_long_silent || self.below(4) > 0 {

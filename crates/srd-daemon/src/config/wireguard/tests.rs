@@ -262,8 +262,8 @@ fn what_cannot_be_taken_over_is_said_and_the_rest_is() {
     assert!(made.text.contains(&two), "{}", made.text);
 }
 
-/// The error advised `srd genkey` for a missing key file, although the key of WireGuard belongs
-/// there.
+/// Regression: the error advised `srd genkey` for a missing key file, although the key of WireGuard
+/// belongs there.
 #[test]
 fn regression_a_key_that_is_still_to_come_is_that_of_wireguard() {
     let text = format!(

@@ -1,13 +1,15 @@
 //! The control thread: does everything in `srd up` except the processing of packets.
 //!
 //! The control thread is the main thread of the process. It holds the running configuration and
-//! sends commands to the workers. It processes their reports: peers that come up and go down,
-//! routes, names and the log. Its work may take time, because no packet waits for it.
+//! sends orders to the workers and processes their reports: peers that come up and go down, routes,
+//! names and the log. It writes the directory, which contains the names and settings of peers for
+//! readers of statistics ([`crate::pages`]). Its work may take time, because no packet waits for
+//! it.
 //!
 //! ```text
 //!   commands (control socket, signals) --+                    +--> workers (orders)
 //!   reports of workers ------------------+--> Control::run ---+--> routing, log, resolver
-//!   names resolved, the clock -----------+                    +--> directory (pages)
+//!   names resolved, the clock -----------+                    +--> directory for readers
 //! ```
 //!
 //! | module | contents |
@@ -86,8 +88,8 @@ impl Control {
     /// Creates the state, for workers that have no peers yet, and adds the peers. Maintains routes
     /// only if there is a network process, which must have set the interface up.
     ///
+    /// # Errors
     /// If a peer cannot be added, or the first routes cannot be applied.
-    /// If a peer cannot be added, or routes cannot be made.
     pub(crate) fn new(parts: Parts, network: Option<Network>) -> Result<Self> {
         let Parts { mut config, crew, pages, waker, resolver, mtu } = parts;
         let peers = std::mem::take(&mut config.peers);

@@ -2,9 +2,9 @@
 //!
 //! A reload is a transaction over all workers. All checks that may refuse it come before any
 //! change. Then one batch goes to every worker. In the batch all removals precede all additions, so
-//! that peers may exchange keys, endpoints and prefixes. The reload is complete when every worker
-//! has acknowledged the batch. If a worker cannot add a peer, the peer is removed from the other
-//! workers and reported, so that all workers have the same peers.
+//! that keys, endpoints and prefixes may be swapped between peers. The reload is complete when
+//! every worker has acknowledged the batch. If a worker cannot add a peer, the peer is removed from
+//! the other workers and reported, so that all workers have the same peers.
 
 use anyhow::Result;
 

@@ -16,7 +16,7 @@ use crate::run::orders::{Report, Reports};
 pub(super) struct GuestPort<P> {
     port: P,
     pub(super) refused: u64,
-    /// The running captures.
+    /// Captures that are running.
     taps: Taps,
     /// Time at which the present frames are processed, for captures.
     now: Instant,

@@ -2,8 +2,8 @@
 //!
 //! Each direction opens a separate session when it has something to send. A HELLO may be repeated,
 //! may cross the peer's HELLO, or may be for a run that has ended; it changes nothing at its sender
-//! until it is answered. HELLOs that arrive are queued and answered by the next pump, which needs
-//! no call of the application (H3).
+//! until it is answered. HELLOs that arrive are queued and answered by the next call of
+//! `Rdm::pump`, which needs no call of the application (H3).
 
 use srd_proto::{Delivery, DownReason, PeerId};
 
@@ -122,7 +122,7 @@ impl Rdm {
         self.choose_source(Some(index));
     }
 
-    /// Handles a peer's HELLO: queues it for an answer by the next pump.
+    /// Handles a peer's HELLO: queues it until the next call of [`Rdm::pump`] answers it.
     pub(crate) fn on_hello(
         &mut self,
         delivery: &Delivery<'_>,

@@ -44,7 +44,8 @@ impl Rdm {
         self.conn(peer.index()).filter(|conn| conn.id == peer).map(|_| peer.index())
     }
 
-    /// Records that a connection has work for the next pump.
+    /// Records that a connection has work for the next call of
+    /// [`Rdm::pump`](crate::rdm::Rdm::pump).
     pub(crate) fn wake(&mut self, index: u32) {
         if let Some(conn) = self.conn_mut(index)
             && !core::mem::replace(&mut conn.ready, true)

@@ -34,7 +34,7 @@ pub(crate) struct MessageInfo {
     pub peer: Option<PeerId>,
     /// Run of the peer that sent the message.
     pub run: u64,
-    /// Bytes of its sender's credit that the message uses (G4).
+    /// Bytes of the sender's credit that the message uses (G4).
     pub charge: u64,
     pub source: u32,
     pub tag: Option<u64>,

@@ -302,7 +302,8 @@ impl<R, M> Matcher<R, M> {
         self.leave(number);
     }
 
-    /// Records that an entry of a source was removed.
+    /// Records that an entry of the source with this number was removed; a source without entries
+    /// is removed as well.
     fn leave(&mut self, number: u32) {
         if let Some(source) = self.sources.get_mut(&number) {
             source.entries -= 1;

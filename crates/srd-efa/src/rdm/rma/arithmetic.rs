@@ -84,8 +84,8 @@ impl AtomicOp {
     /// Every operation, in the order of the numbers on the wire.
     pub const ALL: [Self; 19] = OPS;
 
-    /// Whether the operation has comparands: it is a conditional or a masked swap. It then fetches,
-    /// too.
+    /// Whether the operation has comparands: it is a conditional or a masked swap. Such an
+    /// operation also returns the former value.
     pub const fn compares(self) -> bool {
         matches!(
             self,

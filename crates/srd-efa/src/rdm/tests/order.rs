@@ -8,7 +8,7 @@ use super::*;
 const LONG: u64 = 6000;
 /// Offset of the bytes that are written.
 const FIRST: u64 = 0;
-/// Offset of the buffer that is read into.
+/// Offset of the buffer that receives the bytes which are read.
 const SECOND: u64 = 100_000;
 const BACK: u64 = 200_000;
 const ROUNDS: u64 = 40;

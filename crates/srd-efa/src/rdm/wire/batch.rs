@@ -24,7 +24,7 @@ pub(crate) const KIND: u8 = 11;
 pub(crate) struct Batch<'a> {
     pub first: u32,
     pub count: u32,
-    /// Bytes of their sender's credit that all messages together use.
+    /// Bytes of the sender's credit that all messages of the frame use together.
     pub charge: u64,
     entries: &'a [u8],
 }

@@ -59,7 +59,7 @@ pub struct DeviceChange {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RssTable {
-    /// The first queues in turn; the value is their number.
+    /// The first queues, in turn. The value is the number of these queues.
     Equal(u16),
     /// Queues from 0 on, in proportion to these weights.
     Weights(Vec<u32>),

@@ -301,7 +301,7 @@ pub struct Tables {
     pub not_asked: u64,
 }
 
-/// An instance.
+/// An instance of this host, with its interfaces and counters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Instance {
     /// The name of the instance.
@@ -331,7 +331,7 @@ pub struct Instance {
     pub fragments_dropped: u64,
 }
 
-/// An interface.
+/// An interface of an instance, with its counters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Interface {
     /// The name of the interface in the VPC's file.

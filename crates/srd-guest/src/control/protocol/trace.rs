@@ -11,15 +11,15 @@ use srd_vpc_file::words::StepRecord;
 pub struct TraceFilter {
     /// The number of the transport protocol.
     pub protocol: Option<u8>,
-    /// The source address.
+    /// The source address of the packets.
     pub source: Option<IpAddr>,
-    /// The destination address.
+    /// The destination address of the packets.
     pub destination: Option<IpAddr>,
     /// An address that is the source or the destination.
     pub host: Option<IpAddr>,
-    /// The source port.
+    /// The source port of the packets.
     pub source_port: Option<u16>,
-    /// The destination port.
+    /// The destination port of the packets.
     pub destination_port: Option<u16>,
     /// A port that is the source port or the destination port.
     pub port: Option<u16>,
@@ -33,7 +33,7 @@ pub struct TraceRecord {
     pub packet: u32,
     /// Time of the event, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// The event.
+    /// Kind and details of the event.
     #[serde(flatten)]
     pub event: TraceEvent,
 }
@@ -55,7 +55,7 @@ pub enum TraceEvent {
     },
     /// The packet waits for another reason than a limit.
     Held {
-        /// The reason.
+        /// The reason why the packet waits, as a sentence.
         why: String,
     },
     /// A limit has dropped the packet. This is the last event.
@@ -93,9 +93,9 @@ pub struct TraceArrived {
     pub device: String,
     /// Whether the interface sends the packet; otherwise the packet is for the interface.
     pub is_egress: bool,
-    /// The source address.
+    /// The source address of the packet.
     pub source: IpAddr,
-    /// The destination address.
+    /// The destination address of the packet.
     pub destination: IpAddr,
     /// The transport protocol: tcp, udp, icmp, icmpv6, or a number.
     pub protocol: String,
@@ -148,7 +148,7 @@ pub struct TraceRefusal {
     pub cause: String,
     /// The cause as a sentence.
     pub why: String,
-    /// The remedy.
+    /// The remedy, as a sentence.
     pub remedy: String,
 }
 

@@ -459,7 +459,7 @@ mod tests {
         assert!(own.contains("; tracked"), "its own first packet, after a change: {own}");
     }
 
-    /// Earlier, waiting packets were shown as dropped, and without the decisions of the tables.
+    /// Regression: waiting packets were shown as dropped, and without the decisions of the tables.
     #[test]
     fn regression_a_packet_that_is_held_is_told_with_the_reason_and_with_the_steps_of_its_rules() {
         let (file, places) = cloud();

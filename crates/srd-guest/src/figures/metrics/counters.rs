@@ -13,9 +13,9 @@ enum Layer {
     Limits,
     /// Tracked connections, and stored verdicts of flows.
     FlowState,
-    /// SRD between hosts.
+    /// The SRD transport between hosts.
     Transport,
-    /// Copies of packets.
+    /// Copies of packets for mirror sessions.
     Mirror,
 }
 

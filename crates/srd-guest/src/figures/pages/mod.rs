@@ -1,13 +1,15 @@
-//! Figures as pages: the thread that moves packets copies plain numbers into memory that any other
-//! thread may read. Readers format them on their own threads.
+//! Figures as pages. A page is memory into which the thread that moves packets copies plain
+//! numbers, and which any other thread may read. Readers format the numbers on their own threads.
 //!
 //! ```text
-//!  reader: requests new figures, wakes the loop       packet thread: rows, some in each turn
+//!  reader: requests new figures, wakes the loop       packet thread: writes some rows in each turn
 //!          waits for them, but not for ever   <------ pages: counters of each interface, of each
 //!          Status, OpenMetrics, JSON                  other host, and of the card
 //! ```
 //!
-//! Whatever the number of readers, one sweep over all rows serves all readers that requested
+//! A row holds the figures of one interface or of one other host; the totals of the card are one
+//! more row. A turn is one pass of the packet thread's loop. A sweep writes every row once, over
+//! several turns. Whatever the number of readers, one sweep serves all readers that requested
 //! figures before it began. The packet thread takes no lock that a reader may hold: it stores texts
 //! (the [`directory`]) by [`Slot::try_put`], and tries again in the next turn if that fails.
 //! Without readers it writes nothing.
@@ -21,7 +23,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`directory`] | names of the objects in rows |
-//! | [`figures`] | figures as words |
+//! | [`figures`] | figures as 64-bit words |
 //! | [`publisher`] | selection of the rows that a turn writes |
 //! | [`read`] | a status from all pages |
 

@@ -2,8 +2,8 @@
 //!
 //! An interface that is set up gets its carrier, and then its queue, from a work queue of the
 //! kernel (linkwatch). Until the work queue has run, which takes up to a second while many
-//! interfaces change, the interface discards each packet without an error. The same step sets the
-//! operational state.
+//! interfaces change, the interface discards each packet without an error. The step of the work
+//! queue that gives the interface its queue also sets the operational state.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -103,9 +103,9 @@ impl Impairment {
 /// Counters of one direction of a wire.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Direction {
-    /// The sending host.
+    /// The host that sends in this direction.
     pub from: HostId,
-    /// The receiving host.
+    /// The host that receives in this direction.
     pub to: HostId,
     /// Counters of the packets that the wire received.
     #[serde(flatten)]

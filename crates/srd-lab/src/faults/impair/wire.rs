@@ -14,10 +14,10 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Counters of packets.
+/// Counters of the packets of one direction of a wire.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Carried {
-    /// Packets that arrived.
+    /// Packets that arrived at the wire.
     pub packets: u64,
     /// Bytes of the packets that arrived.
     pub bytes: u64,

@@ -60,9 +60,9 @@ impl std::str::FromStr for IoChoice {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there are only as many values as workers
 pub enum AnyIo {
-    /// UDP sockets.
+    /// The back end that uses UDP sockets.
     Udp(UdpIo),
-    /// AF_XDP, with additional UDP sockets.
+    /// The back end that uses AF_XDP, with additional UDP sockets.
     Xdp(XdpIo),
 }
 

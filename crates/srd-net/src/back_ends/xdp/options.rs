@@ -84,7 +84,7 @@ pub enum XdpError {
     Forbidden {
         /// Step that needs the right.
         step: &'static str,
-        /// The missing right.
+        /// Right that the process lacks.
         needs: &'static str,
     },
     /// A number of frames or a queue is out of range.

@@ -41,7 +41,7 @@ pub struct XdpStats {
 }
 
 impl XdpStats {
-    /// Returns the counters with the kernel's counters of the socket in addition.
+    /// Returns these counters, completed by the kernel's counters of the socket.
     pub(super) fn with(mut self, kernel: &Statistics) -> Self {
         self.dropped_no_frame = kernel.no_frame;
         self.dropped_ring_full = kernel.ring_full;

@@ -1,4 +1,4 @@
-//! Atomic operations (`rdma/fi_atomic.h`).
+//! libfabric's table of functions for atomic operations (`rdma/fi_atomic.h`).
 
 use std::ffi::{c_int, c_void};
 

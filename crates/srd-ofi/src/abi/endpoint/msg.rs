@@ -1,4 +1,4 @@
-//! Messages (`rdma/fi_endpoint.h`).
+//! libfabric's table of functions for messages (`rdma/fi_endpoint.h`).
 
 use std::ffi::c_void;
 

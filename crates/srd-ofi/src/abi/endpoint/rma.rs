@@ -1,4 +1,4 @@
-//! Remote memory (`rdma/fi_rma.h`).
+//! libfabric's table of functions for remote memory (`rdma/fi_rma.h`).
 
 use std::ffi::c_void;
 

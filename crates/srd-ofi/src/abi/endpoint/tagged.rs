@@ -1,4 +1,4 @@
-//! Tagged messages (`rdma/fi_tagged.h`).
+//! libfabric's table of functions for tagged messages (`rdma/fi_tagged.h`).
 
 use std::ffi::c_void;
 

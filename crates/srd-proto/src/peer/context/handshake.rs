@@ -34,7 +34,8 @@ use crate::wire::{HEADER_BYTES, Header, Kind, expand};
 const RETRY_FIRST: Duration = Duration::from_millis(5);
 /// Time for which our own opening waits while the peer is opening a session.
 const HOLD: Duration = Duration::from_millis(20);
-/// Minimum time between the end of one such wait of our opening and the begin of the next.
+/// Minimum time between two waits of our own opening in favour of an opening of the peer: from the
+/// end of one wait to the beginning of the next.
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause before an unanswered opening is sent again.
 const RETRY_MAX: Duration = Duration::from_secs(1);

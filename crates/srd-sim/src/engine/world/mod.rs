@@ -375,7 +375,7 @@ impl<N: Node> World<N> {
         self.now_ps
     }
 
-    /// The network.
+    /// Returns the network of the world.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }

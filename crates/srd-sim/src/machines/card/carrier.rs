@@ -26,8 +26,8 @@ use crate::engine::hash::mix;
 use crate::engine::nic::{self, Totals, address};
 use crate::engine::node::{HostId, Packet};
 
-/// Number of bits by which the epochs of a host's runs are apart, because an endpoint numbers its
-/// contexts upwards from its epoch.
+/// The epochs of consecutive runs of a host differ by two to the power of this number, because an
+/// endpoint numbers its contexts upwards from its epoch.
 const EPOCH_BITS: u32 = 32;
 /// Number with which the secret of the host's card is derived, so that it differs from the secret
 /// of the ENA Express layer.

@@ -50,7 +50,7 @@ pub struct RoceStats {
     pub naks: u64,
     /// Congestion notifications sent.
     pub cnps: u64,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts that expired.
     pub timeouts: u64,
     /// Acknowledgements and notifications that were dropped because too many were waiting.
     pub replies_dropped: u64,

@@ -46,7 +46,7 @@ pub struct TcpStats {
     pub segments: u64,
     /// Data segments that were retransmissions.
     pub segments_resent: u64,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts that expired.
     pub timeouts: u64,
     /// Acknowledgements sent.
     pub acknowledgements: u64,

@@ -63,7 +63,7 @@ pub(super) enum Opening {
 /// Result of the timer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fired {
-    /// The connection continues.
+    /// The connection goes on.
     Alive,
     /// The connection failed after too many timeouts in a row.
     Dead,

@@ -7,7 +7,7 @@ use std::fmt;
 pub(super) enum Token<'a> {
     /// A keyword or a label.
     Word(&'a str),
-    /// A number.
+    /// A number that is not negative.
     Number(u64),
     /// The number `-1`, which stands for any rank or any tag.
     Any,

@@ -24,8 +24,8 @@ pub(in crate::experiment) struct Jars {
     checksums: &'static str,
 }
 
-/// Hadoop, in the newest version with published jars of the examples, including TeraSort. TestDFSIO
-/// is in the test jar of one artefact, and needs JUnit.
+/// Hadoop, in the newest version whose examples, such as TeraSort, are published as a jar.
+/// TestDFSIO is in the test jar of one of the artefacts, and needs JUnit.
 pub(in crate::experiment) static HADOOP: Jars = Jars {
     name: "hadoop",
     title: "Hadoop",

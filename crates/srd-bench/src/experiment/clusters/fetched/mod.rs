@@ -179,7 +179,8 @@ fn remove_left_behind(cache: &Path) {
 mod tests {
     use super::*;
 
-    /// Killed processes left hundreds of megabytes in the cache, which were never removed.
+    /// Regression: killed processes left hundreds of megabytes in the cache, which were never
+    /// removed.
     #[test]
     fn regression_what_killed_processes_left_behind_is_removed() {
         let cache = cache("left");
@@ -202,7 +203,7 @@ mod tests {
         fs::remove_dir_all(&cache).unwrap();
     }
 
-    /// A program in a directory to which other users could write was executed as root.
+    /// Regression: a program in a directory to which other users could write was executed as root.
     #[test]
     fn regression_programs_out_of_a_directory_of_others_are_refused() {
         let cache = cache("others");

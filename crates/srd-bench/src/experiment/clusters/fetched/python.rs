@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Python executed a foreign `pip.py` in the caller's directory, usually as root.
+    /// Regression: Python executed a foreign `pip.py` in the caller's directory, usually as root.
     #[test]
     fn regression_modules_of_the_caller_s_directory_are_not_run() {
         let Some(python) = find_program("python3") else {

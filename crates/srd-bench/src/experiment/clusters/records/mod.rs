@@ -22,7 +22,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Host of the scheduler.
+/// Host of the cluster's scheduler.
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
 /// Number of spines. The link to each has half the rate of a host's link. Therefore two hosts under
 /// a leaf have sufficient capacity, and one TCP connection gets at most half of a host's link.

@@ -236,8 +236,8 @@ impl Clock<'_> {
     }
 }
 
-/// Ends the load if the calling thread panics. Otherwise the scope would first wait for the load's
-/// regular end.
+/// Ends the load if the calling thread panics. Otherwise the scope of the load's threads would wait
+/// for the regular end of the load.
 struct StopInPanic<'a>(&'a AtomicBool);
 
 impl Drop for StopInPanic<'_> {

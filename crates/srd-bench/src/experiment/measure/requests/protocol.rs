@@ -214,7 +214,7 @@ mod tests {
         assert!(Protocol::Memcached.read(Kind::Get, &open).is_err());
     }
 
-    /// The client accepted values of ten megabytes on each connection.
+    /// Regression: the client accepted values of ten megabytes on each connection.
     #[test]
     fn regression_a_value_that_nobody_stored_is_not_waited_for() {
         assert_eq!(Protocol::Redis.read(Kind::Get, b"$65536\r\n").unwrap(), None);
