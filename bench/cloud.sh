@@ -4,6 +4,7 @@
 # namespaces, joined by one veth pair. Run as root on a machine that is otherwise idle.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. bench/common.sh
 
 usage() {
     cat <<'END'
@@ -22,24 +23,14 @@ END
 }
 
 mtu=1500 kinds=tcp1,tcp8,udp,tenants,overlay express=on time=4 rounds=3 pings=250
-while [ $# -gt 0 ]; do
-    case $1 in
-        --help | -h) usage; exit 0 ;;
-        --mtu | --kinds | --express | --time | --rounds | --pings)
-            [ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
-            declare "${1#--}=$2"; shift 2 ;;
-        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
-    esac
-done
-case $express in on) express=true ;; off) express=false ;; *) echo "--express is on or off" >&2; exit 2 ;; esac
+read_options "mtu kinds express time rounds pings" "" "$@"
+choice --express "$express" on off
+[ "$express" = on ] && express=true || express=false
 
 srd=${SRD:-target/release/srd}
-[ "$(id -u)" = 0 ] || { echo "network namespaces need root: sudo bench/cloud.sh" >&2; exit 1; }
-[ -x "$srd" ] || { echo "no $srd: cargo build --release -p srd-cli" >&2; exit 1; }
-PATH=$PATH:/usr/sbin:/sbin
-for program in ip nsenter iperf3 ping python3 timeout; do
-    command -v "$program" >/dev/null || { echo "no $program" >&2; exit 1; }
-done
+need_root
+need_file "$srd" "cargo build --release -p srd-cli"
+need_programs ip nsenter iperf3 ping python3 timeout
 srd=$(realpath "$srd")
 
 # Names that nobody else has, so that what is removed at the end is ours.
