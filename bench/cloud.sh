@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . bench/common.sh
+. bench/veth.sh
 
 usage() {
     cat <<'END'
@@ -62,6 +63,7 @@ ip link add end netns "$alpha" mtu "$mtu" type veth peer name end netns "$beta" 
 ip -n "$alpha" addr add 10.94.0.1/24 dev end
 ip -n "$beta" addr add 10.94.0.2/24 dev end
 for name in $alpha $beta; do ip -n "$name" link set end up; done
+await_up end "$alpha" "$beta"
 
 for host in alpha beta; do (umask 077; "$srd" genkey >"$work/$host.key"); done
 declare -A public

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . bench/common.sh
+. bench/veth.sh
 
 usage() {
     cat <<'END'
@@ -77,6 +78,7 @@ network() {
             ip netns exec "$name" ethtool -K end tso off gso off tx-udp-segmentation off >/dev/null
         fi
     done
+    await_up end "$a" "$b"
 }
 
 # at NAMESPACE CPU COMMAND...: runs there, on one core, before everything that is not real-time.

@@ -1,4 +1,4 @@
-//! Options of the scripts in `bench`, which read them with one function. No measurement is run.
+//! Functions of the scripts in `bench`: options, and the wait for veth pairs. No measurement is run.
 
 use std::process::{Command, Output};
 
@@ -60,4 +60,24 @@ fn options_of_benchmark_scripts_are_those_of_their_help() {
         }
         assert!(count > 5, "{help}");
     }
+}
+
+/// A regression: scripts used veth pairs whose interfaces still discarded packets.
+#[test]
+fn regression_scripts_wait_until_both_ends_of_a_veth_pair_pass_packets() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: it needs root");
+        return;
+    }
+    let script = "mount -t tmpfs tmpfs /run\nfor end in a b; do ip netns add $end; done\n\
+                  ip link add v0 netns a type veth peer name v0 netns b\n. bench/veth.sh\n\
+                  for end in a b; do ip -n $end link set v0 up; done\nawait_up v0 a b\n\
+                  for end in a b; do ip -n $end -br link show dev v0; done\n";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--net", "--mount", "bash", "-euc", script]).current_dir(root());
+    let output = unshare.output().unwrap();
+    let (said, error) =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).into();
+    assert!(output.status.success(), "{error}");
+    assert!(said.lines().count() == 2 && said.lines().all(|line| line.contains(" UP ")), "{said}");
 }
