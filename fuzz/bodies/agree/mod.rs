@@ -142,7 +142,12 @@ fn check_another_way((origin, sent): (Origin, &Packet), wanted: &Judgement, ende
 /// connection did not pass. The sender gets a reset, or the gateway of the internet's edge drops
 /// the answer. The card evaluates the rules behind the gateway first, so the answer may also be
 /// dropped by the rule that drops a segment which opens a connection.
-fn check_reset(world: &World, (origin, sent): (Origin, &Packet), wanted: &Judgement, ended: &Ended) {
+fn check_reset(
+    world: &World,
+    (origin, sent): (Origin, &Packet),
+    wanted: &Judgement,
+    ended: &Ended,
+) {
     let agrees = match ended {
         Ended::At(eni, _) => Origin::Eni(*eni) == origin && ended.is_reset_of(sent),
         Ended::Dropped(causes) if causes.contains(&Cause::Nat(NatError::NoConnection)) => true,

@@ -76,8 +76,9 @@ fn regression_scripts_wait_until_both_ends_of_a_veth_pair_pass_packets() {
     let mut unshare = Command::new("unshare");
     unshare.args(["--net", "--mount", "bash", "-euc", script]).current_dir(root());
     let output = unshare.output().unwrap();
-    let (said, error) =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).into();
+    let (said, error) = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .into();
     assert!(output.status.success(), "{error}");
     assert!(said.lines().count() == 2 && said.lines().all(|line| line.contains(" UP ")), "{said}");
 }

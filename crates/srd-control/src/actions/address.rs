@@ -48,8 +48,7 @@ pub(super) fn free(region: &mut Region, elsewhere: &BTreeSet<Ipv4Addr>) -> ApiRe
         let offset = u32::try_from(region.ids.next_u64() % POOL_SIZE).unwrap_or(0);
         let address = Ipv4Addr::from(POOL + offset);
         let [.., last] = address.octets();
-        let is_used =
-            elsewhere.contains(&address) || publics(region).any(|used| used == address);
+        let is_used = elsewhere.contains(&address) || publics(region).any(|used| used == address);
         if !is_used && last != 0 && last != 255 {
             return Ok(address);
         }

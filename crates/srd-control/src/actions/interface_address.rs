@@ -185,13 +185,8 @@ const PREFIXES_V4: Kind<Ipv4Net> = Kind {
     add: add_prefix_v4,
 };
 
-const ADDRESSES_V6: Kind<Ipv6Addr> = Kind {
-    count: "Ipv6AddressCount",
-    parse: ipv6,
-    check: check_v6,
-    free: free::v6,
-    add: add_v6,
-};
+const ADDRESSES_V6: Kind<Ipv6Addr> =
+    Kind { count: "Ipv6AddressCount", parse: ipv6, check: check_v6, free: free::v6, add: add_v6 };
 
 const PREFIXES_V6: Kind<Ipv6Net> = Kind {
     count: "Ipv6PrefixCount",
