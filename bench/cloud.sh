@@ -4,6 +4,8 @@
 # namespaces, joined by one veth pair. Run as root on a machine that is otherwise idle.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. bench/common.sh
+. bench/veth.sh
 
 usage() {
     cat <<'END'
@@ -22,24 +24,14 @@ END
 }
 
 mtu=1500 kinds=tcp1,tcp8,udp,tenants,overlay express=on time=4 rounds=3 pings=250
-while [ $# -gt 0 ]; do
-    case $1 in
-        --help | -h) usage; exit 0 ;;
-        --mtu | --kinds | --express | --time | --rounds | --pings)
-            [ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
-            declare "${1#--}=$2"; shift 2 ;;
-        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
-    esac
-done
-case $express in on) express=true ;; off) express=false ;; *) echo "--express is on or off" >&2; exit 2 ;; esac
+read_options "mtu kinds express time rounds pings" "" "$@"
+choice --express "$express" on off
+[ "$express" = on ] && express=true || express=false
 
 srd=${SRD:-target/release/srd}
-[ "$(id -u)" = 0 ] || { echo "network namespaces need root: sudo bench/cloud.sh" >&2; exit 1; }
-[ -x "$srd" ] || { echo "no $srd: cargo build --release -p srd-cli" >&2; exit 1; }
-PATH=$PATH:/usr/sbin:/sbin
-for program in ip nsenter iperf3 ping python3 timeout; do
-    command -v "$program" >/dev/null || { echo "no $program" >&2; exit 1; }
-done
+need_root
+need_file "$srd" "cargo build --release -p srd-cli"
+need_programs ip nsenter iperf3 ping python3 timeout
 srd=$(realpath "$srd")
 
 # Names that nobody else has, so that what is removed at the end is ours.
@@ -71,6 +63,7 @@ ip link add end netns "$alpha" mtu "$mtu" type veth peer name end netns "$beta" 
 ip -n "$alpha" addr add 10.94.0.1/24 dev end
 ip -n "$beta" addr add 10.94.0.2/24 dev end
 for name in $alpha $beta; do ip -n "$name" link set end up; done
+await_up end "$alpha" "$beta"
 
 for host in alpha beta; do (umask 077; "$srd" genkey >"$work/$host.key"); done
 declare -A public

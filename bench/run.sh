@@ -4,6 +4,8 @@
 # method and its pitfalls. Run as root on a machine that is otherwise idle.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. bench/common.sh
+. bench/veth.sh
 
 usage() {
     cat <<'END'
@@ -21,26 +23,15 @@ END
 }
 
 mtu=9000 mode=wire kinds=bulk,block,spin time=3 rounds=3 cpus=0,1 out=
-while [ $# -gt 0 ]; do
-    case $1 in
-        --help | -h) usage; exit 0 ;;
-        --mtu | --mode | --kinds | --time | --rounds | --cpus | --out)
-            [ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
-            declare "${1#--}=$2"; shift 2 ;;
-        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
-    esac
-done
-case $mode in wire | asis) ;; *) echo "--mode is wire or asis" >&2; exit 2 ;; esac
+read_options "mtu mode kinds time rounds cpus out" "" "$@"
+choice --mode "$mode" wire asis
 
 srd=${SRD:-target/release/srd}
 peer=${PEER_BENCH:-bench/target/release/peer-bench}
-[ "$(id -u)" = 0 ] || { echo "network namespaces need root: sudo bench/run.sh" >&2; exit 1; }
-[ -x "$srd" ] || { echo "no $srd: cargo build --release -p srd-cli" >&2; exit 1; }
-[ -x "$peer" ] || { echo "no $peer: cargo build --release --manifest-path bench/Cargo.toml" >&2; exit 1; }
-for program in ip ethtool taskset chrt sysctl timeout; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || { echo "no $program" >&2; exit 1; }
-done
-PATH=$PATH:/usr/sbin:/sbin
+need_root
+need_file "$srd" "cargo build --release -p srd-cli"
+need_file "$peer" "cargo build --release --manifest-path bench/Cargo.toml"
+need_programs ip ethtool taskset chrt sysctl timeout
 
 # Names that nobody else has, so that what is removed at the end is ours.
 a=srd-bench-a-$$ b=srd-bench-b-$$
@@ -87,6 +78,7 @@ network() {
             ip netns exec "$name" ethtool -K end tso off gso off tx-udp-segmentation off >/dev/null
         fi
     done
+    await_up end "$a" "$b"
 }
 
 # at NAMESPACE CPU COMMAND...: runs there, on one core, before everything that is not real-time.

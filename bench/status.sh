@@ -4,6 +4,7 @@
 # machine that is otherwise idle; on a busy one many short turns say more than few long ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. bench/common.sh
 
 usage() {
     cat <<'END'
@@ -22,25 +23,14 @@ END
 }
 
 instances=200 kinds=json,metrics,page per_second=4 pings=200 rounds=20 realtime= out=
-while [ $# -gt 0 ]; do
-    case $1 in
-        --help | -h) usage; exit 0 ;;
-        --realtime) realtime="chrt -f 20"; shift ;;
-        --instances | --kinds | --per-second | --pings | --rounds | --out)
-            [ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
-            name=${1#--}; declare "${name//-/_}=$2"; shift 2 ;;
-        *) echo "unknown option: $1" >&2; usage >&2; exit 2 ;;
-    esac
-done
-case ,$kinds, in *,json,* | *,metrics,* | *,page,*) ;; *) usage >&2; exit 2 ;; esac
+read_options "instances kinds per-second pings rounds out" "realtime" "$@"
+case ,$kinds, in *,json,* | *,metrics,* | *,page,*) ;; *) usage >&2; refuse "unknown --kinds: $kinds" ;; esac
 
 srd=${SRD:-target/release/srd}
-[ "$(id -u)" = 0 ] || { echo "network namespaces need root: sudo bench/status.sh" >&2; exit 1; }
-[ -x "$srd" ] || { echo "no $srd: cargo build --release -p srd-cli" >&2; exit 1; }
-PATH=$PATH:/usr/sbin:/sbin
-for program in ip nsenter ping curl chrt; do
-    command -v "$program" >/dev/null || { echo "no $program" >&2; exit 1; }
-done
+[ -z "$realtime" ] || realtime="chrt -f 20"
+need_root
+need_file "$srd" "cargo build --release -p srd-cli"
+need_programs ip nsenter ping curl chrt
 
 # Names that nobody else has, so that what is removed at the end is ours.
 machine=srd-status-$$ prefix=s$$x

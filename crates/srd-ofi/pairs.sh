@@ -70,6 +70,8 @@ for ns in "$server_ns" "$client_ns"; do
     ip -n "$ns" link set lo up
     ip -n "$ns" link set eth0 up
 done
+. "$(dirname "$0")/../../bench/veth.sh"
+await_up eth0 "$server_ns" "$client_ns"
 
 export FI_PROVIDER_PATH=$providers LD_LIBRARY_PATH=$prefix/lib
 export FI_TCP_IFACE=eth0 FI_SRD_IFACE=eth0

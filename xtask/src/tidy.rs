@@ -67,10 +67,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     for (name, text) in &documents {
         findings.extend(documents::links(name, text, |to| root.join(to).exists()));
         if name != figure::JOURNAL {
-            let is_part = |of: &str, file: &str| {
-                of.strip_suffix(file).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-            };
-            let exists = |file: &str| sources.iter().any(|(of, _)| is_part(of, file));
+            let exists = |file: &str| sources.iter().any(|(of, _)| documents::is_end(of, file));
             findings.extend(documents::files(name, text, exists));
         }
         if name.starts_with("docs/spec/") {

@@ -290,7 +290,7 @@ impl CompareArgs {
         if let Some(missing) = settings.variants.iter().find(|v| !addresses.contains_key(v)) {
             return usage(format!("no address for `{missing}`: --address {missing}=ADDRESS"));
         }
-        settings.stop = stop_on_signals()?;
+        settings.stop = crate::signals::stop_flag_with_hangup()?;
         let counters = || -> Result<BTreeMap<String, f64>> {
             let stats = self.target.ask::<Stats>(&Request::Stats)?;
             Ok(stats.all().into_iter().map(|(name, count)| (name, count as f64)).collect())
@@ -351,16 +351,6 @@ fn both_addresses(peer: &PeerSnapshot) -> Option<(IpAddr, IpAddr)> {
     };
     let express = peer.allowed.iter().find_map(single)?;
     Some((endpoint.ip(), express))
-}
-
-/// Returns a flag that a termination signal sets.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
-    }
-    Ok(stop)
 }
 
 #[cfg(test)]

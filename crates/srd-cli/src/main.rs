@@ -43,6 +43,7 @@ mod output;
 mod perf;
 mod profile;
 mod shape;
+mod signals;
 mod sim;
 mod units;
 mod vpc;

@@ -19,7 +19,7 @@ use srd_watch::{file, input};
 use crate::failure::{named_once, of_interface, usage};
 use crate::output::{Attempts, JsonOutput, check_writable};
 use crate::units::{bytes, parse_time};
-use crate::watch::{parse_prefix, parse_ring, stop_on_signals};
+use crate::watch::{parse_prefix, parse_ring};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -148,7 +148,7 @@ struct Results<'a> {
 /// Runs `srd profile`. Returns the exit code.
 pub(crate) fn run(args: &ProfileArgs) -> Result<u8> {
     args.check()?;
-    let stop = stop_on_signals()?;
+    let stop = crate::signals::stop_flag_then_end()?;
     let stopped = || stop.load(Ordering::Relaxed);
     match &args.pcap {
         Some(file) => args.read(file, &stopped),

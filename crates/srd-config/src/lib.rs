@@ -92,7 +92,7 @@ impl Source<'_> {
     ) -> Option<ConfigError> {
         let key = message.strip_prefix("unknown field `")?.split('`').next()?;
         let key = keys.iter().find(|expert| **expert == key)?;
-        let what = format!("`{key}` was moved to the table [expert]");
+        let what = format!("`{key}` is a key of the table [expert], not of this one");
         let remedy = format!("take it out here, and write `{key}` under a line [expert]");
         Some(self.error(span, what, remedy))
     }
@@ -158,6 +158,21 @@ mod tests {
     fn a_position_beyond_the_text_is_its_end() {
         let place = source().error(Some(500..900), "", "").place.unwrap();
         assert_eq!((place.line, place.column, place.width), (3, 5, 0));
+    }
+
+    /// A regression: the message stated that a key `was moved` that its table has never had.
+    #[test]
+    fn regression_a_key_of_the_experts_is_named_as_such_in_each_table() {
+        let text = "[control]\npaths = 8\n";
+        let source = Source { path: Path::new("f"), text };
+        let at = text.find("paths").map(|at| at..at + 5);
+        let of_parser = "unknown field `paths`, expected `socket`";
+        let error = source.moved_to_expert(at, of_parser, &["paths"]).unwrap();
+        assert_eq!(error.what, "`paths` is a key of the table [expert], not of this one");
+        assert_eq!(error.remedy, "take it out here, and write `paths` under a line [expert]");
+        assert_eq!(error.place.unwrap().line, 2);
+        let unknown = "unknown field `pathes`, expected `socket`";
+        assert_eq!(source.moved_to_expert(None, unknown, &["paths"]), None);
     }
 
     #[test]

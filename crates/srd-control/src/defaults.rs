@@ -99,11 +99,7 @@ pub(crate) fn default_vpc(region: &mut Region) -> String {
     }
     let blocks = block.subnets(20).into_iter().flatten();
     for ((zone, _), block) in regions::zones(&region.name).into_iter().zip(blocks) {
-        let id = subnet(region, &vpc_id, &zone, Some(block));
-        if let Some(subnet) = region.subnets.get_mut(&id) {
-            subnet.default_for_az = true;
-            subnet.map_public_ip_on_launch = true;
-        }
+        default_subnet(region, &vpc_id, &zone, block);
     }
     vpc_id
 }
@@ -275,6 +271,21 @@ fn local() -> Route {
         state: "active".to_owned(),
         ..Route::default()
     }
+}
+
+/// Adds the default subnet of a zone to the default VPC, and returns its identifier.
+pub(crate) fn default_subnet(
+    region: &mut Region,
+    vpc_id: &str,
+    zone: &str,
+    block: Ipv4Net,
+) -> String {
+    let id = subnet(region, vpc_id, zone, Some(block));
+    if let Some(subnet) = region.subnets.get_mut(&id) {
+        subnet.default_for_az = true;
+        subnet.map_public_ip_on_launch = true;
+    }
+    id
 }
 
 /// Adds a subnet, which uses the default network ACL of its VPC.

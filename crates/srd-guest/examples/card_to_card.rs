@@ -13,6 +13,9 @@
 //! program needs root, `iproute2`, `taskset` and `ethtool`.
 
 mod cloud;
+#[allow(clippy::unwrap_used)] // the file of tests fails loudly
+#[path = "../../srd-net/tests/support/operational.rs"]
+mod operational;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -373,6 +376,7 @@ impl Network {
                 run("ip", &format!("netns exec {name} ethtool {off}"))?;
             }
         }
+        network.names.iter().for_each(|name| operational::wait(name, "under0"));
         Ok(network)
     }
 

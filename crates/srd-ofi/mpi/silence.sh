@@ -64,6 +64,8 @@ for namespace in "$left" "$right"; do
     ip -n "$namespace" link set lo up
     ip -n "$namespace" link set srdv0 up
 done
+. "$here/../../../bench/veth.sh"
+await_up srdv0 "$left" "$right"
 umask 077
 for key in a b; do head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/$key.key"; done
 

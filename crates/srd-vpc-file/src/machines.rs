@@ -97,7 +97,7 @@ fn interface(
     let mut eni = Eni {
         name: name.as_ref().clone(),
         subnet: subnet_id,
-        mac: mac(id),
+        mac: id.mac(),
         ipv4: Vec::new(),
         ipv6: Vec::new(),
         ipv4_prefixes: Vec::new(),
@@ -269,10 +269,4 @@ fn tracking(build: &Build<'_>, table: &InterfaceTable) -> Result<TrackingSpec> {
         udp_stream: within(&table.udp_stream_timeout, "udp_stream_timeout", 60, 180)?,
         udp: within(&table.udp_timeout, "udp_timeout", 30, 60)?,
     })
-}
-
-/// Returns a locally administered MAC address, derived from the interface's identifier.
-fn mac(id: EniId) -> [u8; 6] {
-    let [.., a, b, c, d, e] = id.0.to_be_bytes();
-    [0x02, a, b, c, d, e]
 }

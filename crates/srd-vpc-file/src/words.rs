@@ -281,6 +281,10 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
             "the answer leaves by another gateway, with another source",
             "let the receiver's subnet route answers through the gateway that packets come by",
         ),
+        Reason::OpensNoConnection => (
+            "a NAT gateway that the connection did not pass answers it with a reset",
+            "let the receiver's subnet route answers through the gateway that packets come by",
+        ),
         Reason::Circle => {
             ("routes lead in a circle", "put the NAT gateway into a subnet whose route leads out")
         }

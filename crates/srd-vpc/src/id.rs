@@ -109,6 +109,16 @@ ids! {
     MirrorTargetId "tmt-",
 }
 
+impl EniId {
+    /// Returns the hardware (MAC) address of the interface: locally administered, with the last
+    /// five bytes of the identifier. The instance and the control plane derive it from the
+    /// identifier alone, so both have the same address.
+    pub fn mac(self) -> [u8; 6] {
+        let [.., a, b, c, d, e] = self.0.to_be_bytes();
+        [0x02, a, b, c, d, e]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ use super::cloud::{DOOR, HOSTS, NAT_PUBLIC};
 
 const EDGE: &str = "edge";
 const TCP_SYN: u8 = 2;
+const TCP_RST: u8 = 4;
 const TCP_SYN_ACK: u8 = 18;
 
 /// Result of sending a packet through the cards.
@@ -108,6 +109,14 @@ impl Ended {
         let bytes = frame.get(OFFLOAD_BYTES..)?;
         let id = [*bytes.get(24)?, *bytes.get(25)?];
         (bytes[9] == 1).then(|| u16::from_be_bytes(id))
+    }
+
+    /// Whether the packet is a TCP reset, as an answer to `sent`.
+    pub(super) fn is_reset_of(&self, sent: &Packet) -> bool {
+        let (Self::At(_, frame) | Self::Left(_, frame)) = self else { return false };
+        let flags = frame.get(OFFLOAD_BYTES + 20 + 13);
+        let is_reset = flags.is_some_and(|flags| flags & TCP_RST != 0);
+        is_reset && packet_of(frame) == Some(sent.answer())
     }
 
     /// Returns the source port of a packet that has passed: if `by_nat`, the port that a NAT
@@ -247,8 +256,10 @@ impl Cards {
             Envelope::Leaving { exit, .. } => Some(Ended::Left(exit, frame)),
             Envelope::ByNat { from, nat } => {
                 let public: Ipv4Addr = self.has_public.then_some(NAT_PUBLIC)?;
-                self.nats[at].leave(self.now, nat, public, from, &mut frame).ok()?;
-                Some(Ended::Left(Exit::InternetGateway(DOOR), frame))
+                Some(match self.nats[at].leave(self.now, nat, public, from, &mut frame) {
+                    Ok(()) => Ended::Left(Exit::InternetGateway(DOOR), frame),
+                    Err(error) => Ended::Dropped(BTreeSet::from([Cause::Nat(error)])),
+                })
             }
             other => panic!("{other:?} to the edge"),
         }

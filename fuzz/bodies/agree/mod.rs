@@ -6,9 +6,12 @@ mod cards;
 mod cloud;
 
 use srd_card::vpc::Cause;
+use srd_card::vpc::nat::NatError;
 use srd_vpc::judge::{
     Connection, Judgement, Origin, Reason, Step, Translator, Verdict, connection_by_port,
+    judge_flow,
 };
+use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
 
 use cards::{Cards, Ended, frames};
@@ -55,7 +58,7 @@ fn is_by_nat(judgement: &Judgement) -> bool {
 }
 
 fn one(
-    world: &srd_vpc::object::World,
+    world: &World,
     cards: &mut Cards,
     ((origin, packet, is_cut), number): (Flow, u16),
     reached: &mut Reached,
@@ -88,10 +91,17 @@ fn one(
     let answers = frames(&answer.1, is_cut, there.echo_id().unwrap_or(number));
     for (at, frame) in answers.into_iter().enumerate() {
         let ended = cards.send(answer.0, frame);
-        if wanted.verdict == Verdict::Dropped(Reason::AnotherWayBack) {
-            check_another_way((origin, &packet), &wanted, &ended);
-            reached.other_ways += 1;
-            continue;
+        match wanted.verdict {
+            Verdict::Dropped(Reason::AnotherWayBack) => {
+                check_another_way((origin, &packet), &wanted, &ended);
+                reached.other_ways += 1;
+                continue;
+            }
+            Verdict::Dropped(Reason::OpensNoConnection) => {
+                check_reset(world, (answer.0, &answer.1), &wanted, &ended);
+                continue;
+            }
+            _ => {}
         }
         // T1: a NAT gateway drops a first fragment that the ACL of its subnet refuses, and does
         // not store it.
@@ -110,9 +120,8 @@ fn is_headless(ended: &Ended) -> bool {
 
 /// Checks the end of an answer that takes another way than the first packet `sent`. The sender of
 /// that packet must not receive the answer as a part of its flow: the rules or a NAT gateway drop
-/// the answer, or it arrives at another end, or with other addresses or ports. The cause of a drop
-/// may be another one, because `explain` ends at a NAT gateway that does not translate the answer,
-/// and the card evaluates the rules behind the gateway first.
+/// the answer, or it arrives at another end, or with other addresses or ports. `explain` assumes
+/// that each interface tracks the connection, so the card may drop the answer by the rules of groups.
 fn check_another_way((origin, sent): (Origin, &Packet), wanted: &Judgement, ended: &Ended) {
     let agrees = match ended {
         Ended::Dropped(_) if is_headless(ended) => true,
@@ -129,8 +138,35 @@ fn check_another_way((origin, sent): (Origin, &Packet), wanted: &Judgement, ende
     assert!(agrees, "the answer: explain says {wanted:#?}; the card: {ended:?}");
 }
 
+/// Checks the end of the answer `sent` of a TCP connection that reaches a NAT gateway which the
+/// connection did not pass. The sender gets a reset, or the gateway of the internet's edge drops
+/// the answer. The card evaluates the rules behind the gateway first, so the answer may also be
+/// dropped by the rule that drops a segment which opens a connection.
+fn check_reset(
+    world: &World,
+    (origin, sent): (Origin, &Packet),
+    wanted: &Judgement,
+    ended: &Ended,
+) {
+    let agrees = match ended {
+        Ended::At(eni, _) => Origin::Eni(*eni) == origin && ended.is_reset_of(sent),
+        Ended::Dropped(causes) if causes.contains(&Cause::Nat(NatError::NoConnection)) => true,
+        Ended::Dropped(_) => {
+            let behind = judge_flow(world, origin, sent, &|_, _, _| true);
+            agree_on(&behind, ended)
+        }
+        Ended::Left(..) | Ended::Served(_) => false,
+    };
+    assert!(agrees, "the answer: explain says {wanted:#?}; the card: {ended:?}");
+}
+
 fn check(wanted: &Judgement, ended: &Ended, what: &str) {
-    let agrees = match (wanted.verdict, ended) {
+    assert!(agree_on(wanted, ended), "{what}: explain says {wanted:#?}; the card: {ended:?}");
+}
+
+/// Whether the card has done with a packet what `explain` says, and for the same reason.
+fn agree_on(wanted: &Judgement, ended: &Ended) -> bool {
+    match (wanted.verdict, ended) {
         (Verdict::Delivered(eni), Ended::At(at, _)) => eni == *at,
         (Verdict::Left(exit), Ended::Left(by, ..)) => exit == *by,
         (Verdict::Served(service), Ended::Served(by)) => service == *by,
@@ -144,6 +180,5 @@ fn check(wanted: &Judgement, ended: &Ended, what: &str) {
             reason => causes.contains(&Cause::Rule(reason)),
         },
         _ => false,
-    };
-    assert!(agrees, "{what}: explain says {wanted:#?}; the card: {ended:?}");
+    }
 }

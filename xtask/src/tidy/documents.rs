@@ -138,6 +138,11 @@ pub(super) fn files(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Ve
     findings
 }
 
+/// Whether the last names of a path are those of `file`, each of them whole.
+pub(super) fn is_end(path: &str, file: &str) -> bool {
+    path.strip_suffix(file).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+}
+
 fn join(directory: &str, target: &str) -> String {
     let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
@@ -249,6 +254,19 @@ mod tests {
         assert!(files("a.md", "`path/select.rs`, `cargo`, and x.rs", exists).is_empty());
         let findings = files("a.md", "text\n| `select` | `path/chosen.rs` |", exists);
         assert_eq!(findings, ["a.md:2: there is no path/chosen.rs"]);
+    }
+
+    /// A document that names `elect.rs` while only `select.rs` exists has a finding.
+    #[test]
+    fn a_file_is_the_end_of_a_path_by_whole_names() {
+        let path = "crates/srd-proto/src/path/select.rs";
+        for file in ["select.rs", "path/select.rs", path] {
+            assert!(is_end(path, file), "{file}");
+        }
+        for file in ["elect.rs", "h/select.rs", "path/select", "/crates/srd-proto/src/path"] {
+            assert!(!is_end(path, file), "{file}");
+        }
+        assert!(!is_end("select.rs", path));
     }
 
     #[test]

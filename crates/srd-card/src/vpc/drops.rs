@@ -157,6 +157,7 @@ stored_values!(Cause:
     [Cause::Rule(Reason::Missing(MissingObject::Eni))],
     [Cause::Rule(Reason::Missing(MissingObject::Subnet))],
     [Cause::Rule(Reason::Missing(MissingObject::Gateway))],
+    [Cause::Rule(Reason::OpensNoConnection)],
 );
 
 impl Stored for Drops {

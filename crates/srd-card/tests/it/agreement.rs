@@ -45,6 +45,7 @@ fn the_card_does_what_explain_says() {
         Reason::Circle,
         Reason::ToItself,
         Reason::AnotherWayBack,
+        Reason::OpensNoConnection,
     ] {
         assert!(reached.reasons.contains(&reason), "{reason:?}: {reached:?}");
     }

@@ -5,7 +5,6 @@ use crate::failure::usage;
 use crate::{output, units};
 use anyhow::{Context, Result};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use srd_daemon::capture::copy::{Copied, copy};
 use srd_daemon::capture::{Filter, Layers, SNAPLEN_MAX};
 use srd_daemon::control::Request;
@@ -14,8 +13,7 @@ use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Maximum time from Ctrl-C to its effect while no packets arrive.
@@ -134,10 +132,7 @@ fn follow<W: Write>(
 ) -> Result<Copied> {
     let mut stream = target.connect()?.capture(request, PAUSE).map_err(explain)?;
     let stopper = stream.stopper().context("the connection to the daemon")?;
-    let is_enough = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&is_enough)).context("signals")?;
-    }
+    let is_enough = crate::signals::stop_flag()?;
     let mut to = open()?;
     let stopped_at = Cell::new(None::<Instant>);
     let stop = || {

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 use srd_guest::config::scale;
 use srd_watch::live::Output as _;
 use srd_watch::session::Session;
@@ -19,7 +17,8 @@ use srd_watch::source::Choice;
 use srd_watch::{Model, Settings, file, live};
 
 use self::outputs::{OutputOptions, Outputs};
-use crate::failure::{self, Missing, named_once, of_interface, usage};
+use crate::failure::{Missing, named_once, of_interface, usage};
+use crate::signals;
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
 const EXAMPLES: &str = "\
@@ -210,7 +209,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
     let names = args.interfaces.join(", ");
     let greeting = format!("watching {names} against {model}; Ctrl-C ends it");
     let mut outputs = Outputs::open(OutputOptions { greeting: Some(greeting), ..args.wanted() })?;
-    let stop = stop_on_signals()?;
+    let stop = signals::stop_flag_then_end()?;
     match &args.read {
         Some(file) => read(args, file, model, outputs, &stop),
         None => {
@@ -232,24 +231,6 @@ pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
             Ok(0)
         }
     }
-}
-
-/// Returns a flag that the first termination signal sets. The second signal ends the process at
-/// once, even while it waits.
-pub(crate) fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let (stop, again) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    for signal in [SIGINT, SIGTERM] {
-        // The flag is registered first. Registering replaces the default action of the signal, so a
-        // signal that arrived before would be lost.
-        flag::register(signal, Arc::clone(&stop))
-            .and_then(|_| {
-                let status = failure::RUN.into();
-                flag::register_conditional_shutdown(signal, status, Arc::clone(&again))
-            })
-            .and_then(|_| flag::register(signal, Arc::clone(&again)))
-            .context("signals")?;
-    }
-    Ok(stop)
 }
 
 fn read(

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 mod bad_input;
+mod bench_scripts;
 mod book;
 mod captures;
 mod check;

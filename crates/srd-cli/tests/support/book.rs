@@ -7,7 +7,8 @@
 //! <!-- not run: it needs a second machine -->
 //! ```
 //!
-//! A block without such a comment is run as it is written.
+//! A block without such a comment is run as it is written. As root it has a network namespace, a
+//! mount namespace and a `/run` of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

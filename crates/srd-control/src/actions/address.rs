@@ -1,18 +1,19 @@
 //! Actions of the EC2 API on elastic addresses.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
-use super::support::{get, get_mut, ipv4, new_tags, not_found, show, success};
+use super::support::{get, get_mut, ipv4, new_tags, not_found, region_of, show, success};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
-use crate::state::{Address, NetworkInterface, Region};
+use crate::state::{Address, Cloud, NetworkInterface, Region};
 use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[
-    ("AllocateAddress", Handler::Region(allocate)),
+    ("AllocateAddress", Handler::Cloud(allocate)),
     ("DescribeAddresses", Handler::Region(describe)),
     ("AssociateAddress", Handler::Region(associate)),
     ("DisassociateAddress", Handler::Region(disassociate)),
@@ -28,18 +29,27 @@ const POOL: u32 = 0xc612_0000;
 /// Number of addresses of the block from which elastic addresses are taken.
 const POOL_SIZE: u64 = 1 << 17;
 
-fn is_used(region: &Region, address: Ipv4Addr) -> bool {
-    region.addresses.find(|old| old.public_ip == address).is_some()
-        || region.interfaces.find(|old| old.auto_public_ip == Some(address)).is_some()
+/// Returns the public addresses of a region.
+fn publics(region: &Region) -> impl Iterator<Item = Ipv4Addr> + '_ {
+    let elastic = region.addresses.iter().map(|of| of.public_ip);
+    elastic.chain(region.interfaces.iter().filter_map(|of| of.auto_public_ip))
 }
 
-/// Returns an address of the pool that is not in use.
-pub(super) fn free(region: &mut Region) -> ApiResult<Ipv4Addr> {
+/// Returns the public addresses of all other regions and accounts. All of them use one pool,
+/// because a public address belongs to one interface of the internet.
+pub(super) fn elsewhere(cloud: &Cloud, at: &(String, String)) -> BTreeSet<Ipv4Addr> {
+    let others = cloud.regions.iter().filter(|(of, _)| *of != at);
+    others.flat_map(|(_, region)| publics(region)).collect()
+}
+
+/// Returns an address of the pool that is not in use, neither in the region nor `elsewhere`.
+pub(super) fn free(region: &mut Region, elsewhere: &BTreeSet<Ipv4Addr>) -> ApiResult<Ipv4Addr> {
     for _ in 0..1000 {
         let offset = u32::try_from(region.ids.next_u64() % POOL_SIZE).unwrap_or(0);
         let address = Ipv4Addr::from(POOL + offset);
         let [.., last] = address.octets();
-        if !is_used(region, address) && last != 0 && last != 255 {
+        let is_used = elsewhere.contains(&address) || publics(region).any(|used| used == address);
+        if !is_used && last != 0 && last != 255 {
             return Ok(address);
         }
     }
@@ -47,7 +57,9 @@ pub(super) fn free(region: &mut Region) -> ApiResult<Ipv4Addr> {
     Err(ApiError::limit("InsufficientAddressCapacity", message))
 }
 
-fn allocate(region: &mut Region, request: &Request) -> ApiResult<Value> {
+fn allocate(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult<Value> {
+    let elsewhere = elsewhere(cloud, at);
+    let region = region_of(cloud, at)?;
     let tags = new_tags(request, "elastic-ip")?;
     if request.text("Domain") == Some("standard") {
         let message = "The domain 'standard' (EC2-Classic) is retired";
@@ -65,13 +77,13 @@ fn allocate(region: &mut Region, request: &Request) -> ApiResult<Value> {
                 let message = format!("The address {address} is not in the pool of addresses");
                 return Err(ApiError::invalid(message));
             }
-            if is_used(region, address) {
+            if elsewhere.contains(&address) || publics(region).any(|used| used == address) {
                 let message = format!("The address {address} is in use");
                 return Err(ApiError::new("InvalidAddress.InUse", message));
             }
             address
         }
-        None => free(region)?,
+        None => free(region, &elsewhere)?,
     };
     let border_group = request.text("NetworkBorderGroup").unwrap_or(&region.name).to_owned();
     let address = Address {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{new_tags, not_found, now, show_all};
+use super::support::{new_tags, not_found, now, region_of, show_all};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::{Cloud, FlowLog, Region};
@@ -83,7 +83,7 @@ fn destination(cloud: &Cloud, request: &Request) -> ApiResult<Option<String>> {
 fn create(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "vpc-flow-log")?;
     let unknown = destination(cloud, request)?;
-    let region = cloud.regions.get_mut(at).ok_or_else(|| ApiError::internal("no region"))?;
+    let region = region_of(cloud, at)?;
     let kind = request.need("ResourceType")?;
     if request.text("TrafficType").is_none() {
         return Err(ApiError::missing("TrafficType"));

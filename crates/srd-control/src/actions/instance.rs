@@ -1,22 +1,23 @@
 //! Actions of the EC2 API on instances.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
 use super::instance_view::{reservation, view};
 use super::interface_view::Links;
 use super::list::{self, Filters};
-use super::support::{get, get_mut, not_found, now, success, tags_for};
+use super::support::{get, get_mut, not_found, now, region_of, success, tags_for};
 use super::{Actions, Handler, address, interface};
 use crate::control::OBJECTS_MAX;
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::InstanceState;
-use crate::state::{Instance, Region, Subnet};
+use crate::state::{Cloud, Instance, Region, Subnet};
 use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[
-    ("RunInstances", Handler::Region(run)),
+    ("RunInstances", Handler::Cloud(run)),
     ("DescribeInstances", Handler::Region(describe)),
     ("DescribeInstanceStatus", Handler::Region(describe_status)),
     ("DescribeInstanceAttribute", Handler::Region(describe_attribute)),
@@ -130,7 +131,16 @@ fn devices(request: &Request) -> ApiResult<Vec<Request>> {
     Ok(devices)
 }
 
-fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
+fn run(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult<Value> {
+    let elsewhere = address::elsewhere(cloud, at);
+    launch(region_of(cloud, at)?, request, &elsewhere)
+}
+
+fn launch(
+    region: &mut Region,
+    request: &Request,
+    elsewhere: &BTreeSet<Ipv4Addr>,
+) -> ApiResult<Value> {
     let tags = tags_for(request, &TAGGED, "instance")?;
     let interface_tags = tags_for(request, &TAGGED, "network-interface")?;
     for name in ["LaunchTemplate", "InstanceMarketOptions", "SecondaryInterfaces"] {
@@ -174,11 +184,12 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::limit("ResourceLimitExceeded", message));
     }
     let reservation_id = region.ids.id("r");
+    let settings = DeviceSettings { zone, tags: &interface_tags, elsewhere };
     let mut launched = Vec::new();
     for index in 0..max {
         let id = region.ids.id("i");
         for (at, device) in devices.iter().enumerate() {
-            add_device(region, device, &id, at, zone, &interface_tags)?;
+            add_device(region, device, &id, at, &settings)?;
         }
         let primary = interface::of_instance(region, &id).first().copied().cloned();
         let Some(primary) = primary else { return Err(ApiError::internal("no interface")) };
@@ -218,15 +229,23 @@ fn run(region: &mut Region, request: &Request) -> ApiResult<Value> {
     Ok(reservation(instances))
 }
 
+/// Settings of a launch that all its interfaces have in common.
+struct DeviceSettings<'a> {
+    zone: Option<&'a str>,
+    tags: &'a [crate::state::Tag],
+    /// Public addresses of other regions.
+    elsewhere: &'a BTreeSet<Ipv4Addr>,
+}
+
 /// Adds one interface to a new instance.
 fn add_device(
     region: &mut Region,
     device: &Request,
     instance: &str,
     at: usize,
-    zone: Option<&str>,
-    tags: &[crate::state::Tag],
+    settings: &DeviceSettings<'_>,
 ) -> ApiResult<()> {
+    let DeviceSettings { zone, tags, elsewhere } = *settings;
     let index = device.number("DeviceIndex").unwrap_or(i64::try_from(at).unwrap_or(0));
     if !(0..interface::DEVICES_MAX).contains(&index) {
         return Err(ApiError::invalid(format!("Invalid value '{index}' for deviceIndex")));
@@ -277,7 +296,7 @@ fn add_device(
     own.tags = tags.to_vec();
     let public = device.flag("AssociatePublicIpAddress").unwrap_or(subnet.map_public_ip_on_launch);
     if public && index == 0 && subnet.cidr_block.is_some() {
-        own.auto_public_ip = Some(address::free(region)?);
+        own.auto_public_ip = Some(address::free(region, elsewhere)?);
     }
     interface::add_addresses(region, &mut own, &subnet, device)?;
     let delete = device.flag("DeleteOnTermination").unwrap_or(true);

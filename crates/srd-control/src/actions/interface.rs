@@ -3,13 +3,12 @@
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
+use srd_vpc::id::EniId;
 
-use super::interface_address as addresses;
+use super::interface_address::{self as addresses, Named, Target};
 use super::interface_view::{Links, private_name, view};
 use super::list::Listing;
-use super::support::{
-    get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, new_tags, not_found, now, success,
-};
+use super::support::{get, get_mut, ipv4, new_tags, not_found, now, success};
 use super::{Actions, Handler, address, free, route};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::{
@@ -121,15 +120,16 @@ pub(super) fn add(
         None => free::v4(region, subnet, 1)?.first().copied(),
     };
     let entry = ip.map(|ip| addresses::entry(region, &subnet.vpc_id, ip, true));
+    let id = EniId(region.ids.next_u64());
     let interface = NetworkInterface {
-        network_interface_id: region.ids.id("eni"),
+        network_interface_id: id.to_string(),
         owner_id: region.account.clone(),
         vpc_id: subnet.vpc_id.clone(),
         subnet_id: subnet.subnet_id.clone(),
         availability_zone: subnet.availability_zone.clone(),
         description: String::new(),
         interface_type: "interface".to_owned(),
-        mac_address: region.ids.mac(),
+        mac_address: id.mac().map(|byte| format!("{byte:02x}")).join(":"),
         private_ip_address: ip,
         private_dns_name: ip.map(|ip| private_name(region, ip)),
         private_ip_addresses: entry.into_iter().collect(),
@@ -167,46 +167,17 @@ pub(super) fn add_addresses(
 ) -> ApiResult<()> {
     region.interfaces.insert(interface.clone());
     let id = interface.network_interface_id.as_str();
-    // Each address is added at once, so that the next one differs from it.
-    for of in request.list("PrivateIpAddresses") {
-        let ip = ipv4(of["PrivateIpAddress"].as_str().unwrap_or_default())?;
-        if Some(ip) == interface.private_ip_address {
-            continue;
-        }
-        addresses::check_v4(region, subnet, ip)?;
-        addresses::add_v4(region, id, ip)?;
-    }
-    let count = addresses::count(request, "SecondaryPrivateIpAddressCount")?;
-    for ip in free::v4(region, subnet, count)? {
-        addresses::add_v4(region, id, ip)?;
-    }
-    for of in request.list("Ipv4Prefixes") {
-        let prefix = ipv4_block(of["Ipv4Prefix"].as_str().unwrap_or_default(), "ipv4Prefix")?;
-        addresses::check_prefix_v4(region, subnet, prefix)?;
-        addresses::add_prefix_v4(region, id, prefix)?;
-    }
-    let count = addresses::count(request, "Ipv4PrefixCount")?;
-    for prefix in free::prefixes_v4(region, subnet, count)? {
-        addresses::add_prefix_v4(region, id, prefix)?;
-    }
-    for of in request.list("Ipv6Addresses") {
-        let ip = ipv6(of["Ipv6Address"].as_str().unwrap_or_default())?;
-        addresses::check_v6(region, subnet, ip)?;
-        addresses::add_v6(region, id, ip)?;
-    }
-    let count = addresses::count(request, "Ipv6AddressCount")?;
-    for ip in free::v6(region, subnet, count)? {
-        addresses::add_v6(region, id, ip)?;
-    }
-    for of in request.list("Ipv6Prefixes") {
-        let prefix = ipv6_block(of["Ipv6Prefix"].as_str().unwrap_or_default(), "ipv6Prefix")?;
-        addresses::check_prefix_v6(region, subnet, prefix)?;
-        addresses::add_prefix_v6(region, id, prefix)?;
-    }
-    let count = addresses::count(request, "Ipv6PrefixCount")?;
-    for prefix in free::prefixes_v6(region, subnet, count)? {
-        addresses::add_prefix_v6(region, id, prefix)?;
-    }
+    let target = Target { id, subnet, request };
+    let named = Named {
+        addresses: members(request, "PrivateIpAddresses", "PrivateIpAddress"),
+        prefixes: members(request, "Ipv4Prefixes", "Ipv4Prefix"),
+    };
+    addresses::add_all_v4(region, &target, &named)?;
+    let named = Named {
+        addresses: members(request, "Ipv6Addresses", "Ipv6Address"),
+        prefixes: members(request, "Ipv6Prefixes", "Ipv6Prefix"),
+    };
+    addresses::add_all_v6(region, &target, &named)?;
     *interface = get(&region.interfaces, id)?.clone();
     if request.flag("EnablePrimaryIpv6") == Some(true)
         && let Some(first) = interface.ipv6_addresses.first_mut()
@@ -214,6 +185,12 @@ pub(super) fn add_addresses(
         first.is_primary_ipv6 = true;
     }
     Ok(())
+}
+
+/// Returns a text of each structure in a list; empty, where it is missing.
+fn members<'a>(request: &'a Request, list: &str, name: &str) -> Vec<&'a str> {
+    let list = request.list(list).iter();
+    list.map(|of| of[name].as_str().unwrap_or_default()).collect()
 }
 
 /// Returns the primary address that a request names.

@@ -60,7 +60,7 @@ pub(super) fn entry(region: &Region, vpc: &str, ip: Ipv4Addr, primary: bool) -> 
 }
 
 /// Checks an IPv4 prefix that a request names.
-pub(super) fn check_prefix_v4(region: &Region, subnet: &Subnet, prefix: Ipv4Net) -> ApiResult<()> {
+fn check_prefix_v4(region: &Region, subnet: &Subnet, prefix: Ipv4Net) -> ApiResult<()> {
     let block = block(subnet)?;
     if prefix.prefix_len() != PREFIX_V4 || !block.contains(&prefix) {
         let message = format!("{prefix} is no /{PREFIX_V4} prefix of the subnet");
@@ -87,7 +87,7 @@ fn is_used_v6(region: &Region, ip: Ipv6Addr) -> bool {
 }
 
 /// Checks an IPv6 address that a request names.
-pub(super) fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiResult<()> {
+fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiResult<()> {
     block_v6(subnet)?;
     if !subnet.ipv6_cidr_block_association_set.iter().any(|of| of.ipv6_cidr_block.contains(&ip)) {
         let message = format!("Address does not fall within the subnet's address range: {ip}");
@@ -101,7 +101,7 @@ pub(super) fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiRes
 }
 
 /// Checks an IPv6 prefix that a request names.
-pub(super) fn check_prefix_v6(region: &Region, subnet: &Subnet, prefix: Ipv6Net) -> ApiResult<()> {
+fn check_prefix_v6(region: &Region, subnet: &Subnet, prefix: Ipv6Net) -> ApiResult<()> {
     if prefix.prefix_len() != PREFIX_V6 || !block_v6(subnet)?.contains(&prefix) {
         let message = format!("{prefix} is no /{PREFIX_V6} prefix of the subnet");
         return Err(ApiError::invalid(message));
@@ -118,7 +118,7 @@ pub(super) fn check_prefix_v6(region: &Region, subnet: &Subnet, prefix: Ipv6Net)
 }
 
 /// Returns a count of a request, within the bound of an interface.
-pub(super) fn count(request: &Request, name: &str) -> ApiResult<usize> {
+fn count(request: &Request, name: &str) -> ApiResult<usize> {
     let number = request.number(name).unwrap_or(0);
     usize::try_from(number).ok().filter(|number| *number <= ADDRESSES_MAX).ok_or_else(|| {
         ApiError::invalid(format!("Value ({number}) for parameter {name} is invalid."))
@@ -143,46 +143,130 @@ fn check_number(interface: &NetworkInterface) -> ApiResult<()> {
     Ok(())
 }
 
+/// Interface that gets addresses and prefixes, its subnet, and the request with their counts.
+pub(super) struct Target<'a> {
+    pub(super) id: &'a str,
+    pub(super) subnet: &'a Subnet,
+    pub(super) request: &'a Request,
+}
+
+/// Addresses and prefixes that a request names.
+pub(super) struct Named<'a> {
+    pub(super) addresses: Vec<&'a str>,
+    pub(super) prefixes: Vec<&'a str>,
+}
+
+/// Functions for one kind of addresses or prefixes.
+struct Kind<T> {
+    /// Parameter of a request with the number of values that the control plane chooses.
+    count: &'static str,
+    parse: fn(&str) -> ApiResult<T>,
+    /// Checks a value that a request names.
+    check: fn(&Region, &Subnet, T) -> ApiResult<()>,
+    /// Returns free values.
+    free: fn(&mut Region, &Subnet, usize) -> ApiResult<Vec<T>>,
+    /// Adds a value to an interface.
+    add: fn(&mut Region, &str, T) -> ApiResult<()>,
+}
+
+const ADDRESSES_V4: Kind<Ipv4Addr> = Kind {
+    count: "SecondaryPrivateIpAddressCount",
+    parse: ipv4,
+    check: check_v4,
+    free: |region, subnet, count| free::v4(region, subnet, count),
+    add: add_v4,
+};
+
+const PREFIXES_V4: Kind<Ipv4Net> = Kind {
+    count: "Ipv4PrefixCount",
+    parse: |text| ipv4_block(text, "ipv4Prefix"),
+    check: check_prefix_v4,
+    free: |region, subnet, count| free::prefixes_v4(region, subnet, count),
+    add: add_prefix_v4,
+};
+
+const ADDRESSES_V6: Kind<Ipv6Addr> =
+    Kind { count: "Ipv6AddressCount", parse: ipv6, check: check_v6, free: free::v6, add: add_v6 };
+
+const PREFIXES_V6: Kind<Ipv6Net> = Kind {
+    count: "Ipv6PrefixCount",
+    parse: |text| ipv6_block(text, "ipv6Prefix"),
+    check: check_prefix_v6,
+    free: free::prefixes_v6,
+    add: add_prefix_v6,
+};
+
+/// Adds the named values to an interface, and as many free ones as the request counts. Each value
+/// is added at once, so that the next one differs from it. Returns the added values.
+fn add_all<T: Copy>(
+    region: &mut Region,
+    target: &Target<'_>,
+    kind: &Kind<T>,
+    named: &[&str],
+) -> ApiResult<Vec<T>> {
+    let Target { id, subnet, request } = *target;
+    let mut added = Vec::new();
+    for text in named {
+        let value = (kind.parse)(text)?;
+        (kind.check)(region, subnet, value)?;
+        (kind.add)(region, id, value)?;
+        added.push(value);
+    }
+    let count = count(request, kind.count)?;
+    for value in (kind.free)(region, subnet, count)? {
+        (kind.add)(region, id, value)?;
+        added.push(value);
+    }
+    Ok(added)
+}
+
+/// Adds IPv4 addresses and prefixes to an interface, and returns them. Addresses that the interface
+/// has already are left out. With `AllowReassignment`, secondary addresses of other interfaces are
+/// taken from them.
+pub(super) fn add_all_v4(
+    region: &mut Region,
+    target: &Target<'_>,
+    named: &Named<'_>,
+) -> ApiResult<(Vec<Ipv4Addr>, Vec<Ipv4Net>)> {
+    let Target { id, subnet, request } = *target;
+    let reassigns = request.flag("AllowReassignment") == Some(true);
+    let mut new = Vec::new();
+    for text in &named.addresses {
+        let ip = ipv4(text)?;
+        let own = &get(&region.interfaces, id)?.private_ip_addresses;
+        if own.iter().any(|of| of.private_ip_address == ip) {
+            continue;
+        }
+        if reassigns && is_used(region, &subnet.subnet_id, ip) {
+            take(region, &subnet.subnet_id, ip)?;
+        }
+        new.push(*text);
+    }
+    let addresses = add_all(region, target, &ADDRESSES_V4, &new)?;
+    Ok((addresses, add_all(region, target, &PREFIXES_V4, &named.prefixes)?))
+}
+
+/// Adds IPv6 addresses and prefixes to an interface, and returns them.
+pub(super) fn add_all_v6(
+    region: &mut Region,
+    target: &Target<'_>,
+    named: &Named<'_>,
+) -> ApiResult<(Vec<Ipv6Addr>, Vec<Ipv6Net>)> {
+    let addresses = add_all(region, target, &ADDRESSES_V6, &named.addresses)?;
+    Ok((addresses, add_all(region, target, &PREFIXES_V6, &named.prefixes)?))
+}
+
 fn assign(region: &mut Region, request: &Request) -> ApiResult<Value> {
     both(request, ["PrivateIpAddresses", "SecondaryPrivateIpAddressCount"])?;
     both(request, ["Ipv4Prefixes", "Ipv4PrefixCount"])?;
     let id = request.need("NetworkInterfaceId")?;
     let subnet = get(&region.subnets, &get(&region.interfaces, id)?.subnet_id)?.clone();
-    let (mut addresses, mut prefixes) = (Vec::new(), Vec::new());
-    // Each address is added at once, so that the next one differs from it.
-    for text in request.texts("PrivateIpAddresses") {
-        let ip = ipv4(text)?;
-        let own = get(&region.interfaces, id)?;
-        if own.private_ip_addresses.iter().any(|of| of.private_ip_address == ip) {
-            continue;
-        }
-        match check_v4(region, &subnet, ip) {
-            Err(error) if error.code == "InvalidIPAddress.InUse" => {
-                if request.flag("AllowReassignment") != Some(true) {
-                    return Err(error);
-                }
-                take(region, &subnet.subnet_id, ip)?;
-            }
-            result => result?,
-        }
-        add_v4(region, id, ip)?;
-        addresses.push(ip);
-    }
-    let count_v4 = count(request, "SecondaryPrivateIpAddressCount")?;
-    for ip in free::v4(region, &subnet, count_v4)? {
-        add_v4(region, id, ip)?;
-        addresses.push(ip);
-    }
-    for text in request.texts("Ipv4Prefixes") {
-        let prefix = ipv4_block(text, "ipv4Prefix")?;
-        check_prefix_v4(region, &subnet, prefix)?;
-        add_prefix_v4(region, id, prefix)?;
-        prefixes.push(prefix);
-    }
-    for prefix in free::prefixes_v4(region, &subnet, count(request, "Ipv4PrefixCount")?)? {
-        add_prefix_v4(region, id, prefix)?;
-        prefixes.push(prefix);
-    }
+    let named = Named {
+        addresses: request.texts("PrivateIpAddresses"),
+        prefixes: request.texts("Ipv4Prefixes"),
+    };
+    let target = Target { id, subnet: &subnet, request };
+    let (addresses, prefixes) = add_all_v4(region, &target, &named)?;
     Ok(json!({
         "NetworkInterfaceId": id,
         "AssignedPrivateIpAddresses":
@@ -193,7 +277,7 @@ fn assign(region: &mut Region, request: &Request) -> ApiResult<Value> {
 }
 
 /// Adds a secondary IPv4 address to an interface.
-pub(super) fn add_v4(region: &mut Region, id: &str, ip: Ipv4Addr) -> ApiResult<()> {
+fn add_v4(region: &mut Region, id: &str, ip: Ipv4Addr) -> ApiResult<()> {
     let added = entry(region, &get(&region.interfaces, id)?.vpc_id, ip, false);
     let interface = get_mut(&mut region.interfaces, id)?;
     interface.private_ip_addresses.push(added);
@@ -201,7 +285,7 @@ pub(super) fn add_v4(region: &mut Region, id: &str, ip: Ipv4Addr) -> ApiResult<(
 }
 
 /// Adds an IPv4 prefix to an interface.
-pub(super) fn add_prefix_v4(region: &mut Region, id: &str, prefix: Ipv4Net) -> ApiResult<()> {
+fn add_prefix_v4(region: &mut Region, id: &str, prefix: Ipv4Net) -> ApiResult<()> {
     let interface = get_mut(&mut region.interfaces, id)?;
     interface.ipv4_prefixes.push(Ipv4Prefix { ipv4_prefix: prefix });
     check_number(interface)
@@ -272,28 +356,12 @@ fn assign_v6(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("NetworkInterfaceId")?;
     let subnet = get(&region.subnets, &get(&region.interfaces, id)?.subnet_id)?.clone();
     block_v6(&subnet)?;
-    let (mut addresses, mut prefixes) = (Vec::new(), Vec::new());
-    // Each address is added at once, so that the next one differs from it.
-    for text in request.texts("Ipv6Addresses") {
-        let ip = ipv6(text)?;
-        check_v6(region, &subnet, ip)?;
-        add_v6(region, id, ip)?;
-        addresses.push(ip);
-    }
-    for ip in free::v6(region, &subnet, count(request, "Ipv6AddressCount")?)? {
-        add_v6(region, id, ip)?;
-        addresses.push(ip);
-    }
-    for text in request.texts("Ipv6Prefixes") {
-        let prefix = ipv6_block(text, "ipv6Prefix")?;
-        check_prefix_v6(region, &subnet, prefix)?;
-        add_prefix_v6(region, id, prefix)?;
-        prefixes.push(prefix);
-    }
-    for prefix in free::prefixes_v6(region, &subnet, count(request, "Ipv6PrefixCount")?)? {
-        add_prefix_v6(region, id, prefix)?;
-        prefixes.push(prefix);
-    }
+    let named = Named {
+        addresses: request.texts("Ipv6Addresses"),
+        prefixes: request.texts("Ipv6Prefixes"),
+    };
+    let target = Target { id, subnet: &subnet, request };
+    let (addresses, prefixes) = add_all_v6(region, &target, &named)?;
     Ok(json!({"NetworkInterfaceId": id, "AssignedIpv6Addresses": addresses,
               "AssignedIpv6Prefixes": prefixes}))
 }
@@ -307,7 +375,7 @@ pub(super) fn add_v6(region: &mut Region, id: &str, ip: Ipv6Addr) -> ApiResult<(
 }
 
 /// Adds an IPv6 prefix to an interface.
-pub(super) fn add_prefix_v6(region: &mut Region, id: &str, prefix: Ipv6Net) -> ApiResult<()> {
+fn add_prefix_v6(region: &mut Region, id: &str, prefix: Ipv6Net) -> ApiResult<()> {
     let interface = get_mut(&mut region.interfaces, id)?;
     interface.ipv6_prefixes.push(Ipv6Prefix { ipv6_prefix: prefix });
     check_number(interface)

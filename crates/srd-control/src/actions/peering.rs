@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{new_tags, not_found, overlap, show, show_all, time};
+use super::support::{new_tags, not_found, overlap, region_of, show, show_all, time};
 use super::{Actions, Handler, route};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
@@ -33,10 +33,6 @@ const ACTIVE_MAX: usize = 125;
 /// Key of a region: the account that owns it, and its name.
 type Key = (String, String);
 
-fn region<'a>(cloud: &'a mut Cloud, at: &Key) -> ApiResult<&'a mut Region> {
-    cloud.regions.get_mut(at).ok_or_else(|| ApiError::internal("the region is missing"))
-}
-
 fn side(vpc: &Vpc, region: &str) -> PeeringVpc {
     let v4 = vpc.cidr_block_association_set.iter();
     let v6 = vpc.ipv6_cidr_block_association_set.iter();
@@ -59,7 +55,7 @@ fn status(code: &str, message: &str) -> PeeringStatus {
 
 fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "vpc-peering-connection")?;
-    let own = region(cloud, at)?;
+    let own = region_of(cloud, at)?;
     expire(own);
     let id = own.ids.id("pcx");
     let now = own.now;
@@ -115,7 +111,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
             && sides.contains(&&vpc.vpc_id)
             && sides.contains(&&accepter.vpc_id)
     };
-    let own = region(cloud, at)?;
+    let own = region_of(cloud, at)?;
     if let Some(old) = own.peerings.find(exists) {
         return Ok(json!({"VpcPeeringConnection": show(old)}));
     }
@@ -130,7 +126,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     own.peerings.insert(peering.clone());
     trim(own);
     if peering.status.code == "pending-acceptance" {
-        let region = region(cloud, &peer_at)?;
+        let region = region_of(cloud, &peer_at)?;
         let waiting = region.peerings.iter().filter(|old| {
             old.status.code == "pending-acceptance"
                 && old.vpc_peering_connection_id != peering.vpc_peering_connection_id
@@ -145,7 +141,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     if peering.status.code != "failed" && peer_at != *at {
         let mut copy = peering.clone();
         copy.tags.clear();
-        let peer = region(cloud, &peer_at)?;
+        let peer = region_of(cloud, &peer_at)?;
         peer.peerings.insert(copy);
         trim(peer);
     }
@@ -197,7 +193,7 @@ fn is_ended(code: &str) -> bool {
 /// expired.
 fn find(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<PeeringConnection> {
     let id = request.need("VpcPeeringConnectionId")?;
-    let own = region(cloud, at)?;
+    let own = region_of(cloud, at)?;
     let now = time(own.now);
     let mut peering = super::support::get(&own.peerings, id)?.clone();
     let late = peering.expiration_time.as_ref().is_some_and(|until| *until < now);
@@ -272,7 +268,7 @@ fn accept(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     if peering.status.code != "pending-acceptance" {
         return Err(wrong_state(&peering, "accepted"));
     }
-    let own = region(cloud, at)?;
+    let own = region_of(cloud, at)?;
     let vpc = super::support::get(&own.vpcs, &peering.accepter_vpc_info.vpc_id)?;
     peering.accepter_vpc_info = side(vpc, &at.1);
     for (at, vpc) in sides(&peering)

@@ -201,10 +201,7 @@ fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = "The default VPC has no free address block for a subnet";
         return Err(ApiError::new("InsufficientCidrBlocks", message));
     };
-    let id = defaults::subnet(region, &vpc.vpc_id, &zone, Some(block));
-    let subnet = get_mut(&mut region.subnets, &id)?;
-    subnet.default_for_az = true;
-    subnet.map_public_ip_on_launch = true;
+    let id = defaults::default_subnet(region, &vpc.vpc_id, &zone, block);
     Ok(json!({"Subnet": view(get(&region.subnets, &id)?, &used(region))}))
 }
 

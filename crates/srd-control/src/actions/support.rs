@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, ApiResult};
-use crate::state::{Object, Region, Table, Tag};
+use crate::state::{Cloud, Object, Region, Table, Tag};
 use crate::wire::Request;
 
 /// Largest number of tags of an object.
@@ -22,6 +22,14 @@ pub(super) fn show<T: Serialize>(object: &T) -> Value {
 /// Returns the descriptions of all objects of a table.
 pub(super) fn show_all<T: Object>(table: &Table<T>) -> Vec<Value> {
     table.iter().map(show).collect()
+}
+
+/// Returns the region of a key.
+pub(super) fn region_of<'a>(
+    cloud: &'a mut Cloud,
+    at: &(String, String),
+) -> ApiResult<&'a mut Region> {
+    cloud.regions.get_mut(at).ok_or_else(|| ApiError::internal("the region is missing"))
 }
 
 /// The answer of actions that return only success.

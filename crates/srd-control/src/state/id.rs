@@ -1,4 +1,4 @@
-//! Identifiers and addresses of hardware, from a seeded generator.
+//! Identifiers from a seeded generator.
 
 use std::collections::BTreeSet;
 
@@ -63,13 +63,6 @@ impl IdGenerator {
         let (time, mid, version) = (a >> 32, (a >> 16) & 0xffff, (a & 0x0fff) | 0x4000);
         let (variant, node) = (((b >> 48) & 0x3fff) | 0x8000, b & 0xffff_ffff_ffff);
         format!("{time:08x}-{mid:04x}-{version:04x}-{variant:04x}-{node:012x}")
-    }
-
-    /// A locally administered MAC address that begins with 02, as EC2's do.
-    pub fn mac(&mut self) -> String {
-        let bytes = self.next_u64().to_be_bytes();
-        let [a, b, c, d, e, ..] = bytes;
-        format!("02:{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}")
     }
 }
 

@@ -1,6 +1,50 @@
 //! Interfaces and their addresses.
 
+use std::path::Path;
+
+use srd_control::project::project;
+use srd_vpc::id::EniId;
+
 use crate::support::{Client, all, first};
+
+/// A regression: the hardware address of an interface in the API was not that in the metadata of
+/// its instance.
+#[test]
+fn regression_an_interface_has_one_hardware_address_in_the_api_and_in_its_instance() {
+    let mut client = Client::new();
+    let (_, subnet) = client.network();
+    client.ok(&format!(
+        "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1&InstanceType=c7i.large\
+         &SubnetId={subnet}"
+    ));
+    let shown = client.ok("Action=DescribeNetworkInterfaces");
+    let id: EniId = first(&shown, "networkInterfaceId").parse().unwrap();
+    let projection = project(client.state(), None);
+    let file = srd_vpc_file::parse(&projection.text, Path::new("vpc.toml")).unwrap();
+    let of_instance = file.world.enis[&id].mac.map(|byte| format!("{byte:02x}")).join(":");
+    assert_eq!(all(&shown, "macAddress"), [of_instance]);
+}
+
+/// A regression: two regions could have the same public address.
+#[test]
+fn regression_a_public_address_belongs_to_one_region() {
+    let mut client = Client::new();
+    let elastic = client.take("Action=AllocateAddress", "publicIp");
+    client.ok(
+        "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1&InstanceType=c7i.large",
+    );
+    let shown = client.ok("Action=DescribeNetworkInterfaces");
+    let of_instance = first(&shown, "publicIp");
+    client.region = "eu-west-1";
+    for ip in [&elastic, &of_instance] {
+        let form = format!("Action=AllocateAddress&Address={ip}");
+        assert_eq!(client.code(&form), "InvalidAddress.InUse", "{ip}");
+    }
+    client.region = "us-east-1";
+    client.ok(&format!("Action=ReleaseAddress&PublicIp={elastic}"));
+    client.region = "eu-west-1";
+    client.ok(&format!("Action=AllocateAddress&Address={elastic}"));
+}
 
 #[test]
 fn ena_express_and_connection_tracking_are_stored_and_shown() {

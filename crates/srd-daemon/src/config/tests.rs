@@ -185,7 +185,7 @@ fn keys_for_experts_are_refused_in_other_tables() {
         ("table", "\"off\""),
     ] {
         let text = with("dscp = 26", &format!("{key} = {value}"));
-        let says = [&format!("`{key}` was moved to the table [expert]"), "under a line [expert]"];
+        let says = [&format!("`{key}` is a key of the table [expert]"), "under a line [expert]"];
         assert_eq!(refused(&text, &says).place.unwrap().line, 13);
         let alone = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
                      protection = \"plain\"\n";

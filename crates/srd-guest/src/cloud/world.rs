@@ -235,7 +235,7 @@ impl Vpc {
         let interface = Eni {
             name: name.clone(),
             subnet,
-            mac: mac(number),
+            mac: eni.mac(),
             ipv4: vec![address],
             ipv6: Vec::new(),
             ipv4_prefixes: Vec::new(),
@@ -326,13 +326,6 @@ fn srd_vpc_number(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-/// Returns a locally administered MAC address, derived from the number of an interface's
-/// identifier.
-fn mac(number: u64) -> [u8; 6] {
-    let [.., a, b, c, d, e] = number.to_be_bytes();
-    [0x02, a, b, c, d, e]
 }
 
 fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {

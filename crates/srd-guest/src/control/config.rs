@@ -382,8 +382,8 @@ mod tests {
             ("[transport]\nlisten = \"10.0.0.1:7535\"", 2, "a host without a key"),
             (&format!("{PLAIN}[expert]\npaths = 0"), 5, "remedy: write 1 to 256"),
             ("[expert]\npaths = 257", 2, "remedy: write 1 to 256"),
-            (&format!("{PLAIN}paths = 8"), 4, "`paths` was moved to the table [expert]"),
-            ("scale = \"1/100\"", 1, "`scale` was moved to the table [expert]"),
+            (&format!("{PLAIN}paths = 8"), 4, "`paths` is a key of the table [expert]"),
+            ("scale = \"1/100\"", 1, "`scale` is a key of the table [expert]"),
             ("\ncredits = 600", 2, "remedy: take it out here, and write `credits` under a line"),
             (&format!("{PLAIN}private_key_file = \"k\""), 4, "a key that nothing uses"),
             (

@@ -356,7 +356,16 @@ fn an_answer_by_another_gateway_is_no_answer() {
     let connection = ask(&file, None, "203.0.113.1", "198.51.100.10", tcp(80));
     assert!(connection.first.passes());
     let answer = connection.answer.unwrap();
+    assert_eq!(answer.verdict, Verdict::Dropped(Reason::OpensNoConnection));
+    let translates = |step: &Step| matches!(step, Step::Source4 { .. });
+    assert!(!answer.steps.iter().any(translates), "{:#?}", answer.steps);
+    assert_eq!(answer.packet.source.to_string(), "10.0.1.10", "nothing is translated");
+    // A NAT gateway translates each datagram of UDP, so the answer has another source.
+    let connection = ask(&file, None, "203.0.113.1", "198.51.100.10", Inner::Udp(50_000, 53));
+    assert!(connection.first.passes());
+    let answer = connection.answer.unwrap();
     assert_eq!(answer.verdict, Verdict::Dropped(Reason::AnotherWayBack));
+    assert_eq!(answer.packet.source.to_string(), "198.51.100.5");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::step::{Exit, Judgement, Origin, Reason, Step, Translator, Verdict};
 use super::walk::{Translated, is_from_outside, judge, judge_answer};
 use crate::id::SubnetId;
 use crate::object::{Target, World};
-use crate::packet::{Inner, Packet};
+use crate::packet::Packet;
 
 /// Verdicts on a connection's first packet, and on its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,18 +57,6 @@ pub fn connection_by_port(
         }
     };
     let mut answer = judge_answer(world, from, &back, &|_, _, _| true, translated);
-    // A NAT gateway answers a TCP segment that opens no connection with a reset, and does not
-    // translate it.
-    let by_nat = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
-    if let Inner::Tcp(..) = packet.inner
-        && let Some(at) = answer.steps.iter().position(by_nat)
-    {
-        answer.steps.truncate(at);
-        answer.packet = back;
-        answer.verdict = Verdict::Dropped(Reason::AnotherWayBack);
-        answer.reach = None;
-        return Connection { first, answer: Some(answer) };
-    }
     // Both addresses must be those that the client expects; otherwise the client assigns the answer
     // to another flow. If a NAT gateway has translated the flow, the answer also has to arrive at
     // the client's interface.

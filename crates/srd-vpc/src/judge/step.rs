@@ -208,6 +208,9 @@ pub enum Reason {
     PrivateNat,
     /// The answer of a connection leaves by another gateway, so its source address would be wrong.
     AnotherWayBack,
+    /// The answer of a TCP connection reaches a NAT gateway that the connection did not pass. The
+    /// gateway translates only segments that open a connection or belong to one, and sends a reset.
+    OpensNoConnection,
     /// Routes form a loop.
     Circle,
     /// The destination of the packet is its own source address.
@@ -241,6 +244,7 @@ impl Reason {
             Self::ChecksDestination => "not its destination",
             Self::PrivateNat => "nat without public address",
             Self::AnotherWayBack => "another way back",
+            Self::OpensNoConnection => "opens no connection",
             Self::Circle => "circle of routes",
             Self::ToItself => "to itself",
             Self::Missing(MissingObject::Eni) => "missing interface",

@@ -8,7 +8,7 @@ use super::step::{
 };
 use crate::id::*;
 use crate::object::{Eni, Strategy, Target, Vpc, World};
-use crate::packet::Packet;
+use crate::packet::{Inner, Packet};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -45,11 +45,11 @@ pub fn judge_flow(
     packet: &Packet,
     remembers: Remembers<'_>,
 ) -> Judgement {
-    judge_answer(world, origin, packet, remembers, None)
+    Walk::new(world, packet, remembers).run(origin)
 }
 
-/// Evaluates a packet as [`judge_flow`] does. `translated`: the connection to which the packet
-/// belongs, if a NAT gateway tracks it.
+/// Evaluates a packet as [`judge_flow`] does, except that the packet opens no connection.
+/// `translated`: the connection to which the packet belongs, if a NAT gateway tracks it.
 pub fn judge_answer(
     world: &World,
     origin: Origin,
@@ -57,15 +57,8 @@ pub fn judge_answer(
     remembers: Remembers<'_>,
     translated: Option<Translated>,
 ) -> Judgement {
-    let (packet, steps) = (*packet, Vec::new());
-    let mut walk = Walk { world, packet, steps, remembers, translated, reach: None };
-    let verdict = match walk.begin(origin) {
-        Ok(verdict) => verdict,
-        Err(reason) => Verdict::Dropped(reason),
-    };
-    let Walk { steps, packet, reach, .. } = walk;
-    let reach = reach.filter(|_| !matches!(verdict, Verdict::Dropped(_)));
-    Judgement { steps, verdict, packet, reach }
+    let walk = Walk { translated, opens: false, ..Walk::new(world, packet, remembers) };
+    walk.run(origin)
 }
 
 struct Walk<'a> {
@@ -74,12 +67,29 @@ struct Walk<'a> {
     steps: Vec<Step>,
     remembers: Remembers<'a>,
     translated: Option<Translated>,
+    /// Whether the packet may open a connection.
+    opens: bool,
     reach: Option<Reach>,
 }
 
 type Outcome = Result<Verdict, Reason>;
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(world: &'a World, packet: &Packet, remembers: Remembers<'a>) -> Self {
+        let (packet, steps) = (*packet, Vec::new());
+        Self { world, packet, steps, remembers, translated: None, opens: true, reach: None }
+    }
+
+    fn run(mut self, origin: Origin) -> Judgement {
+        let verdict = match self.begin(origin) {
+            Ok(verdict) => verdict,
+            Err(reason) => Verdict::Dropped(reason),
+        };
+        let Self { steps, packet, reach, .. } = self;
+        let reach = reach.filter(|_| !matches!(verdict, Verdict::Dropped(_)));
+        Judgement { steps, verdict, packet, reach }
+    }
+
     fn begin(&mut self, origin: Origin) -> Outcome {
         if self.packet.source.is_ipv4() != self.packet.destination.is_ipv4() {
             return Err(Reason::Families);
@@ -270,6 +280,9 @@ impl Walk<'_> {
             return Err(Reason::Circle);
         }
         self.ask_acl(gateway.subnet, Direction::Ingress)?;
+        if !self.opens && matches!(self.packet.inner, Inner::Tcp(..)) {
+            return Err(Reason::OpensNoConnection);
+        }
         let (by, to) = (Translator::NatGateway(id), gateway.private);
         self.steps.push(Step::Source4 { by, from: source, to });
         self.packet.source = IpAddr::V4(to);

@@ -1,12 +1,10 @@
 //! Requests events about packets from the card, until the trace ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use srd_guest::Client;
 
 use super::filter;
@@ -65,10 +63,7 @@ impl Which {
         mut pause: impl FnMut(&mut T) -> Result<()>,
     ) -> Result<(T, Brought)> {
         let filter = filter::parse(&self.filter).map_err(|error| Usage(error.to_string()))?;
-        let is_enough = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&is_enough)).context("signals")?;
-        }
+        let is_enough = crate::signals::stop_flag()?;
         let instance = (self.instance != "any").then(|| self.instance.clone());
         let mut client = Client::connect(&self.socket.socket)?;
         let most = self.packets.unwrap_or(u32::MAX);

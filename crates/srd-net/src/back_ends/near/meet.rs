@@ -1,24 +1,27 @@
 //! Setup of a link between two processes of one machine: discovery, and the exchange of
 //! descriptors.
 //!
-//! An endpoint listens at an abstract Unix socket, whose name is the endpoint's address. The socket
-//! ends with the process, and is visible in the same network namespace only. An endpoint that sends
-//! to an address of this machine connects to the socket with that name, and sends shared memory for
-//! both directions; the listening endpoint answers. The connection stays open: a message on it
-//! wakes the other end, and the end of the connection shows that the other process has ended.
-//! Sending a wake-up never blocks, whatever the other process does to its end.
+//! An endpoint listens at a Unix socket in a directory of its user ([`Directory`]). The name of the
+//! socket contains the network namespace and the endpoint's address. An endpoint that sends to an
+//! address of this machine connects to the socket with that name, and sends shared memory for both
+//! directions; the listening endpoint answers. The connection stays open: a message on it wakes the
+//! other end, and the end of the connection shows that the other process has ended. Sending a
+//! wake-up never blocks, whatever the other process does to its end.
 //!
-//! Each end queries the kernel for the user of the other end, and accepts only a process of the
-//! same user. Any user may bind the name, so a packet through memory is trusted no more than a
-//! packet by UDP. A caller may claim only an address of this machine: from then on packets to this
-//! address go to the caller. Descriptors that are not memory, and connections that may carry such
-//! descriptors, are closed on a separate thread, because closing them may block
-//! ([`srd_trust::closing`]).
+//! No other user can connect, or bind a name in the directory. Each end also queries the kernel for
+//! the user of the other end, because a directory does not stop a privileged process. A packet
+//! through memory is trusted no more than a packet by UDP. A caller may claim only an address of
+//! this machine: from then on packets to this address go to the caller. Descriptors that are not
+//! memory, and connections that may carry such descriptors, are closed on a separate thread,
+//! because closing them may block ([`srd_trust::closing`]).
+//!
+//! The name of a process that was killed stays in the directory, until an endpoint listens at the
+//! same address.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -26,9 +29,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, send, sendmsg, shutdown, socket_with,
 };
+use rustix::process::{Pid, getpid};
 
 use srd_trust::closing::Closing;
 
+use super::directory::{self, Directory};
 use super::ring::RING_BYTES;
 
 /// Version of the memory layout, which is part of the socket's name. It changes when the layout
@@ -108,8 +113,9 @@ fn take(
     Ok((received.bytes, descriptors))
 }
 
-fn name(of: SocketAddr) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(format!("{VERSION}/{of}").as_bytes())?)
+/// Returns the name of the socket of the endpoint with this address.
+pub(super) fn name(of: SocketAddr) -> io::Result<String> {
+    directory::name(VERSION, of)
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -117,13 +123,56 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
+/// A socket that listens under the name of an address. Its name is removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: OwnedFd,
+    directory: Directory,
+    name: String,
+    /// The process that has bound the name. A copy of this process, made by `fork`, does not remove
+    /// it.
+    owner: Option<Pid>,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.owner == Some(getpid()) {
+            self.directory.remove(&self.name);
+        }
+    }
+}
+
 /// Opens a socket that listens under the name of an address. Processes that send to this address
 /// connect to it.
-pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = socket()?;
-    bind(&socket, &name(at)?)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
+///
+/// # Errors
+/// An error of the operating system, if the user has no directory, or if another endpoint listens
+/// under the name.
+pub(super) fn listener(at: SocketAddr) -> io::Result<Listener> {
+    let name = name(at)?;
+    let directory = Directory::all().next().ok_or(io::ErrorKind::PermissionDenied)?;
+    let (socket, address) = (socket()?, directory.address(&name)?);
+    match bind(&socket, &address) {
+        Err(rustix::io::Errno::ADDRINUSE) if is_dead(&address)? => {
+            directory.remove(&name);
+            bind(&socket, &address)?;
+        }
+        bound => bound?,
+    }
+    let listener = Listener { socket, directory, name, owner: Some(getpid()) };
+    listen(&listener.socket, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Whether no process listens at a name, because the process that bound it was killed.
+fn is_dead(address: &SocketAddrUnix) -> io::Result<bool> {
+    Ok(connect(&socket()?, address) == Err(rustix::io::Errno::CONNREFUSED))
 }
 
 /// Accepts the next connection. Returns `None` if no caller waits, or if the caller belongs to
@@ -147,9 +196,19 @@ pub(super) fn accept(
 /// An error of the operating system, if there is no endpoint at this address, or if the endpoint
 /// belongs to another user.
 pub(super) fn call(to: SocketAddr, closing: &mut Closing) -> io::Result<OwnedFd> {
-    let socket = socket()?;
-    connect(&socket, &name(to)?)?;
-    own_user(socket, closing).ok_or_else(|| io::ErrorKind::PermissionDenied.into())
+    let name = name(to)?;
+    let mut refused = io::Error::from(io::ErrorKind::NotFound);
+    for directory in Directory::all() {
+        let socket = socket()?;
+        match connect(&socket, &directory.address(&name)?) {
+            Ok(()) => {
+                let own = own_user(socket, closing);
+                return own.ok_or_else(|| io::ErrorKind::PermissionDenied.into());
+            }
+            Err(error) => refused = error.into(),
+        }
+    }
+    Err(refused)
 }
 
 /// Returns a connection whose other end belongs to this user. Another connection is moved to
@@ -208,7 +267,6 @@ fn read(text: &[u8]) -> Option<SocketAddr> {
 mod tests {
     use super::*;
     use std::io::Write as _;
-    use std::os::fd::AsFd as _;
 
     /// Returns an address that no other test uses, and a socket that reserves its port.
     fn place() -> (std::net::UdpSocket, SocketAddr) {
@@ -280,7 +338,21 @@ mod tests {
     fn nobody_at_a_name_is_an_error_and_a_name_has_one_owner() {
         let (_port, at) = place();
         assert!(call(at, &mut Closing::default()).is_err());
-        let _owner = listener(at).unwrap();
+        let mut owner = listener(at).unwrap();
         assert!(listener(at).is_err());
+        // The owner is killed: its name stays.
+        owner.owner = None;
+        drop(owner);
+        assert!(call(at, &mut Closing::default()).is_err());
+        let next = listener(at).unwrap();
+        assert!(call(at, &mut Closing::default()).is_ok());
+        // At its end, an endpoint removes its name.
+        let exists = |directory: Directory| {
+            let address = directory.address(&name(at).unwrap()).unwrap();
+            connect(socket().unwrap(), &address) != Err(rustix::io::Errno::NOENT)
+        };
+        assert!(Directory::all().any(exists));
+        drop(next);
+        assert!(!Directory::all().any(exists));
     }
 }

@@ -15,6 +15,7 @@
 //! | file | content |
 //! |---|---|
 //! | `ring` | packets through memory: one end writes, the other end reads and checks every value |
+//! | `directory` | directories in which only processes of one user can listen and connect |
 //! | `meet` | discovery of the other endpoint, and exchange of the memory |
 //! | `link` | the link to one endpoint of this machine, from the connection to its end |
 //! | `table` | addresses with a link, and the times of the next attempts for other addresses |
@@ -23,6 +24,7 @@
 //! ([`links_max`]); two rings of 1 MiB for each link; the number of stored addresses. Packets
 //! beyond these bounds go by UDP.
 
+mod directory;
 mod link;
 mod meet;
 mod ring;

@@ -14,7 +14,7 @@ use srd_proto::transmit::PacketMeta;
 use srd_trust::closing::Closing;
 
 use super::link::Link;
-use super::meet;
+use super::meet::{self, Listener};
 use crate::interfaces::link::local_addresses;
 use crate::sys::os;
 
@@ -101,7 +101,7 @@ pub(super) struct Table {
     /// Addresses of this machine at the time when the endpoint was opened.
     machine: Vec<IpAddr>,
     set: Arc<OwnedFd>,
-    listener: OwnedFd,
+    listener: Listener,
     /// Ended connections, and descriptors that other processes have sent; a separate thread closes
     /// them. Until all of them are closed, the listener is removed from the epoll set, and no
     /// callers are accepted.

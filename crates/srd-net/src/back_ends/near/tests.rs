@@ -211,38 +211,46 @@ fn links_have_a_bound_and_what_is_beyond_it_goes_by_udp() {
     }
 }
 
-/// No link is set up with a process of another user, even if it listens under the name of an
-/// address.
+/// A process of another user cannot connect. In an earlier version, its connection was accepted, and
+/// if closing the descriptors in it blocked, the endpoint set up no link any more.
 #[test]
-fn another_user_is_hung_up_on() {
+fn regression_another_user_cannot_connect_and_keep_an_endpoint_from_links() {
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "CI runs as root");
         println!("skipped: it needs root");
         return;
     }
-    let mut here = anywhere(true);
-    let address = here.local_address();
-    // No other test has this port, so no other test uses the name of this address.
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let strange = port.local_addr().unwrap();
-    let called = std::thread::spawn(move || {
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    // Either endpoint can set up the link, so both get a connection.
+    let names = [&here, &there].map(|end| meet::name(end.local_address()).unwrap());
+    let stranger = std::thread::spawn(move || {
+        let slow = names.each_ref().map(|_| slow_to_close());
         let nobody = rustix::fs::Uid::from_raw(65_534);
         // Changes the user of this thread only.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
-        let refused = meet::call(address, &mut Closing::default()).unwrap_err().kind();
-        let own = meet::listener(strange).unwrap();
-        (refused, own)
+        let (domain, kind) = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let connect = |(name, slow): (String, OwnedFd)| {
+            let socket = rustix::net::socket_with(domain, kind, flags, None).unwrap();
+            let at = rustix::net::SocketAddrUnix::new(format!("/tmp/srd-0/{name}")).unwrap();
+            let connected = rustix::net::connect(&socket, &at);
+            let from = "127.0.0.1:9".parse().unwrap();
+            match connected {
+                Ok(()) => meet::say(socket.as_fd(), from, &[slow.as_fd()]).unwrap(),
+                // This thread would block as well if it closed the connection.
+                Err(_) => std::mem::forget(slow),
+            }
+            connected
+        };
+        names.into_iter().zip(slow).map(connect).collect::<Vec<_>>()
     });
-    let (refused, strangers) = called.join().unwrap();
-    assert_eq!(refused, io::ErrorKind::PermissionDenied);
-    assert!(meet::call(strange, &mut Closing::default()).is_err(), "another user's name");
-    drop(strangers);
+    let connected = stranger.join().unwrap();
     let start = StdInstant::now();
-    while start.elapsed() < StdDuration::from_millis(50) {
-        here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
-    }
-    assert_eq!(here.io().near_stats().links, 0);
+    let peer = here.connect(there.local_address()).unwrap();
+    meet(&mut here, peer, &mut there);
+    assert!(start.elapsed() < StdDuration::from_secs(15), "it has waited");
+    assert_eq!(connected, [Err(rustix::io::Errno::ACCESS); 2]);
 }
 
 /// A process of this user is disconnected if it sends an invalid message, or memory that can
