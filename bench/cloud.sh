@@ -97,6 +97,8 @@ name = "srd0"
 address = ["$5/24"]
 private_key_file = "$work/$1.key"
 listen = "$3:7471"
+[control]
+socket = "/run/srd/$prefix-$1.sock"
 [[peer]]
 name = "$2"
 public_key = "${public[$2]}"
@@ -122,7 +124,7 @@ for host in alpha beta; do
     namespace=${!host}
     # Not by a function: the process that is started has to be the daemon.
     nsenter --net=/run/netns/"$namespace" "$srd" up -c "$work/$host-up.toml" \
-        --socket "$work/$host-up.sock" >"$work/$host-up.log" 2>&1 &
+        >"$work/$host-up.log" 2>&1 &
     daemons+=($!)
     nsenter --net=/run/netns/"$namespace" "$srd" card up -c "$work/$host-card.toml" \
         --socket "$work/$host-card.sock" >"$work/$host-card.log" 2>&1 &
@@ -146,7 +148,7 @@ reaches "$a1" 10.0.0.12
 reaches "$a2" 10.0.0.13
 
 for name in $beta $b1 $b2; do
-    inside "$name" iperf3 -s >/dev/null 2>&1 &
+    ip netns exec "$name" iperf3 -s >/dev/null 2>&1 &
     servers+=($!)
 done
 sleep 0.5
@@ -199,15 +201,16 @@ while time.monotonic() - began < seconds:
     if ahead > 0.001:
         time.sleep(ahead)
 END
-# flooding NAMESPACE WHAT ADDRESS: starts a flood in the background.
+# flooding NAMESPACE WHAT ADDRESS: starts a flood in the background. Not by a function: the process
+# that is started and stopped has to be the flood.
 flooding() {
     local long=$((pings / 50 + 20))
     case $2 in
         alone) return ;;
-        udp-1200) inside "$1" iperf3 -u -b 3G -l 1200 -c "$3" -t $long >/dev/null 2>&1 & ;;
-        udp-64) inside "$1" iperf3 -u -b 0 -l 64 -c "$3" -t $long >/dev/null 2>&1 & ;;
-        tcp-4) inside "$1" iperf3 -P 4 -c "$3" -t $long >/dev/null 2>&1 & ;;
-        new-flows) inside "$1" python3 "$work/new_flows.py" "$3" $long >/dev/null 2>&1 & ;;
+        udp-1200) ip netns exec "$1" iperf3 -u -b 3G -l 1200 -c "$3" -t $long >/dev/null 2>&1 & ;;
+        udp-64) ip netns exec "$1" iperf3 -u -b 0 -l 64 -c "$3" -t $long >/dev/null 2>&1 & ;;
+        tcp-4) ip netns exec "$1" iperf3 -P 4 -c "$3" -t $long >/dev/null 2>&1 & ;;
+        new-flows) ip netns exec "$1" python3 "$work/new_flows.py" "$3" $long >/dev/null 2>&1 & ;;
     esac
     flood=$!
     sleep 1
