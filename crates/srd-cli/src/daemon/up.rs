@@ -57,8 +57,8 @@ pub(crate) struct UpArgs {
     /// Only check the configuration, and print its meaning.
     #[arg(long)]
     check: bool,
-    /// Without a configuration: create an encrypted tunnel to this machine, for a first try.
-    /// Without --key, only print the command to type there.
+    /// Without a configuration: create an encrypted tunnel to the machine at ADDRESS, for a first
+    /// try. Without --key, only print the command to type on that machine.
     #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
     first_try: Option<String>,
     /// The public key that the other machine printed.

@@ -416,8 +416,8 @@ fn layer(
     Box::new(Direct::new(config, endpoint, place.address))
 }
 
-/// Opens a host, which takes a port and a new incarnation, and registers the domain's memory with
-/// it.
+/// Opens the sockets and starts the thread of an endpoint (a [`Host`]). The host gets a port and a
+/// new incarnation, and the memory registrations of the domain are shared with it.
 fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<EndpointSink>, Address)> {
     let domain = slot.domain();
     let settings = &domain.fabric.settings;

@@ -152,8 +152,8 @@ fn find(address: usize) -> Option<(usize, usize, usize)> {
     })
 }
 
-/// Returns the piece of a region around an address, and the offset of the bytes that were allocated
-/// beforehand.
+/// Returns the start and end of the aligned [`SPARE_BYTES`] that contain an address, cut to its
+/// region, and the offset of the spare bytes in the file of zeros.
 fn piece(address: usize, start: usize, end: usize) -> (usize, usize, libc::off_t) {
     let first = (address & !(SPARE_BYTES - 1)).max(start);
     let last = (address | (SPARE_BYTES - 1)).saturating_add(1).min(end);
