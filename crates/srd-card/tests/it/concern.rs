@@ -47,8 +47,8 @@ impl Run {
         self.lab.card.set_rules(Arc::new(Rules::compile(&self.world, HOST)));
     }
 
-    /// Sends a packet from instance `ends.0` to port `to` of instance `ends.1`. Returns how often
-    /// the rules evaluated it at the first and at the second instance.
+    /// Sends a packet from instance `ends.0` to port `to` of instance `ends.1`. Returns the number
+    /// of times that the rules evaluated it at the first and at the second instance.
     fn judged(&mut self, ends: (u8, u8), to: u16) -> (u64, u64) {
         let counts = |lab: &Lab| -> Vec<u64> {
             lab.ports.iter().map(|port| lab.card.counts(*port).judged).collect()
@@ -61,7 +61,8 @@ impl Run {
     }
 
     /// Sends packets of two flows: one is not tracked, the other is tracked at its receiver.
-    /// Returns for each how often the rules evaluated it at the sender and at the receiver.
+    /// Returns for each the number of times that the rules evaluated it at the sender and at the
+    /// receiver.
     fn known(&mut self) -> [(u64, u64); 2] {
         [self.judged((0, 1), 80), self.judged((2, 1), 22)]
     }

@@ -35,7 +35,7 @@ pub(crate) enum PathState {
     Denied,
 }
 
-/// Maximum penalty of a path: how often a rotation skips it.
+/// Maximum penalty of a path: the number of times that the rotation skips it.
 const PENALTY_MAX: u8 = 15;
 /// Time after which a penalty counts as zero.
 const PENALTY_LASTS: Duration = Duration::from_secs(1);

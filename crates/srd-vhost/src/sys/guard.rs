@@ -31,7 +31,9 @@ pub(crate) const RANGES_MAX: usize = 8192;
 const PART_BYTES: u64 = 1 << 44;
 const _: () = assert!((RANGES_MAX as u64).checked_mul(PART_BYTES).is_some());
 
-/// Bytes that are allocated beforehand, after the parts. They replace a piece of a region.
+/// Size in bytes of the spare pages: pages of the file after the parts of all regions, allocated
+/// beforehand. If a part cannot get pages, the spare pages replace the accessed pages of its
+/// region.
 const SPARE_BYTES: usize = 64 << 10;
 /// Number of faults in one region after which its part of the file evidently cannot get pages.
 /// Fewer threads than this fault at the same time.

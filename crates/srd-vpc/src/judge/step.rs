@@ -27,7 +27,7 @@ pub enum Step {
         /// Whether the interface may send with the packet's source address.
         own: bool,
     },
-    /// Evaluation of the groups of an interface.
+    /// Evaluation of the security groups of an interface.
     Groups {
         /// The interface whose groups are evaluated.
         eni: EniId,

@@ -197,7 +197,8 @@ pub enum Next {
         /// Whether the packet is carried by SRD, or the reason why it is not.
         ride: Ride,
     },
-    /// The edge of a gateway: the gateway, and the name of the host that is its edge.
+    /// A gateway, and the name of its edge: the host that connects the gateway to the network
+    /// outside of the cloud.
     Edge(Exit, Arc<str>),
     /// A NAT gateway that translates the packet, and the interface that receives it afterwards;
     /// `None` for an answer, whose receiver the gateway determines.
