@@ -92,7 +92,7 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// Seconds for which a full stock of network credits lasts, as in NET402.
+/// Seconds for which a full stock of network credits lasts, as in the talk NET402.
 const CREDITS_S: u32 = 300;
 
 /// Options and scale of a running experiment.

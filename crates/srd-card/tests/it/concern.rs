@@ -78,8 +78,9 @@ fn verdicts(lab: &Lab, instance: usize) -> Vec<[Direct; 2]> {
     flows.iter().map(|flow| [flow.sent, flow.received]).collect()
 }
 
-/// NET402: a direction of a flow is pending until the rules have evaluated its first packet, and
-/// complete afterwards. A change of the rules that concerns the flow makes it pending again.
+/// The talk NET402 (AWS re:Invent 2024): a direction of a flow is pending until the rules have
+/// evaluated its first packet, and complete afterwards. A change of the rules that concerns the
+/// flow makes it pending again.
 #[test]
 fn a_direction_is_pending_until_its_first_packet_and_after_a_change() {
     use Direct::{Complete, Pending};

@@ -1,4 +1,5 @@
-//! The process that keeps a card running, and clears everything after its server.
+//! The process that keeps a card running, and removes the objects of the card after the end of its
+//! server.
 //!
 //! The keeper ends when its standard input ends. It then ends the card in order, ends programs that
 //! are left in namespaces of the card, and removes the card's directory.

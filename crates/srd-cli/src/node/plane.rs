@@ -57,7 +57,7 @@ struct State {
     newest: u64,
     /// The newest text, until it is taken.
     text: Option<String>,
-    /// Number of the text that was decided last, and the reason if it was refused.
+    /// Number of the text that the card applied or refused last, and the reason if it was refused.
     decided: u64,
     refused: Option<String>,
     /// Scripts, each with the number of the text that contains its instance.

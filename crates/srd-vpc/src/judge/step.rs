@@ -43,17 +43,17 @@ pub enum Step {
         /// The interface that tracks the connection.
         eni: EniId,
     },
-    /// Both interfaces are in one subnet: neither lists nor routes are evaluated.
+    /// Both interfaces are in one subnet: neither access control lists nor routes are evaluated.
     SameSubnet(SubnetId),
     /// Decision of the access control list of a subnet.
     Acl {
-        /// The subnet whose list is evaluated.
+        /// The subnet whose access control list is evaluated.
         subnet: SubnetId,
         /// Access control list of the subnet.
         acl: AclId,
         /// Direction of the packet: out of the subnet, or into it.
         direction: Direction,
-        /// The packet with the addresses that it had at the list.
+        /// The packet with the addresses that the list evaluated.
         packet: Packet,
         /// Number of the entry that decided; `None`: the implicit last entry, which denies.
         number: Option<u16>,

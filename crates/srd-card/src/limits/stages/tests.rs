@@ -131,8 +131,8 @@ fn regression_packets_that_are_read_late_count_by_the_time_in_which_they_arrived
     }
 }
 
-/// L11: a sender above the limit is counted and limited as if all packets were read in time:
-/// earned tokens are spent once only.
+/// L11: if a sender exceeds the limit, it is counted and limited as if all packets had been read in
+/// time. Tokens that are earned while the worker is late can be spent only once.
 #[test]
 fn a_sender_above_the_limit_is_held_to_it_by_a_worker_that_is_late() {
     let settings = Settings { packets_per_second: 100_000, ..open() };
