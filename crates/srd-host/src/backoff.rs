@@ -20,9 +20,9 @@ const IDLE_SHARED: Duration = Duration::from_micros(5);
 /// even with interrupts. A yield that a rank takes lasts for the rank's poll and two context
 /// switches.
 const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
-/// Shortest yield that counts as taken by a thread that computes until its time slice ends: a rank
-/// that polls returns the core earlier. In this case earlier yields would make each answer wait for
-/// a time slice.
+/// Shortest yield that counts as taken by a thread that computes until its time slice ends; a rank
+/// that polls returns the core earlier. After such a yield, the core does not count as shared:
+/// yields after a short time would make each answer wait for a whole time slice.
 const YIELD_SLICE: Duration = Duration::from_millis(1);
 /// Time for which the core counts as shared after a yield that let another thread run. If ranks
 /// share a core, each yield lets another rank run.

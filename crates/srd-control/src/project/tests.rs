@@ -32,7 +32,7 @@ fn packet((protocol, port): Probe, from: Ipv4Addr, to: Ipv4Addr) -> Packet {
     Packet { source: from.into(), destination: to.into(), inner }
 }
 
-/// Whether the groups of an interface admit a packet from or to the other interface.
+/// Whether the security groups of an interface admit a packet from or to the other interface.
 fn groups_admit(
     region: &Region,
     own: &NetworkInterface,

@@ -26,7 +26,8 @@ use crate::workload::peers;
 const RTO_MAX: Duration = Duration::from_millis(40);
 /// Simulated time between two checks at the beginning, in picoseconds.
 const STEP_PS: u64 = 1_000 * US;
-/// Time in picoseconds that timers of guests and layers may add to the plan's deadline.
+/// Time in picoseconds that timers of guests, or of the Messaging Layer, may add to the deadline of
+/// the plan.
 const PATIENCE_PS: u64 = 5_000_000 * US;
 
 /// Returns an endpoint configuration with limits that a card or the Messaging Layer can work with,

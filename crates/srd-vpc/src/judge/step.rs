@@ -29,7 +29,7 @@ pub enum Step {
     },
     /// Evaluation of the security groups of an interface.
     Groups {
-        /// The interface whose groups are evaluated.
+        /// The interface whose security groups are evaluated.
         eni: EniId,
         /// The direction, seen from the interface.
         direction: Direction,
@@ -38,7 +38,8 @@ pub enum Step {
         /// Result of connection tracking, if the packet is allowed.
         tracking: Option<Tracking>,
     },
-    /// The packet belongs to a connection that the interface tracks, so groups are not evaluated.
+    /// The packet belongs to a connection that the interface tracks, so security groups are not
+    /// evaluated.
     Established {
         /// The interface that tracks the connection.
         eni: EniId,
@@ -149,8 +150,8 @@ pub enum Exit {
     Endpoint(EndpointId),
 }
 
-/// Services of the network that each interface reaches at reserved addresses, independent of groups
-/// and lists.
+/// Services of the network that each interface reaches at reserved addresses, independent of
+/// security groups and access control lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Name resolver: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
@@ -171,9 +172,9 @@ pub enum Reason {
     /// A packet from the internet has a source that belongs to a cloud, or that the internet does
     /// not carry.
     NotFromOutside,
-    /// No rule of the sender's groups allows the packet.
+    /// No rule of the sender's security groups allows the packet.
     GroupsOut,
-    /// No rule of the receiver's groups allows the packet.
+    /// No rule of the receiver's security groups allows the packet.
     GroupsIn,
     /// The access control list of the sender's subnet, or of another subnet that the packet leaves,
     /// denies it.

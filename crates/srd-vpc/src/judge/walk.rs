@@ -38,7 +38,7 @@ pub struct Translated {
 }
 
 /// Evaluates a packet. `remembers` returns whether an interface tracks the connection of the
-/// packet; the groups of such an interface are not evaluated.
+/// packet; the security groups of such an interface are not evaluated.
 pub fn judge_flow(
     world: &World,
     origin: Origin,

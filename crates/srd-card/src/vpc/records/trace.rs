@@ -109,7 +109,8 @@ pub struct Record {
 pub enum Event {
     /// The card has read the packet: the first record of each packet.
     Arrived(Arrived),
-    /// The card has a verdict of groups, lists and routes about the packet.
+    /// The card has a verdict about the packet: the result of security groups, network ACLs and
+    /// routes.
     Judged {
         /// Whether the rules evaluated this packet; otherwise the verdict was stored with the flow.
         by_rules: bool,

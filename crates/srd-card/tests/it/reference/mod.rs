@@ -331,7 +331,7 @@ impl Story {
     }
 }
 
-/// Runs one story, and compares the cards. Returns the counters.
+/// Runs one test case (a story), and compares the two cards after each step. Returns the counters.
 fn run_story(seed: u64) -> Counters {
     println!("seed {seed}");
     let mut story = Story::new(seed);
