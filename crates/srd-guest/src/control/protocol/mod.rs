@@ -283,7 +283,7 @@ pub struct PeerHost {
 pub struct Tables {
     /// Number of interfaces of this host.
     pub interfaces: u64,
-    /// Number of address blocks of interfaces of this host.
+    /// Number of addresses and prefixes that belong to interfaces of this host.
     pub mapped: u64,
     /// Number of address blocks in the security groups that rules of this host name.
     pub members: u64,
