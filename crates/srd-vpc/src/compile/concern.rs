@@ -180,8 +180,8 @@ impl Rules {
     }
 }
 
-/// Compares two tables: whether packets that leave or enter a subnet pass equal access control
-/// lists and routes in both.
+/// Compares two sets of tables: whether packets that leave or enter a subnet pass equal network
+/// ACLs and routes in both.
 struct Ways<'a> {
     old: &'a Rules,
     new: &'a Rules,

@@ -108,8 +108,8 @@ impl Walk<'_> {
         let subnet =
             world.subnets.get(&eni.subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
         let service = service_at(world, subnet.vpc, self.packet.destination);
-        // Groups and lists do not apply to packets for these services (Amazon VPC User Guide,
-        // *Security*).
+        // Security groups and network ACLs do not apply to packets for these services (Amazon VPC
+        // User Guide, *Security*).
         if let Some(service) = service {
             return Ok(Verdict::Served(service));
         }
