@@ -193,7 +193,8 @@ impl CardMachines {
         }
     }
 
-    /// Applies a region, and starts the scripts of its new instances.
+    /// Applies the state of a region to its data plane, and starts the scripts of its new
+    /// instances.
     fn follow(&mut self, region: &Region) -> Result<(), String> {
         let key = (region.account.clone(), region.name.clone());
         self.forget(&key, region);
