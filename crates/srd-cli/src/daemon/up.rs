@@ -64,7 +64,7 @@ pub(crate) struct UpArgs {
     /// The public key that the other machine printed.
     #[arg(long, value_name = "KEY", requires = "first_try")]
     key: Option<String>,
-    /// First of the try's UDP ports, the same on both machines.
+    /// First UDP port of the tunnel, the same on both machines.
     #[arg(long, value_name = "PORT", default_value_t = PORT_DEFAULT, requires = "first_try")]
     port: u16,
 }

@@ -1,4 +1,5 @@
-//! Each region that requests can make is a file that the card accepts, with the same verdicts.
+//! For every region that requests can create, the card accepts the generated `vpc.toml`, and
+//! reaches the verdicts that follow from the state of the region.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -92,12 +92,13 @@ pub(crate) enum JobResult {
     /// The networks that were created for the change under way, and the addresses that were routed
     /// for it.
     Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
-    /// The device of the internet's side that was created again after the loss with this number,
-    /// and its routed addresses.
+    /// The device of the internet's side, and its routed addresses. The number identifies the
+    /// deletion of the device after which it was created again.
     Edge(u64, Result<(Tun, BTreeSet<Ipv4Addr>)>),
     /// Addresses for which routes were added.
     Routed(BTreeSet<Ipv4Addr>),
-    /// The queues of an instance's device that was created again after the loss with this number.
+    /// The queues of a device of an instance. The number identifies the deletion of the device
+    /// after which it was created again.
     Device(u64, Result<Vec<Tun>>),
     /// Additional queues of a device, for a request to change it.
     Queues(DeviceAsked, Result<Vec<Tun>>),
