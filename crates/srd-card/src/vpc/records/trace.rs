@@ -316,8 +316,8 @@ impl Traces {
         self.resumed = packet;
     }
 
-    /// Takes the number that [`Traces::resume`] has set for the packet that is read now: this
-    /// packet is followed already. Returns `None` if no number is set.
+    /// Takes the number of the packet that is read now, if [`Traces::resume`] has set it because
+    /// traces already follow this packet. Otherwise returns `None`.
     pub(in crate::vpc) fn take_resumed(&mut self) -> Option<Followed> {
         Some(core::mem::take(&mut self.resumed)).filter(|packet| packet.is_some())
     }
