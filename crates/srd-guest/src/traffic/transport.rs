@@ -503,8 +503,8 @@ impl Arrivals for Into<'_> {
     }
 }
 
-/// A guest that ignores its packets, for packets of an ENA Express overlay, which a card does not
-/// have.
+/// A guest that drops all its packets. The Express stage passes packets of an overlay (`srd up`) to
+/// a guest, but this card has no overlay.
 struct Nobody;
 
 impl Guest for Nobody {

@@ -61,7 +61,7 @@ pub struct Plan {
 /// An open endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Reservation of the endpoint in its domain.
+    /// Slot of the endpoint, of the limited number of endpoints in its domain.
     pub slot: Slot,
     /// Properties with which the endpoint was opened.
     pub plan: Plan,

@@ -261,9 +261,10 @@ fn random_removals_leave_the_lists_whole() {
     assert_eq!((table.tracked(), table.available()), (0, 200));
 }
 
-/// Measures the value of a guessed secret for an attacker: lookups of flows that were chosen to
-/// begin at one bucket of the index, beside lookups of random flows. The results are printed,
-/// without a check: `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
+/// Measures how much an attacker who has guessed the secret of the hash can slow lookups down. It
+/// compares flows that were chosen to begin at one bucket of the index with random flows. The
+/// results are printed, without a check: `cargo test -p srd-card --lib -- --ignored --nocapture
+/// one_chain`.
 #[test]
 #[ignore = "a measurement of a minute"]
 fn flows_of_one_chain_beside_chance_ones() {
