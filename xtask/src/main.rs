@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Seconds of traffic in an hour of simulated time; the other 165 seconds are the calm burst and
-/// the time without traffic.
+/// Seconds of traffic with faults in an hour of simulated time. In the other 165 seconds, a burst
+/// without faults is sent, and then nothing.
 const HOUR_S: u64 = 3600 - 165;
 
 /// Maintenance tasks of the project.

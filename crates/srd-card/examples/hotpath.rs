@@ -35,7 +35,8 @@ const PACKET_BYTES_MAX: u16 = 8_956;
 /// packets.
 const BATCH: usize = 16;
 const HEADERS_BYTES: usize = 40;
-/// Simulated time at which real time begins, after the handshakes of both ends.
+/// Simulated time at which the measurement of `speed` begins, after the handshakes. From then on
+/// the simulated time advances with the real time.
 const REAL_TIME_NS: u64 = 1_000_000_000;
 
 /// Part of the code that is measured.

@@ -51,8 +51,8 @@ pub(crate) struct CheckArgs {
     /// Fix what can be fixed, as root, and check again. Lists the fixes that a restart undoes.
     #[arg(long)]
     fix: bool,
-    /// With --fix: make the fixes permanent: kernel settings in /etc/sysctl.d, and a unit that
-    /// applies the rest again at boot.
+    /// With --fix: make the fixes permanent. Kernel settings are written to /etc/sysctl.d, and a
+    /// unit applies all other fixes again at boot.
     #[arg(long, requires = "fix", conflicts_with = "root")]
     persist: bool,
     /// Remove what --persist wrote, and restore the kernel settings that it changed.

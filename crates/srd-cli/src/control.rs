@@ -47,8 +47,8 @@ pub(crate) enum ControlCommand {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UpArgs {
     /// Serve clients of this machine over plain HTTP, and keep the state in memory. An access key
-    /// is drawn and printed; requests need a signature of it. Only addresses of the loopback
-    /// interface are served. Without this option, nothing is served yet.
+    /// is generated and printed; requests need a signature with this key. Only addresses of the
+    /// loopback interface are served. This option is required, because there is no other mode yet.
     #[arg(long)]
     trial: bool,
     /// Write the access key, the region and the endpoint to this file, as assignments for a shell.

@@ -119,7 +119,8 @@ pub(crate) struct NfsProxyArgs {
     #[arg(long, value_name = "N", default_value_t = 256,
           value_parser = clap::value_parser!(u16).range(1..))]
     clients: u16,
-    /// With --serve: maximum number of connections of one address (of IPv6: one /64) at a time.
+    /// With --serve: maximum number of connections of one address (IPv6: of one /64 prefix) at a
+    /// time.
     #[arg(long, value_name = "N", default_value_t = 64, requires = "serve",
           value_parser = clap::value_parser!(u16).range(1..))]
     address_clients: u16,

@@ -365,7 +365,8 @@ fn failure(error: &ApiError, request_id: &str) -> HttpResponse {
 mod tests {
     use super::*;
 
-    /// A regression: the parameters and answers of thousands of tokens had no bound of memory.
+    /// A regression: the parameters and answers that are stored for client tokens used memory
+    /// without a limit.
     #[test]
     fn answers_to_client_tokens_are_bounded_by_their_bytes() {
         let mut region = Region::empty("1", "us-east-1", IdGenerator::new(1));

@@ -1,8 +1,8 @@
 //! Checks of each request before its credentials are read.
 //!
-//! A browser on this machine sends requests for pages of strangers. Such a request has an `Origin`
-//! or a `Sec-Fetch-Site` header, or, if the name of the page's server resolves to a loopback
-//! address (DNS rebinding), the name of that server in `Host`.
+//! A browser on this machine also sends requests on behalf of web pages of strangers. Such a
+//! request has an `Origin` or a `Sec-Fetch-Site` header, or, if the name of the page's server
+//! resolves to a loopback address (DNS rebinding), the name of that server in `Host`.
 
 use std::net::IpAddr;
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A request is answered when the card uses its changes, or when the data plane has waited for its
-//! longest time. If the card refuses a text, the request fails and changes nothing. A region gets
-//! its data plane with its first running instance, and keeps it.
+//! longest time. If the card refuses the new text of its `vpc.toml`, the request fails and changes
+//! nothing. A region gets its data plane with its first running instance, and keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -48,9 +48,9 @@ pub enum Applied {
 pub enum PlaneStatus {
     /// Nothing was applied yet.
     Idle,
-    /// The text that was applied last is in force.
+    /// The `vpc.toml` that was applied last is in force.
     InForce,
-    /// A text waits for the card.
+    /// A `vpc.toml` waits for the card.
     Pending,
     /// The data plane has ended, with the cause.
     Failed(String),
@@ -58,13 +58,13 @@ pub enum PlaneStatus {
 
 /// A card that uses the text of a `vpc.toml`.
 pub trait DataPlane: Send {
-    /// Applies a text, and waits until it is in force, for a bounded time.
+    /// Applies the text of a `vpc.toml`, and waits until it is in force, for a limited time.
     ///
     /// # Errors
     /// The text is refused, or the data plane has ended.
     fn apply(&self, text: &str) -> Result<Applied, String>;
 
-    /// Runs a script in an instance, after the text that was applied last is in force.
+    /// Runs a script in an instance, after the `vpc.toml` that was applied last is in force.
     ///
     /// # Errors
     /// The script cannot be started.
@@ -193,7 +193,8 @@ impl CardMachines {
         }
     }
 
-    /// Applies a region, and starts the scripts of its new instances.
+    /// Applies the state of a region to its data plane, and starts the scripts of its new
+    /// instances.
     fn follow(&mut self, region: &Region) -> Result<(), String> {
         let key = (region.account.clone(), region.name.clone());
         self.forget(&key, region);

@@ -58,7 +58,7 @@ pub fn sts(
     ))
 }
 
-/// Largest number of names of each kind that a trial keeps.
+/// Largest number of log groups, and of buckets, whose names a trial keeps.
 const NAMES_MAX: usize = 10_000;
 
 /// Answers requests to other services, as far as a trial needs them: `CreateLogGroup` and

@@ -76,7 +76,8 @@ mod tests {
 
     use super::*;
 
-    /// A regression: a client that did not read its answer held its place for an hour.
+    /// A regression: a client that did not read its answer occupied one of the limited connections
+    /// for an hour.
     #[test]
     fn a_client_that_takes_no_bytes_ends_the_write() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! The daemon runs the commands of `pre_up` and `post_up` before it gives up its privileges. For
-//! `pre_down` and `post_down` it starts a second process, `srd hooks`, which keeps them. That
-//! process receives all commands in its first line. Afterwards the daemon can only send the notice
-//! of its end, so an attacker who controls the daemon can choose the time of the end and nothing
-//! else. The process survives `kill -9` of the daemon.
+//! `pre_down` and `post_down` it starts a second process, `srd hooks`, which keeps these
+//! privileges. That process receives all commands in its first line. Afterwards the daemon can only
+//! send the notice of its end, so an attacker who controls the daemon can choose the time of the
+//! end and nothing else. The process survives `kill -9` of the daemon.
 //!
 //! Commands come from a file that only root can change ([`check_owner`]). They are run by `sh -c`,
 //! with `%i` replaced by the interface's name, and with the user and the privileges that `srd up`

@@ -98,7 +98,7 @@ pub struct Change {
     pub peer: Option<String>,
     /// Whether packets are sent over SRD.
     pub express: Option<bool>,
-    /// Whether UDP packets are sent over SRD as TCP packets are.
+    /// Whether UDP packets are sent over SRD, in addition to TCP packets.
     pub udp: Option<bool>,
     /// Whether packets of tunnels without ports (GRE, ESP, IP in IP) are sent over SRD. Valid only
     /// for the whole interface.

@@ -13,16 +13,16 @@ use srd_proto::{Duration, Instant};
 /// Time without an arrival after which a thread yields while no other thread needs the core.
 /// Answers within a data center take less, so waiting for an answer costs no further system call.
 const IDLE_ALONE: Duration = Duration::from_micros(50);
-/// Time without an arrival after which a thread yields while another thread needs the core: an
-/// answer that takes longer comes from a rank that is not running.
+/// Time without an arrival after which a thread yields while another thread needs the core. If an
+/// answer takes longer than this, the rank that has to answer is probably not running.
 const IDLE_SHARED: Duration = Duration::from_micros(5);
 /// Shortest yield that counts as taken by another thread. A yield that no thread takes is shorter,
 /// even with interrupts. A yield that a rank takes lasts for the rank's poll and two context
 /// switches.
 const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
-/// Shortest yield that counts as taken by a thread that computes until its time slice ends: a rank
-/// that polls returns the core earlier. In this case earlier yields would make each answer wait for
-/// a time slice.
+/// Shortest yield that counts as taken by a thread that computes until its time slice ends; a rank
+/// that polls returns the core earlier. After such a yield, the core does not count as shared:
+/// yields after a short time would make each answer wait for a whole time slice.
 const YIELD_SLICE: Duration = Duration::from_millis(1);
 /// Time for which the core counts as shared after a yield that let another thread run. If ranks
 /// share a core, each yield lets another rank run.

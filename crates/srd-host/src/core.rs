@@ -15,7 +15,7 @@ const COALESCE_MAX: Duration = Duration::from_micros(50);
 /// allow further sends.
 const ROUND_TURNS_MAX: usize = 8;
 
-/// Receiver of the completions and notices of a host.
+/// Receiver of the completions and notices of a [`crate::Host`].
 pub trait Sink: Send + 'static {
     /// Layer that executes the operations.
     type Layer: Layer + ?Sized;
@@ -33,7 +33,7 @@ pub trait Sink: Send + 'static {
     fn broken(&mut self, error: &io::Error);
 }
 
-/// State of a host that is protected by its lock.
+/// State of a [`crate::Host`] that is protected by the lock of the host.
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint<NearIo>,

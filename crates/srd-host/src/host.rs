@@ -1,4 +1,5 @@
-//! A host, and the calls of its users.
+//! A [`Host`]: an endpoint of the Messaging Layer with its sockets and its progress thread, and the
+//! calls of its users. In this crate, *host* means this object, not a machine.
 
 use std::io;
 use std::net::SocketAddr;

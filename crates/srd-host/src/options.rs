@@ -1,4 +1,4 @@
-//! Options with which a host is opened.
+//! Options for opening a [`crate::Host`].
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
 /// Largest number of peers of an endpoint: as many as the transport can number.
 const PEERS_MAX: u32 = 1_000_000;
 
-/// Options with which a host is opened.
+/// Options for opening a [`crate::Host`].
 #[derive(Clone)]
 pub struct Options {
     /// Local address; port zero means any free port.

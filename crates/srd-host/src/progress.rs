@@ -1,4 +1,5 @@
-//! The progress thread: it drives a host while the application does other work.
+//! The progress thread: it drives a [`crate::Host`] (an endpoint with its sockets) while the
+//! application does other work.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

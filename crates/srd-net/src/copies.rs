@@ -272,8 +272,8 @@ impl Watch {
         before.is_some() && before != self.boot_id
     }
 
-    /// Stores the difference of the clocks. If the difference has moved by a step, returns the size
-    /// of the step.
+    /// Stores the difference between the wall clock and `CLOCK_BOOTTIME`. If it has changed at once
+    /// by at least `STEP_MIN_NS`, returns the size of this step.
     fn step(&mut self, offset_ns: u64) -> Option<Copied> {
         let before = std::mem::replace(&mut self.offset_ns, offset_ns);
         let moved = offset_ns.wrapping_sub(before).cast_signed().unsigned_abs();

@@ -11,7 +11,7 @@ pub struct Limits {
     /// Largest number of simultaneous connections; a further connection is closed immediately.
     pub clients_max: usize,
     /// Largest number of simultaneous connections that the proxy on the server's side accepts from
-    /// one source address (for IPv6: from one /64).
+    /// one source address (IPv6: from one /64 prefix).
     pub address_clients_max: usize,
     /// Largest number of bytes of one record, in all its fragments.
     pub record_bytes_max: usize,

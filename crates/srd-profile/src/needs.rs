@@ -89,16 +89,17 @@ pub struct TrafficSummary {
     /// Length in bytes of the longest packet, from the IP header on; the segments of a super-packet
     /// count as packets.
     pub largest_bytes: u32,
-    /// Rates in received bits per second, over three lengths of periods.
+    /// Rates in received bits per second, over periods of three lengths (1 ms, 1 s and 60 s).
     pub rates_in: [Rates; 3],
-    /// Rates in sent bits per second, over three lengths of periods.
+    /// Rates in sent bits per second, over periods of three lengths (1 ms, 1 s and 60 s).
     pub rates_out: [Rates; 3],
-    /// Rates in packets per second, both directions together, over three lengths of periods.
+    /// Rates in packets per second, both directions together, over periods of three lengths (1 ms,
+    /// 1 s and 60 s).
     pub rates_packets: [Rates; 3],
     /// Approximate number of flows, as the network sees them.
     pub flow_count: f64,
-    /// Effective number of flows: the number of flows of equal size over which bytes would be as
-    /// spread.
+    /// Effective number of flows: the number of flows of equal size that would spread the bytes as
+    /// evenly as the flows of this traffic do.
     pub flows_effective: f64,
     /// Number of flows whose records were dropped to limit memory.
     pub flows_forgotten: u64,

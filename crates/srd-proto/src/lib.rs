@@ -1,8 +1,9 @@
 //! SRD: a reliable, unordered datagram transport that sprays each flow over many paths.
 //!
 //! This crate is the whole protocol as a pure state machine. It has no clock, no socket, no thread
-//! and no source of randomness. The world calls in with the time and with received packets, and
-//! takes out the packets to be sent:
+//! and no source of randomness. The program that runs it (a driver with sockets, a simulator or a
+//! test: the *world*) passes in the time and received packets, and takes out the packets to be
+//! sent:
 //!
 //! ```text
 //! loop {

@@ -1,6 +1,7 @@
-//! State that the peers of one endpoint share: configuration, counters, events and keys, and the
-//! endpoint's parts of two budgets: of its link and of the credit that a receiver grants. Every
-//! call on a peer receives this state.
+//! State that the peers of one endpoint share: configuration, counters, events and keys. It also
+//! contains the endpoint's part of two budgets of its node: the rate of the node's link, and the
+//! credit that the node, as a receiver, grants to senders. Every call on a peer receives this
+//! state.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;

@@ -101,7 +101,8 @@ pub struct PeerStats {
     pub delivery_rate_bps: u64,
     /// Data packets sent again since this context began.
     pub retrans_pkts: u64,
-    /// Number of paths in each state, in the order good, skipped, assumed bad, denied.
+    /// Number of paths in each state: good; skipped, because of a penalty (P5); assumed bad, after
+    /// a loss or an unanswered probe (P7); denied by the operator (P12).
     pub paths: [u16; 4],
     /// Number of paths that are assumed to pass packets: the good and the skipped ones. Zero if the
     /// peer has never answered in this context.

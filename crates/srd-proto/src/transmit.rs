@@ -100,8 +100,8 @@ impl TransmitBuf {
         self.is_empty() && self.bytes.is_empty()
     }
 
-    /// Segments of the batch in order, each as contiguous bytes, followed by a payload by
-    /// reference.
+    /// Segments of the batch in order. Each consists of two parts: contiguous bytes of the buffer,
+    /// and the payload that follows them, which was not copied into the buffer.
     pub fn segments(&self) -> impl Iterator<Item = (&[u8], &Bytes)> {
         let mut start = 0;
         self.segments.iter().map(move |s| {

@@ -46,8 +46,8 @@ mod tests {
         assert_eq!(count(&event), u64::MAX);
     }
 
-    /// More signals than one batch of requests: each signal counts once. A descriptor of another
-    /// kind gets no signal.
+    /// If there are more signals than fit into one batch of requests, each signal counts once. A
+    /// descriptor of another kind gets no signal.
     #[test]
     fn signals_add_up() {
         let event = eventfd(0, EventfdFlags::empty()).unwrap();

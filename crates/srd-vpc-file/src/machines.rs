@@ -12,7 +12,7 @@ use super::document::{Document, InterfaceTable, Maybe};
 use super::names::{Kind, hash};
 use super::phrase;
 
-/// Largest number of groups of an interface: the limit of EC2.
+/// Largest number of security groups of an interface: the limit of EC2.
 const GROUPS_MAX: usize = 16;
 
 pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Clouds, subnets, route tables, access control lists, groups and prefix lists.
+//! Clouds, subnets, route tables, access control lists, security groups and prefix lists.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,7 +21,8 @@ const ENTRIES_MAX: usize = 40;
 const RULES_MAX: usize = 60;
 /// Largest number of routes of a table: the limit of EC2.
 const ROUTES_MAX: usize = 1000;
-/// Largest product of a group's rules and an interface's groups: the limit of EC2.
+/// Largest product of the number of a security group's rules and the number of an interface's
+/// groups: the limit of EC2.
 const RULES_TIMES_GROUPS_MAX: usize = 1000;
 
 pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {

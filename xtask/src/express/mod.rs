@@ -4,7 +4,8 @@
 //!
 //! An hour consists of *turns*. In a turn there are two bursts of traffic, events before and during
 //! the first burst, and a time without traffic. At the end of each hour all faults are healed, and
-//! a calm burst over a lossy wire must arrive without a single loss. Afterwards everything must
+//! a burst of packets is sent that exceeds no limit (the calm burst). All its packets must reach
+//! the guests, although the wire loses some: SRD retransmits them. Afterwards everything must
 //! become idle: no packet waits, and no receiver has a record of a flow. The heap must not grow
 //! from hour to hour. The first node is never restarted.
 //!
@@ -62,8 +63,8 @@ pub(crate) struct Settings {
     pub seed: u64,
     /// Number of simulated hours; everything is checked at the end of each hour.
     pub hours: u32,
-    /// Simulated seconds of traffic and faults in an hour; the calm burst and the quiet time at the
-    /// end are additional.
+    /// Simulated seconds of traffic and faults in an hour. The burst at the end, which exceeds no
+    /// limit, and the time without traffic after it are additional.
     pub hour_s: u64,
     /// Whether the counters of each hour are printed.
     pub verbose: bool,
@@ -200,8 +201,8 @@ fn happen(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), St
     world.run_up_to_ms(200)
 }
 
-/// Heals all faults, and checks that all packets of a calm burst arrive although the wire loses and
-/// repeats some.
+/// Heals all faults, and checks that all packets of a burst that exceeds no limit arrive, although
+/// the wire loses and repeats some.
 fn calm(world: &mut World) -> Result<(), String> {
     world.heal();
     world.run(HEAL)?;

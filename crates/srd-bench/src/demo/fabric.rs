@@ -44,7 +44,7 @@ struct Course {
     bytes: u64,
     rounds: usize,
     limit_s: u64,
-    /// Number of times that all contestants are measured in turn.
+    /// Number of times that all compared transports are measured, one after the other.
     passes: usize,
 }
 

@@ -150,8 +150,8 @@ pub(super) struct Failover {
 }
 
 impl Failover {
-    /// Formats the time without a byte in milliseconds. A value of zero is shown as less than an
-    /// interval.
+    /// Formats the longest time without received bytes, in milliseconds. Zero is shown as less than
+    /// the length of an interval.
     pub(super) fn silence(&self) -> String {
         match self.silence_ms {
             0 => format!("< {}", self.interval_ms),

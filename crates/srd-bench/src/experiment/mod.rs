@@ -51,9 +51,10 @@ use std::path::{Path, PathBuf};
 /// Default directory of fetched programs.
 pub const CACHE: &str = "/var/cache/srd";
 
-/// Longest run in seconds of an experiment that stores only a few bytes for each request or frame.
+/// Maximum duration, in seconds, of a run of an experiment that stores only a few bytes for each
+/// request or frame.
 const SECONDS_MAX: u64 = 8 * 3600;
-/// Longest run in seconds of any other experiment.
+/// Maximum duration, in seconds, of a run of the other experiments.
 const SECONDS_MAX_SHORT: u64 = 3600;
 
 /// Options for an experiment, as the user sets them.

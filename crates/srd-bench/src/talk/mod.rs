@@ -1,4 +1,4 @@
-//! Experiments of the talk NET402 (AWS re:Invent 2024, "Optimizing EC2 network performance"), with
+//! Experiments of the talk NET402 (AWS re:Invent 2024, "EC2 Nitro networking under the hood"), with
 //! instances of `srd card up` on this machine, real iperf3 and the talk's own command lines.
 //!
 //! The network namespaces of one machine cannot carry the rates of an instance type. Therefore a
@@ -92,7 +92,7 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name == name)
 }
 
-/// Seconds for which a full stock of network credits lasts, as in NET402.
+/// Seconds for which a full stock of network credits lasts, as in the talk NET402.
 const CREDITS_S: u32 = 300;
 
 /// Options and scale of a running experiment.

@@ -31,8 +31,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const CURL: Program = Program { name: "curl", package: "curl" };
 const PORT: u16 = 80;
-/// Size of the HTTP answer in bytes: many packets follow the first one, and their verdict is a
-/// stored one.
+/// Size of the HTTP answer in bytes. The answer consists of many packets, so that most of them use
+/// the stored verdict of their flow.
 const FILE_BYTES: usize = 256 * 1024;
 /// Time until the trace contains all packets.
 const SETTLED: Duration = Duration::from_millis(300);

@@ -12,7 +12,8 @@ use srd_vpc::object::{LogField, LoggedTraffic};
 
 use super::window::{Action, Count, FlowKey, Path, Window};
 
-/// Version of a record that has no field of a later version.
+/// Lowest version of a record. A record has the version of its newest field, as on EC2, but at
+/// least this one.
 const VERSION_MIN: u8 = 2;
 
 /// Fields that each record of an interface's log repeats. An empty text is written as `-`.

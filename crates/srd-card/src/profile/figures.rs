@@ -1,11 +1,11 @@
 //! Packets per second and tracked connections, neither of which EC2 publishes.
 //!
 //! Two figures have a source, both for c7i.large: 1,000,000 packets per second, and 136,812
-//! connections (`conntrack_allowance_available` in NET402 and in the EC2 User Guide). The packets
-//! follow from NET402, which shows 928 Mb/s for `iperf3 -M 128`; Linux's segments of that size hold
-//! 116 bytes beside their timestamps. (The talk divides by 128, which would give 906,000.) All
-//! other figures are estimates from these, in proportion to a type's share of a host: the baseline
-//! bandwidth for packets, the vCPUs for connections.
+//! connections (`conntrack_allowance_available` in the talk NET402 of re:Invent 2024 and in the EC2
+//! User Guide). The packet rate follows from the talk, which shows 928 Mb/s for `iperf3 -M 128`;
+//! Linux's segments of that size hold 116 bytes beside their timestamps. (The talk divides by 128,
+//! which would give 906,000.) All other figures are estimates from these, in proportion to a type's
+//! share of a host: the baseline bandwidth for packets, the vCPUs for connections.
 
 use crate::profile::catalogue::InstanceType;
 

@@ -1,7 +1,7 @@
 //! Abilities of each version of the Nitro system.
 //!
-//! Source: re:Invent 2024, NET402, for bandwidth and packet rates of versions 1 to 5; EC2 User
-//! Guide for encryption (3 and later) and ENA Express (4 and later).
+//! Source: the talk NET402 of re:Invent 2024, for bandwidth and packet rates of versions 1 to 5;
+//! EC2 User Guide for encryption (3 and later) and ENA Express (4 and later).
 
 use crate::track::timeouts::Timeouts;
 
@@ -22,8 +22,8 @@ pub enum Generation {
     V6,
 }
 
-/// Versions of the families that NET402 names. For c8g, the version follows from the talk: it sets
-/// n-tuple rules on a c8g.8xlarge, and versions from 5 on have these rules.
+/// Versions of the families that the talk NET402 names. For c8g, the version follows from the talk:
+/// it sets n-tuple rules on a c8g.8xlarge, and versions from 5 on have these rules.
 const NAMED: [(&str, Generation); 6] = [
     ("c4", Generation::V1),
     ("c5", Generation::V2),

@@ -30,7 +30,8 @@ use crate::limits::ceiling::{Ceiling, FlowKind, gateway_bps};
 use crate::limits::{Rates, stages};
 
 /// Default of T, the time for which full bandwidth credits sustain the peak rate. EC2 documents 5
-/// to 60 minutes; NET402 shows a c7i.large whose credits are used up after 304 s.
+/// to 60 minutes; the talk NET402 (re:Invent 2024) shows a c7i.large whose credits are used up
+/// after 304 s.
 pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Largest factor by which the queues of a slower lab are longer in time: a super-packet of 64 KB

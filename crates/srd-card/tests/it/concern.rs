@@ -47,8 +47,8 @@ impl Run {
         self.lab.card.set_rules(Arc::new(Rules::compile(&self.world, HOST)));
     }
 
-    /// Sends a packet from instance `ends.0` to port `to` of instance `ends.1`. Returns how often
-    /// the rules evaluated it at the first and at the second instance.
+    /// Sends a packet from instance `ends.0` to port `to` of instance `ends.1`. Returns the number
+    /// of times that the rules evaluated it at the first and at the second instance.
     fn judged(&mut self, ends: (u8, u8), to: u16) -> (u64, u64) {
         let counts = |lab: &Lab| -> Vec<u64> {
             lab.ports.iter().map(|port| lab.card.counts(*port).judged).collect()
@@ -61,7 +61,8 @@ impl Run {
     }
 
     /// Sends packets of two flows: one is not tracked, the other is tracked at its receiver.
-    /// Returns for each how often the rules evaluated it at the sender and at the receiver.
+    /// Returns for each the number of times that the rules evaluated it at the sender and at the
+    /// receiver.
     fn known(&mut self) -> [(u64, u64); 2] {
         [self.judged((0, 1), 80), self.judged((2, 1), 22)]
     }
@@ -77,8 +78,9 @@ fn verdicts(lab: &Lab, instance: usize) -> Vec<[Direct; 2]> {
     flows.iter().map(|flow| [flow.sent, flow.received]).collect()
 }
 
-/// NET402: a direction of a flow is pending until the rules have evaluated its first packet, and
-/// complete afterwards. A change of the rules that concerns the flow makes it pending again.
+/// The talk NET402 (AWS re:Invent 2024): a direction of a flow is pending until the rules have
+/// evaluated its first packet, and complete afterwards. A change of the rules that concerns the
+/// flow makes it pending again.
 #[test]
 fn a_direction_is_pending_until_its_first_packet_and_after_a_change() {
     use Direct::{Complete, Pending};

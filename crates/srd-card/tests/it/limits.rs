@@ -1,5 +1,6 @@
-//! Limits of instance types in simulated time: the measurements of NET402 on a c7i.large, with
-//! packets instead of programs.
+//! Limits of instance types, in simulated time. Most tests repeat measurements of the talk NET402
+//! (AWS re:Invent 2024, "EC2 Nitro networking under the hood") on a c7i.large. The load is
+//! simulated packets, not programs such as iperf3.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 use srd_card::Direction;

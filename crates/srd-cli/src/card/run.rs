@@ -74,7 +74,7 @@ pub(crate) struct RunArgs {
     /// A security group, by name; may be given several times. Without it: the VPC's default group.
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Run in the subnet and the groups of this instance.
+    /// Run in the subnet and the security groups of this instance.
     #[arg(long, value_name = "INSTANCE")]
     peer_of: Option<String>,
     /// The name of the instance. Without it, the card chooses one.

@@ -59,10 +59,10 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "KEY")]
     rss_key: Option<String>,
     /// Add a rule that steers packets to a queue, as `tcp4 dst-port 22 action 1 loc 0`; it replaces
-    /// a rule at the same place.
+    /// a rule at the same location.
     #[arg(long, value_name = "RULE")]
     rule: Vec<DeviceRule>,
-    /// Delete the rule at this place.
+    /// Delete the rule at this location of the table.
     #[arg(long, value_name = "LOC")]
     delete_rule: Vec<u32>,
     /// Hold interrupts back for this number of microseconds after a packet for the instance, 0 to

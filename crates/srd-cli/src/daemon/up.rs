@@ -57,14 +57,14 @@ pub(crate) struct UpArgs {
     /// Only check the configuration, and print its meaning.
     #[arg(long)]
     check: bool,
-    /// Without a configuration: create an encrypted tunnel to this machine, for a first try.
-    /// Without --key, only print the command to type there.
+    /// Without a configuration: create an encrypted tunnel to the machine at ADDRESS, for a first
+    /// try. Without --key, only print the command to type on that machine.
     #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
     first_try: Option<String>,
     /// The public key that the other machine printed.
     #[arg(long, value_name = "KEY", requires = "first_try")]
     key: Option<String>,
-    /// First of the try's UDP ports, the same on both machines.
+    /// First UDP port of the tunnel, the same on both machines.
     #[arg(long, value_name = "PORT", default_value_t = PORT_DEFAULT, requires = "first_try")]
     port: u16,
 }

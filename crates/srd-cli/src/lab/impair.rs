@@ -146,7 +146,7 @@ fn table(directions: &[Direction; 2]) -> String {
     table.to_string()
 }
 
-/// Parses a percentage, with or without the sign, as parts of a million.
+/// Parses a percentage, with or without the percent sign, as parts of a million.
 fn parse_ppm(text: &str) -> Result<u32, String> {
     let expected = "write a share as 0.5 or 0.5%";
     let percent: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| expected)?;

@@ -1,4 +1,5 @@
-//! The process that keeps a card running, and clears everything after its server.
+//! The process that keeps a card running, and removes the objects of the card after the end of its
+//! server.
 //!
 //! The keeper ends when its standard input ends. It then ends the card in order, ends programs that
 //! are left in namespaces of the card, and removes the card's directory.
@@ -28,7 +29,8 @@ pub(super) const KEEPER_END_MAX: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause before the card starts again.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// If a card has run for this time, its end counts as the first failure.
+/// Time after which a running card counts as successful. If the card ends later than this, its end
+/// is the first failure of a new series, so the pause begins again at [`PAUSE_MIN`].
 const LIFE_MIN: Duration = Duration::from_secs(60);
 /// Pause between two checks of the end of a process.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);

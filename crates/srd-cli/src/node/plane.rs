@@ -1,7 +1,8 @@
-//! Applying texts to the card of a region.
+//! Applying new versions of the VPC file to the card of a region.
 //!
-//! One text is applied at a time. A newer text replaces one that waits. The card reads the VPC's
-//! file when it starts, so a card that starts again uses the newest text.
+//! Each change of the region gives a new text of the VPC file. The texts are numbered and applied
+//! one at a time. A newer text replaces one that waits. The card reads the VPC file when it starts,
+//! so a card that starts again uses the newest text.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,14 +54,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the newest text.
+    /// Number of the newest text of the VPC file.
     newest: u64,
-    /// The newest text, until it is taken.
+    /// The newest text of the VPC file, until the thread that applies it takes it.
     text: Option<String>,
-    /// Number of the text that was decided last, and the reason if it was refused.
+    /// Number of the text of the VPC file that the card applied or refused last, and the reason if
+    /// it was refused.
     decided: u64,
     refused: Option<String>,
-    /// Scripts, each with the number of the text that contains its instance.
+    /// Scripts of instances, each with the number of the text of the VPC file that contains its
+    /// instance.
     scripts: Vec<(u64, String, Vec<u8>)>,
     /// Cause of the end.
     failed: Option<String>,
@@ -173,7 +176,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies texts and starts scripts, until the plane ends.
+    /// Applies texts of the VPC file and starts scripts, until the plane ends.
     fn work(&self) {
         let mut client = None;
         let mut in_force = NOTHING.to_owned();
@@ -222,8 +225,9 @@ impl Shared {
         }
     }
 
-    /// Applies a text, and returns whether it is in force. If the card does not answer, tries again
-    /// until a newer text is there, or the keeper (the process that restarts the card) ends.
+    /// Applies a text of the VPC file, and returns whether it is in force. If the card does not
+    /// answer, tries again until a newer text is there, or the keeper (the process that restarts
+    /// the card) ends.
     fn apply_to(&self, client: &mut Option<Client>, text: &str) -> Result<bool> {
         self.directory.write_vpc(text)?;
         let request = Request::Apply { file: self.directory.vpc() };

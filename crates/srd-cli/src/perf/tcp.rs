@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 const READ_BYTES: usize = 256 << 10;
 /// Maximum time until a connection to the server's port has sent its first message.
 const FIRST_MESSAGE_MAX: Duration = Duration::from_secs(2);
-/// Maximum time to open a data connection, and of a write or read without progress.
+/// Maximum time to open a data connection, and maximum time for which a write or read may make no
+/// progress.
 const STUCK: Duration = Duration::from_secs(10);
 /// Interval at which a blocked thread checks whether to continue.
 const NAP: Duration = Duration::from_millis(100);

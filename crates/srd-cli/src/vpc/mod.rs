@@ -72,9 +72,9 @@ pub(crate) struct FileArgs {
 /// Arguments of commands for two files.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiffArgs {
-    /// The file before.
+    /// The file before the change.
     old: PathBuf,
-    /// The file after.
+    /// The file after the change.
     new: PathBuf,
     #[command(flatten)]
     json: JsonOutput,

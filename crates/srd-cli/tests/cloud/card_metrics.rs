@@ -77,7 +77,7 @@ fn is_like_ethtool(machine: &Machine, instance: &str) {
         .collect();
     let names: Vec<&str> = counters.iter().map(|(name, _)| *name).collect();
     assert_eq!(names[..ENA_COUNTERS.len()], ENA_COUNTERS, "{said}");
-    // NET402 shows this figure for a c7i.large.
+    // The talk NET402 (AWS re:Invent 2024) shows this figure for a c7i.large.
     let (_, available) = counters[5];
     assert!((136_800..=136_812).contains(&available), "{said}");
 }

@@ -15,7 +15,7 @@ use srd_control::sign::Signature;
 
 /// Port of the web server in the instances.
 const PORT: u16 = 8000;
-/// User data that starts a web server. Each of the lines would also be one on EC2.
+/// User data that starts a web server. The script would run on EC2 as well.
 const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 8000\n";
 
 /// A server of the API with its own directory for cards.

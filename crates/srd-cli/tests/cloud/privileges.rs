@@ -159,7 +159,8 @@ fn cards_of_several_hosts_have_none_and_keep_keys_and_epochs() {
     assert_eq!((next.end(Signal::TERM), other.end(Signal::TERM)), (0, 0));
 }
 
-/// `srd run` stays root for its program. The card that it starts is a separate process.
+/// The process `srd run` stays root, because it starts the user's program. The card that it starts
+/// is a separate process, and has no privileges.
 #[test]
 fn the_card_of_a_run_has_none_either() {
     if !ready_with_nsenter() {

@@ -1,5 +1,6 @@
-//! A daemon that ends sends a goodbye, and its peer then uses the host's own routes again at once.
-//! The end of a killed daemon is detected within a second. Needs root.
+//! A daemon that ends sends a Close packet (a goodbye) to each peer, and the peer then uses its
+//! host's own routes again at once. The end of a killed daemon is detected within a second. Needs
+//! root.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

@@ -1,4 +1,4 @@
-//! Descriptions: selection by identifiers and filters, and pages.
+//! Answers to actions `Describe...`: selection of objects by identifiers and filters, and pages.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,12 @@ const FILTER_VALUE_MAX: usize = 255;
 /// Largest number of objects in one page of an answer.
 const PAGE_MAX: i64 = 1000;
 
-/// Filters of a description: the name of the filter, and the path of its values in an answer. A
-/// part of a path that names a list stands for all its elements.
+/// Filters of an action `Describe...`: the name of the filter, and the path of its values in an
+/// answer. A part of a path that names a list stands for all its elements.
 pub(super) type Filters = &'static [(&'static str, &'static str)];
 
-/// A description of objects.
+/// Properties of one action `Describe...`: how a request selects objects, and where the answer
+/// contains them.
 pub(super) struct Listing {
     /// Parameter with identifiers; empty if the action has no such parameter.
     pub(super) ids: &'static str,

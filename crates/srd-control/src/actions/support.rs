@@ -14,7 +14,7 @@ use crate::wire::Request;
 /// Largest number of tags of an object.
 const TAGS_MAX: usize = 50;
 
-/// Returns an object as its description.
+/// Returns the description of an object: its fields, under the names of EC2's API.
 pub(super) fn show<T: Serialize>(object: &T) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }

@@ -42,8 +42,8 @@ pub struct Projection {
     pub instances: BTreeSet<String>,
 }
 
-/// Returns the text for a region. `flow_logs`: directory in which each flow log of the text gets a
-/// directory of its own; without it, flow logs are left out.
+/// Returns the text of a `vpc.toml` that describes a region. `flow_logs`: directory in which each
+/// flow log of the text gets a directory of its own; without it, flow logs are left out.
 pub fn project(region: &Region, flow_logs: Option<&Path>) -> Projection {
     let mut scope = Scope::new(region);
     let mut text = Text::default();

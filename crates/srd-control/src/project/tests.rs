@@ -1,4 +1,5 @@
-//! Each region that requests can make is a file that the card accepts, with the same verdicts.
+//! For every region that requests can create, the card accepts the generated `vpc.toml`, and
+//! reaches the verdicts that follow from the state of the region.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -32,7 +33,7 @@ fn packet((protocol, port): Probe, from: Ipv4Addr, to: Ipv4Addr) -> Packet {
     Packet { source: from.into(), destination: to.into(), inner }
 }
 
-/// Whether the groups of an interface admit a packet from or to the other interface.
+/// Whether the security groups of an interface admit a packet from or to the other interface.
 fn groups_admit(
     region: &Region,
     own: &NetworkInterface,

@@ -1,13 +1,14 @@
 //! The service model: which actions exist, and the shapes of their parameters and answers.
 //!
-//! `model/ec2.json` is a cut of botocore's model that `cargo xtask ec2-model` makes.
+//! `model/ec2.json` is an extract of the service model of botocore (AWS's library for Python). The
+//! command `cargo xtask ec2-model` creates it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// Text of the cut of botocore's service model, in JSON.
+/// Text of the extract of botocore's service model, in JSON.
 const CUT: &str = include_str!("../../model/ec2.json");
 /// The model, parsed at the first use.
 static MODEL: LazyLock<Model> = LazyLock::new(|| {

@@ -400,7 +400,8 @@ mod tests {
         }
     }
 
-    /// A regression: texts had no bound, and a tree was built for names that no action has.
+    /// A regression: the length of texts was not limited, and a tree was built even for parameter
+    /// names that no action has.
     #[test]
     fn texts_lists_and_names_are_bounded() {
         let text = |bytes| "a".repeat(bytes);

@@ -20,7 +20,7 @@ fn with(mut request: HttpRequest, name: &str, value: &str) -> HttpRequest {
     request
 }
 
-/// A regression: a page in a browser created objects, and emptied the state.
+/// A regression: a web page in a browser on this machine could create objects, and reset the state.
 #[test]
 fn requests_that_a_web_page_causes_change_nothing() {
     let mut client = Client::new();
@@ -114,7 +114,8 @@ fn any_credentials_are_refused_together_with_machines_that_run_programs() {
     assert!(with(Access::Trial(DrawnKey::draw().unwrap().only(TRIAL_ACCOUNT))).is_ok());
 }
 
-/// A regression: the answer to a request disclosed whether the blocks of a foreign VPC overlap.
+/// A regression: the answer to a peering request disclosed whether its VPC overlaps the address
+/// blocks of a VPC in another account.
 #[test]
 fn a_peering_request_tells_nothing_about_the_blocks_of_another_account() {
     let own = DrawnKey::draw().unwrap();

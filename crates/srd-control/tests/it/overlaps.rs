@@ -78,7 +78,7 @@ impl Random {
     }
 }
 
-/// A regression: the addresses of one request overlapped each other.
+/// A regression: a request was accepted although its addresses overlapped each other.
 #[test]
 fn no_accepted_request_makes_addresses_overlap() {
     let mut accepted = 0;

@@ -157,7 +157,7 @@ fn the_identity_of_the_caller_is_served() {
     assert_eq!(client.control.handle(&identity, NOW).status, 501);
 }
 
-/// A regression: an answer without `MaxResults` had all objects.
+/// A regression: the answer to a request without `MaxResults` contained all objects.
 #[test]
 fn an_answer_has_at_most_a_thousand_objects() {
     let mut client = Client::new();

@@ -153,7 +153,7 @@ fn a_request_has_no_more_rules_than_a_group() {
     }
 }
 
-/// A regression: a request that had expired prevented another one for the same VPCs.
+/// A regression: a peering request that had expired prevented a new one for the same VPCs.
 #[test]
 fn an_expired_peering_request_gives_way_to_a_new_one() {
     let mut client = Client::new();
@@ -166,7 +166,8 @@ fn an_expired_peering_request_gives_way_to_a_new_one() {
     assert_ne!(client.take(&create, "vpcPeeringConnectionId"), id);
 }
 
-/// A regression: the requests of others filled the table of the accepting region.
+/// A regression: peering requests that waited to be accepted could fill the table of the accepting
+/// region.
 #[test]
 fn the_requests_that_wait_for_a_vpc_are_bounded() {
     let mut client = Client::new();

@@ -121,7 +121,8 @@ fn a_control_plane_starts_with_the_state_of_its_store() {
     );
 }
 
-/// A regression: the store failed after the machines had changed.
+/// A regression: the store could fail after instances had been started or stopped, and these
+/// changes stayed.
 #[test]
 fn a_store_that_fails_leaves_machines_and_rules_as_they_were() {
     let recorder = Recorder::default();
@@ -175,7 +176,7 @@ impl Store for FailsOnce {
     }
 }
 
-/// A regression: the region stayed without its default VPC.
+/// A regression: after a failure of its first commit, a region stayed without its default VPC.
 #[test]
 fn a_region_whose_first_commit_fails_is_made_again() {
     let mut client = Client::with(Box::new(FailsOnce(false)), Box::new(NoMachines));
@@ -185,7 +186,8 @@ fn a_region_whose_first_commit_fails_is_made_again() {
     assert_eq!(all(&client.ok("Action=DescribeVpcs"), "isDefault"), ["true"]);
 }
 
-/// A regression: with the seed of an earlier run, new objects replaced those of the store.
+/// A regression: with the seed of an earlier run, new objects had the identifiers of stored
+/// objects, and replaced them.
 #[test]
 fn identifiers_of_the_store_are_not_made_again() {
     let store = SharedStore::default();

@@ -195,8 +195,8 @@ fn protection(
         .map(Protection::Encrypted)
 }
 
-/// Reads a private or preshared key from the file that the configuration names. With
-/// [`Keys::Left`], returns a random key instead.
+/// Reads a private or preshared key from the file that the configuration names. With [`Keys::Left`]
+/// the file is not read, and the key is random.
 fn key_file(
     source: &Source<'_>,
     file: &Spanned<String>,

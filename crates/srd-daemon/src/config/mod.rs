@@ -127,7 +127,7 @@ pub struct Interface {
     pub link_rate_bps: Option<u64>,
     /// Whether packets are sent over SRD; if false, all are sent plainly.
     pub express: bool,
-    /// Whether UDP packets are sent over SRD as TCP packets are.
+    /// Whether UDP packets are sent over SRD, in addition to TCP packets.
     pub express_udp: bool,
     /// Whether packets of tunnels without ports (GRE, ESP, IP in IP) are sent over SRD.
     pub express_tunnels: bool,
@@ -264,7 +264,7 @@ pub struct PeerSettings {
     pub allowed: Vec<IpNet>,
     /// Whether packets to the peer are sent over SRD; if false, all are sent plainly.
     pub express: bool,
-    /// Whether UDP packets to the peer are sent over SRD as TCP packets are.
+    /// Whether UDP packets to the peer are sent over SRD, in addition to TCP packets.
     pub express_udp: bool,
 }
 

@@ -238,7 +238,8 @@ pub(super) fn driver(system: &System, subject: &Subject) -> Outcome {
     let Some(version) = version(&found) else {
         return Outcome::not_applicable(format!("`{found}` is no version"));
     };
-    // NET402 recommends the minimum for Nitro v4, and requires it for v5.
+    // The talk NET402 (AWS re:Invent 2024) recommends the minimum for Nitro v4, and requires it for
+    // v5.
     let is_old = generation::of_instance(system).is_some_and(|nitro| nitro < Generation::V5);
     let class = if is_old { Class::Recommended } else { Class::Required };
     let wanted = "at least 2.2.9, required from Nitro v5 on; 2.8.0 counts SRD packets";

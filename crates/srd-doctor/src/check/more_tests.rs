@@ -130,7 +130,8 @@ fn each_nitro_version_wants_its_driver() {
     assert_eq!(status("c6in.large", "6.1.0K"), Status::NotApplicable);
 }
 
-/// NET402: driver 2.2.9 is recommended on Nitro v4, and required on v5.
+/// The talk NET402 (AWS re:Invent 2024): driver 2.2.9 is recommended on Nitro v4, and required on
+/// v5.
 #[test]
 fn the_least_driver_is_recommended_up_to_nitro_v4_and_required_from_v5_on() {
     let tree = Tree::instance();

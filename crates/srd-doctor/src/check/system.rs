@@ -17,7 +17,7 @@ const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 /// Largest number of bytes of an interface's name.
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// Paths at which packages install this program in an image.
+/// Paths at which packages install this program in a machine image, relative to the image's root.
 const PROGRAMS: [&str; 2] = ["usr/bin/srd", "usr/local/bin/srd"];
 
 /// Interface to the programs and processes of a system; tests replace it.

@@ -50,8 +50,8 @@ pub trait Layer: Debug + Send + 'static {
     /// Sends messages that wait for further messages to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Returns whether the last call queued nothing that must be sent immediately, and resets this
-    /// state.
+    /// Returns whether everything that the last call queued may be sent later, and sets this flag
+    /// to false.
     fn take_deferred(&mut self) -> bool {
         false
     }

@@ -178,7 +178,7 @@ pub struct Atomic<'a> {
     pub remote: &'a [RmaIov],
     /// Context, which the completion returns.
     pub context: u64,
-    /// Completion level, if the operation fetches nothing.
+    /// Point at which the operation completes, if it does not fetch the previous values.
     pub until: Until,
     /// Whether success is reported. Failure is always reported.
     pub signaled: bool,

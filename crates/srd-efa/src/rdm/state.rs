@@ -84,7 +84,7 @@ pub struct Rdm {
     pub(super) bursts: Vec<u32>,
     /// Number of connections with further messages that wait for a batch.
     pub(super) coalescing: u32,
-    /// Whether the last call queued nothing that must be sent immediately.
+    /// Whether everything that the last call queued may be sent later.
     pub(super) deferred: bool,
     pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
     pub(super) plain: Matcher<Posted, UnexpectedMessage>,

@@ -70,8 +70,8 @@ impl Changes {
         self.left = COMMANDS_PER_TURN_MAX;
     }
 
-    /// Whether commands may be left for the next turn of the loop, because this turn has run its
-    /// maximum.
+    /// Whether this turn of the loop has run its maximum number of commands, so that further
+    /// commands possibly wait for the next turn.
     pub(crate) fn are_left(&self) -> bool {
         self.left == 0
     }

@@ -44,7 +44,7 @@ const RESERVED_FIRST: u32 = 4;
 /// 5737).
 const PUBLIC_FIRST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 128);
 const PUBLIC_COUNT: u32 = 120;
-/// Largest number of groups of an interface: the limit of EC2.
+/// Largest number of security groups of an interface: the limit of EC2.
 const GROUPS_MAX: usize = 16;
 
 /// The VPC of a card: the objects of its file, and instances that were added while the card runs.

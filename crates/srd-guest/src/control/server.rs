@@ -98,7 +98,7 @@ pub(crate) fn make_directory_of(path: &Path) -> Result<()> {
     })
 }
 
-/// Removes sockets beside `path` that cards have left which were killed during a take-over.
+/// Removes the temporary sockets beside `path` of cards that were killed during a take-over.
 fn remove_left_beside(path: &Path) {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -143,8 +143,8 @@ fn lost(inside: &Inside, devices: &[Device]) -> Result<Vec<(Device, Lost)>> {
     })
 }
 
-/// Returns sentences, with remedies, about a lost name of a namespace and about lost addresses and
-/// routes of its devices.
+/// Returns a warning with a remedy for each loss: the name of the namespace leads nowhere or to
+/// another namespace, or a device has lost addresses or routes.
 pub(super) fn look(name: &NamespaceName, of: Identity, devices: &[Device]) -> Vec<String> {
     match named(name, of) {
         Named::Nothing => vec![format!(

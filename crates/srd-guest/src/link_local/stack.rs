@@ -38,7 +38,7 @@ const METADATA: Bounds = Bounds {
     answer: Duration::from_secs(5),
     hops: HOPS,
 };
-/// Size in bytes of the length that precedes a DNS message in a TCP connection.
+/// Size in bytes of the length field that precedes each DNS message in a TCP connection.
 const LENGTH_BYTES: usize = 2;
 /// Limits for TCP connections to the DNS resolver. The resolver of the machine may take some
 /// seconds to answer.

@@ -1,10 +1,10 @@
-//! A thread that sends requests to the helper to create or remove objects. Such a request takes
-//! tens of milliseconds, in which the loop moves packets.
+//! A thread that sends requests to the helper process to create or remove objects. Such a request
+//! takes tens of milliseconds; meanwhile the packet thread continues to move packets.
 //!
-//! Bound: networks are created for one change at a time, [`DEVICES_AT_ONCE`] deleted devices are
-//! created again at the same time, and each device waits for one front end. At most [`JOBS_MAX`]
-//! jobs wait. If the queue is full, the packet thread itself requests the removal of an instance's
-//! network, without waiting for it.
+//! Bounds: networks are created for one change of the rules at a time. At most [`DEVICES_AT_ONCE`]
+//! deleted devices are created again at the same time. Each vhost-user device has at most one job,
+//! which connects it to its front end. At most [`JOBS_MAX`] jobs wait. If the queue is full, the
+//! packet thread itself requests the removal of an instance's network, without waiting for it.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -92,12 +92,13 @@ pub(crate) enum JobResult {
     /// The networks that were created for the change under way, and the addresses that were routed
     /// for it.
     Places(Result<(Places, BTreeSet<Ipv4Addr>)>),
-    /// The device of the internet's side that was created again after the loss with this number,
-    /// and its routed addresses.
+    /// The device of the internet's side, and its routed addresses. The number identifies the
+    /// deletion of the device after which it was created again.
     Edge(u64, Result<(Tun, BTreeSet<Ipv4Addr>)>),
     /// Addresses for which routes were added.
     Routed(BTreeSet<Ipv4Addr>),
-    /// The queues of an instance's device that was created again after the loss with this number.
+    /// The queues of a device of an instance. The number identifies the deletion of the device
+    /// after which it was created again.
     Device(u64, Result<Vec<Tun>>),
     /// Additional queues of a device, for a request to change it.
     Queues(DeviceAsked, Result<Vec<Tun>>),

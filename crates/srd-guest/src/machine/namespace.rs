@@ -196,10 +196,10 @@ impl Owned {
         self.is_found
     }
 
-    /// Prepares a namespace that an earlier card has left for these devices. The earlier card's
-    /// devices, addresses and routes disappeared when its descriptors were closed, but its routing
-    /// rules remain: they are deleted. A device with the name of one of these devices was created
-    /// by another program, and is deleted as well.
+    /// Prepares a namespace of an earlier card, so that these devices can be created in it. The
+    /// earlier card's devices, addresses and routes disappeared when its descriptors were closed,
+    /// but its routing rules remain: they are deleted. A device with the name of one of these
+    /// devices was created by another program, and is deleted as well.
     pub(crate) fn clear(&self, devices: &[Device]) -> Result<()> {
         let inside = &self.inside;
         for Device { name, .. } in devices {

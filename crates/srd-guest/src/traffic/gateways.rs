@@ -39,7 +39,8 @@ pub(crate) struct Gateways {
     pub(crate) resets: Vec<(EniId, Vec<u8>)>,
     /// Time since which packets to other hosts wait to be sent; `None` if no packet waits.
     held_since: Option<Instant>,
-    /// Packets that were lost because no host, edge or service took them, by reason.
+    /// Number of packets that were lost because neither a host, nor the network outside of the
+    /// cloud, nor a service of the card accepted them, by reason.
     pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
 }
 

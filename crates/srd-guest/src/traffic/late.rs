@@ -74,10 +74,10 @@ impl Late {
     }
 }
 
-/// Returns the delay of the loop after a gap between two reads. `slept` is the part of the gap from
-/// the begin to the end of sleeps. `waited` is the time for which the thread waited for a
-/// processor; at most `slept` of it counts in addition, because waits outside of sleeps are part of
-/// the gap already.
+/// Returns the delay of the loop after a gap between two reads. `slept` is the part of the gap in
+/// which the thread slept, each sleep counted until it returned. `waited` is the time in the gap
+/// for which the thread waited for a processor. The delay is the part of the gap outside of sleeps,
+/// and the wait for a processor at the end of sleeps, which is at most `slept`.
 fn late_by(gap: Duration, slept: Duration, waited: Duration) -> Duration {
     gap - slept + waited.min(slept)
 }

@@ -60,8 +60,9 @@ mod tests {
         (0..count).map(turn).collect()
     }
 
-    /// Regression: each source was read up to the turn's frames, and only the larger number
-    /// counted, so that a frame seemed to cost twice as much.
+    /// Regression: a turn read its maximum number of frames from each of the two sources, but
+    /// counted only the frames of the source with more of them. So a frame seemed to cost twice its
+    /// time.
     #[test]
     fn regression_both_together_have_the_frames_of_one_turn() {
         for most in [1, 2, 3, 32] {

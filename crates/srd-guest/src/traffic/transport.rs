@@ -37,8 +37,8 @@ use srd_proto::{
 
 use crate::traffic::hosts::Contact;
 
-/// The name of this machine's own edge, whose packets from the internet are trusted. No host has
-/// this name.
+/// The name under which this machine's card receives packets from the internet (the edge of its
+/// gateways). These packets are trusted. No host has this name.
 pub(crate) const EDGE: &str = "(edge)";
 /// Default of the first UDP port of a card: the port after that of `srd up`.
 pub const PORT_DEFAULT: u16 = 7535;
@@ -503,8 +503,8 @@ impl Arrivals for Into<'_> {
     }
 }
 
-/// A guest that ignores its packets, for packets of an ENA Express overlay, which a card does not
-/// have.
+/// A guest that drops all its packets. The Express stage passes packets of an overlay (`srd up`) to
+/// a guest, but this card has no overlay.
 struct Nobody;
 
 impl Guest for Nobody {

@@ -146,8 +146,8 @@ pub fn local_rate(ip: IpAddr) -> Option<u64> {
 }
 
 /// Returns the speed of the local link towards `destination` in bits per second, if a hardware
-/// interface reports it. The speed of a virtual interface is unknown: such interfaces report an
-/// invented speed (veth: 10 Gb/s) or no speed.
+/// interface reports it. The speed of a virtual interface counts as unknown, because such
+/// interfaces report an invented speed (veth: 10 Gb/s) or no speed.
 ///
 /// # Errors
 /// An error of the operating system, for example if there is no route.

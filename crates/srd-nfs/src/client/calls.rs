@@ -226,10 +226,10 @@ impl Calls {
         Some(heir)
     }
 
-    /// Whether one more connection may help. All connections have to be up, and since the last call
-    /// of this function each must have had at least `calls_min` unanswered calls at any time, and
-    /// have moved `bytes_min` bytes, on average over the connections. Starts a new period of
-    /// observation.
+    /// Whether one more connection may help. This is the case if all connections are up and, on
+    /// average over the connections, each had at least `calls_min` unanswered calls at every moment
+    /// since the last call of this function, and moved at least `bytes_min` bytes in this time.
+    /// Starts a new period of observation.
     pub(super) fn is_busy(&mut self, calls_min: usize, bytes_min: u64) -> bool {
         let count = self.connections.len();
         let is_busy = self.connections.values().all(|connection| connection.is_up)

@@ -67,7 +67,8 @@ impl Domain {
     }
 }
 
-/// Reservation of one object in its domain.
+/// One of the limited number of objects of a kind that a domain may have. Dropping this value
+/// releases it.
 #[derive(Debug)]
 pub struct Slot {
     domain: Arc<Domain>,

@@ -61,7 +61,7 @@ pub struct Plan {
 /// An open endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Reservation of the endpoint in its domain.
+    /// Slot of the endpoint, of the limited number of endpoints in its domain.
     pub slot: Slot,
     /// Properties with which the endpoint was opened.
     pub plan: Plan,
@@ -416,8 +416,8 @@ fn layer(
     Box::new(Direct::new(config, endpoint, place.address))
 }
 
-/// Opens a host, which takes a port and a new incarnation, and registers the domain's memory with
-/// it.
+/// Opens the sockets and starts the thread of an endpoint (a [`Host`]). The host gets a port and a
+/// new incarnation, and the memory registrations of the domain are shared with it.
 fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<EndpointSink>, Address)> {
     let domain = slot.domain();
     let settings = &domain.fabric.settings;

@@ -17,7 +17,8 @@ pub trait Driven: Debug + Send + Sync {
     /// Does one round of the endpoint's work, such as receiving packets, without waiting.
     fn poll(&self);
 
-    /// Lets the progress thread do the work from now on.
+    /// Makes the endpoint's progress thread do the work from now on, until the application polls
+    /// again.
     fn hand_over(&self);
 
     /// Makes registered memory accessible to the endpoint's peers.
@@ -30,7 +31,8 @@ pub trait Driven: Debug + Send + Sync {
     #[allow(unsafe_code, reason = "names memory of the application's")]
     unsafe fn share(&self, number: RegionNumber, spans: Box<[Span]>, shared: Shared) -> Outcome;
 
-    /// Withdraws registered memory: the endpoint does not use it afterwards.
+    /// Ends the registration of memory: afterwards the endpoint and its peers do not access the
+    /// memory.
     fn unshare(&self, key: u64, number: RegionNumber);
 
     /// Forgets the peer with this number: its address was removed from the endpoint's vector.
@@ -64,7 +66,8 @@ impl Hosts {
         }
     }
 
-    /// Lets the progress threads of all endpoints do the work from now on.
+    /// Makes the progress threads of all endpoints do the work from now on, until the application
+    /// polls again.
     pub fn hand_over(&self) {
         for host in self.read().iter() {
             host.hand_over();

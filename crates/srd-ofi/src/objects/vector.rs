@@ -21,7 +21,7 @@ pub const VECTOR_MAX: usize = 1 << 20;
 /// An address vector.
 #[derive(Debug)]
 pub struct AddressVector {
-    /// Reservation of the vector in its domain.
+    /// Slot of the vector, of the limited number of address vectors in its domain.
     pub slot: Slot,
     /// Endpoints that use the vector.
     pub hosts: Hosts,

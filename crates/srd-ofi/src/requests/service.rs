@@ -7,14 +7,14 @@ use crate::abi::bits::{FI_EP_DGRAM, FI_EP_RDM};
 /// Service of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
-    /// Reliable messages of any length, in order, with tags, remote memory and atomics: `FI_EP_RDM`
-    /// of the fabric `srd`.
+    /// Reliable messages of any length, in order, with tags, and access to remote memory with
+    /// atomic operations: `FI_EP_RDM` of the fabric `srd`.
     Messages,
     /// Datagrams of one packet, in any order, lost if no receive is posted: `FI_EP_DGRAM` of the
     /// fabric `srd`.
     Datagrams,
-    /// The verbs: reliable messages of one packet, in any order, and remote memory: `FI_EP_RDM` of
-    /// the fabric `srd-direct`.
+    /// The verbs, which are `FI_EP_RDM` of the fabric `srd-direct`: reliable messages of one
+    /// packet, in any order, and access to remote memory.
     Direct,
 }
 

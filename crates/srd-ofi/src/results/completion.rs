@@ -99,7 +99,7 @@ impl Format {
 /// A completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// Reservation of the queue in its domain.
+    /// Slot of the queue, of the limited number of completion queues in its domain.
     pub slot: Slot,
     /// Format of the queue's entries.
     pub format: Format,

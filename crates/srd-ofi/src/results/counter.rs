@@ -13,7 +13,7 @@ use crate::{Errno, Outcome};
 /// A counter: the numbers of completed and of failed operations, which wrap around.
 #[derive(Debug)]
 pub struct Counter {
-    /// Reservation of the counter in its domain.
+    /// Slot of the counter, of the limited number of counters in its domain.
     pub slot: Slot,
     /// Endpoints whose operations the counter counts.
     pub hosts: Hosts,

@@ -31,15 +31,15 @@ use crate::analysis::rates::{Meter, PERIODS_NS};
 use crate::analysis::tunnels::Tunnels;
 use crate::needs::{Directed, FlowShare, Needs, TrafficSummary};
 
-/// Length of a bin of the ladders, in nanoseconds.
+/// Length of a bin, in nanoseconds: the interval whose arrivals a [`Ladder`] processes together.
 const BIN_NS: u64 = 100_000;
 const LINE_NS: u64 = 1_000_000;
 /// Least time in nanoseconds over which a mean is computed: the shortest period.
 const SEEN_NS_MIN: u64 = PERIODS_NS[0];
 /// Interval, in nanoseconds, at which the backlog that credits have to cover is computed.
 const SLOW_NS: u64 = 100_000_000;
-/// The slowest and the fastest rate of the ladders of bandwidth, in bits per second. [`PPS`] has
-/// those of the ladder of packets, per second.
+/// Lowest and highest rate of the token buckets in a [`Ladder`] of bandwidth, in bits per second.
+/// [`PPS`] has these rates for the ladder of packets, in packets per second.
 const BPS: (f64, f64) = (1e6, 4e12);
 const PPS: (f64, f64) = (1e2, 1e10);
 /// Largest number of flows that are listed.

@@ -225,8 +225,8 @@ impl Endpoint {
         peers.find(named).map(|p| p.id)
     }
 
-    /// Reports what a packet from the IP address of a known peer shows, if there is no session with
-    /// this peer.
+    /// Reports why there is no session with a known peer, as a packet from the peer's IP address
+    /// shows it. Does nothing if there is a session.
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
         let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.has_received);
         let Some(id) = self.neighbours(ip).find(lost) else { return };

@@ -291,7 +291,7 @@ impl Endpoint {
         self.queue_pairs.post(qpn, n);
     }
 
-    /// Sets how often a datagram of this sending queue pair is sent again after RNR refusals,
+    /// Sets how many times a datagram of this sending queue pair is sent again after RNR refusals,
     /// instead of the endpoint's `rnr_retries`; 7 and above mean without limit. The value applies
     /// until the queue pair is closed.
     pub fn set_rnr_retries(&mut self, qpn: Qpn, retries: u8) {

@@ -1,10 +1,10 @@
 //! Search for paths that are better than those in use. A window that is full of packets of
 //! confirmed paths would otherwise never find idle links.
 //!
-//! From time to time a packet does not use the confirmed path that lets it leave, but the next path
-//! in rotation. If this path turns out to be much faster than most, it stays in use. Otherwise the
-//! confirmed path returns: among equal paths a change would only disturb the distribution of the
-//! packets in flight.
+//! From time to time a packet tests the next path in the rotation, instead of using the confirmed
+//! path whose turn it is. If the tested path turns out to be much faster than most, it stays in use
+//! in place of the confirmed path. Otherwise the confirmed path is used again: among equal paths a
+//! change would only disturb the distribution of the packets in flight.
 
 use super::{PathId, PathSet};
 use crate::time::Instant;

@@ -18,8 +18,8 @@ pub(crate) enum PathLatency {
     Early,
     /// The latency is about the median.
     Typical,
-    /// The latency is higher than the median. The number is the penalty: how often the rotation
-    /// skips the path.
+    /// The latency is higher than the median. The number is the penalty: the number of times that
+    /// the rotation skips the path.
     Late(u8),
 }
 

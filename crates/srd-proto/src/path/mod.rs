@@ -4,7 +4,7 @@
 //! | state | meaning | ends when |
 //! |---|---|---|
 //! | `Good` | carries data | it gets a penalty, or a packet on it is lost |
-//! | `Skip` (`Good`, penalty) | skipped as often as its penalty | it was skipped, or after 1 s |
+//! | `Skip` (`Good`, penalty) | skipped as many times as its penalty | it was skipped, or after 1 s |
 //! | `AssumedBad` | packet or probe lost: carries probes only | two probes in a row are answered |
 //! | `Denied` | excluded by the operator | the operator allows it again |
 //!
@@ -35,7 +35,7 @@ pub(crate) enum PathState {
     Denied,
 }
 
-/// Maximum penalty of a path: how often a rotation skips it.
+/// Maximum penalty of a path: the number of times that the rotation skips it.
 const PENALTY_MAX: u8 = 15;
 /// Time after which a penalty counts as zero.
 const PENALTY_LASTS: Duration = Duration::from_secs(1);
@@ -105,12 +105,12 @@ pub(crate) struct PathSet {
     impaired_since: Option<Instant>,
     /// Time at which the earliest probe of any path is due.
     probe_due: Instant,
-    /// Time until which unconfirmed paths are not probed together again (P15).
+    /// End of the pause in which unconfirmed paths are not probed together again (P15).
     asked_until: Instant,
     /// Length of the pause that ends at `asked_until`.
     ask_pause: Duration,
-    /// Number of times in a row that all unconfirmed paths were probed, each time soon after the
-    /// end of the pause since the previous time.
+    /// Number of consecutive times that all unconfirmed paths were probed together (P15). A time
+    /// counts as consecutive if it came soon after the pause that followed the previous one.
     asks_alike: u8,
     /// Number of senders that share the peer as their receiver, as it reports.
     senders: u16,

@@ -10,7 +10,7 @@
 //! The round trip in that product is the largest base round trip of the contexts that are sending.
 //! A context counts with the least value that its packets carried during the last five to ten
 //! seconds, and only with a measured value. So one late packet, or a context that has ended, does
-//! not enlarge the product for longer.
+//! not enlarge the product for longer than these seconds.
 //!
 //! Bounds: each context has at most one entry in the ring and one in the list of unanswered grants.
 //! Both hold at most `2 * peers_max + 16` entries, including those of contexts that have

@@ -199,7 +199,7 @@ impl<'a> AckView<'a> {
         self.sack.chunks_exact(8).map(|w| u64_at(w, 0))
     }
 
-    /// The observations of packets.
+    /// The tuples: for each observed packet its PSN, delay and mark.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple> + 'a {
         let ce = self.ce;
         self.tuples.chunks_exact(8).enumerate().map(move |(i, t)| Tuple {
@@ -209,7 +209,7 @@ impl<'a> AckView<'a> {
         })
     }
 
-    /// The refusals of datagrams.
+    /// The verdicts: each names a refused datagram.
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict> + 'a {
         self.verdicts.chunks_exact(5).map(|v| Verdict { psn: u32_at(v, 0), status: v[4] })
     }

@@ -124,7 +124,9 @@ struct Run {
     pair: Pair,
     a: Books,
     b: Books,
-    /// Whether nothing has happened that permits a datagram to fail while the wire is good.
+    /// False after an event that permits datagrams to fail: a restart, another address, a removal,
+    /// or a peer that is reported as down. While this field is true, every datagram must be
+    /// delivered once the wire is good.
     untroubled: bool,
 }
 

@@ -1,5 +1,6 @@
-//! Worlds of the soak test with hosts that run more than the endpoint: guests' TCP over the card,
-//! or ranks over the Messaging Layer. Network, faults and flows are those of the seed's plan.
+//! Soak tests whose hosts run a layer above the endpoint: TCP connections of guests over the card
+//! of ENA Express, or ranks over the Messaging Layer. The seed of the test determines a [`Plan`]
+//! with the network, the faults and the flows.
 //!
 //! The oracles use only the data that applications received. A guest's bytes must arrive completely
 //! and in order (the TCP model counts only such bytes). A message must arrive once and completely.
@@ -25,7 +26,8 @@ use crate::workload::peers;
 const RTO_MAX: Duration = Duration::from_millis(40);
 /// Simulated time between two checks at the beginning, in picoseconds.
 const STEP_PS: u64 = 1_000 * US;
-/// Time in picoseconds that timers of guests and layers may add to the plan's deadline.
+/// Time in picoseconds that timers of guests, or of the Messaging Layer, may add to the deadline of
+/// the plan.
 const PATIENCE_PS: u64 = 5_000_000 * US;
 
 /// Returns an endpoint configuration with limits that a card or the Messaging Layer can work with,

@@ -20,6 +20,7 @@ pub struct Passed {
     pub again_after_restart: u64,
     /// Time from the end of the faults to the end of the last flow, in microseconds.
     pub liveness_us: u64,
-    /// Number of packets in ten milliseconds after the network should be quiet.
+    /// Number of packets in the ten milliseconds after the time at which the network should be
+    /// quiet.
     pub quiet_packets: u64,
 }

@@ -31,7 +31,9 @@ pub(crate) const RANGES_MAX: usize = 8192;
 const PART_BYTES: u64 = 1 << 44;
 const _: () = assert!((RANGES_MAX as u64).checked_mul(PART_BYTES).is_some());
 
-/// Bytes that are allocated beforehand, after the parts. They replace a piece of a region.
+/// Size in bytes of the spare pages: pages of the file after the parts of all regions, allocated
+/// beforehand. If a part cannot get pages, the spare pages replace the accessed pages of its
+/// region.
 const SPARE_BYTES: usize = 64 << 10;
 /// Number of faults in one region after which its part of the file evidently cannot get pages.
 /// Fewer threads than this fault at the same time.
@@ -152,8 +154,8 @@ fn find(address: usize) -> Option<(usize, usize, usize)> {
     })
 }
 
-/// Returns the piece of a region around an address, and the offset of the bytes that were allocated
-/// beforehand.
+/// Returns the start and end of the aligned [`SPARE_BYTES`] that contain an address, cut to its
+/// region, and the offset of the spare bytes in the file of zeros.
 fn piece(address: usize, start: usize, end: usize) -> (usize, usize, libc::off_t) {
     let first = (address & !(SPARE_BYTES - 1)).max(start);
     let last = (address | (SPARE_BYTES - 1)).saturating_add(1).min(end);

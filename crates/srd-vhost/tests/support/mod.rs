@@ -145,7 +145,8 @@ impl FrontEnd {
         }
     }
 
-    /// Agrees on two protocol features: answers on demand, and single regions of memory.
+    /// Accepts the protocol features that the device offers: answers on request (REPLY_ACK), and
+    /// memory regions that are added one by one (CONFIGURE_MEM_SLOTS).
     pub(crate) fn agree(&mut self, device: &mut impl Turned) {
         let offered = self.ask(device, request::GET_PROTOCOL_FEATURES, &[]);
         self.number(request::SET_PROTOCOL_FEATURES, u64_at(&offered, 0).unwrap());

@@ -1,9 +1,10 @@
 //! Extent of the verdicts that a change of a host's tables may affect. A verdict outside of this
 //! extent is the same under the old and the new tables.
 //!
-//! The verdict on a packet depends on three parts: the path of its interface (routes, lists,
-//! gateways, the interface itself); the groups of its interface; and the interface that has the
-//! other address, with its location. Groups are not evaluated for flows that are tracked.
+//! The verdict on a packet depends on three parts: the path of its interface (routes, access
+//! control lists, gateways, the interface itself); the security groups of its interface; and the
+//! interface that has the other address, with its location. Groups are not evaluated for flows that
+//! are tracked.
 
 use super::blocks::differing;
 use super::*;
@@ -179,8 +180,8 @@ impl Rules {
     }
 }
 
-/// Compares two tables: whether packets that leave or enter a subnet pass equal access control
-/// lists and routes in both.
+/// Compares two sets of tables: whether packets that leave or enter a subnet pass equal network
+/// ACLs and routes in both.
 struct Ways<'a> {
     old: &'a Rules,
     new: &'a Rules,

@@ -37,7 +37,7 @@ pub struct EgressVerdict<'a> {
     pub packet: Packet,
     /// The NAT gateway that the packet passes, if there is one.
     pub nat: Option<NatGatewayId>,
-    /// Result of connection tracking by the sender's groups; `None` if the groups were not
+    /// Result of connection tracking by the sender's security groups; `None` if the groups were not
     /// evaluated.
     pub tracking: Option<Tracking>,
 }
@@ -65,7 +65,7 @@ pub enum Next<'a> {
         /// Location of the interface.
         place: &'a Location,
         /// Whether the packet enters the interface's subnet from outside, so that the subnet's
-        /// list is evaluated.
+        /// access control list is evaluated.
         crosses: bool,
         /// Distance between the two interfaces.
         reach: Reach,
@@ -166,7 +166,7 @@ impl Rules {
 
     /// Returns how the receiving interface tracks the flow of a packet, or the reason why the
     /// packet is dropped. `crosses`: whether the packet comes from outside of the interface's
-    /// subnet. For an established flow, groups are not evaluated and `None` is returned.
+    /// subnet. For an established flow, security groups are not evaluated and `None` is returned.
     pub fn receive(
         &self,
         eni: EniId,

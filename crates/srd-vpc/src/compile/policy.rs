@@ -19,7 +19,7 @@ use ipnet::IpNet;
 /// The addresses of the interfaces of each group that a rule names.
 pub(super) type Members = BTreeMap<GroupId, Blocks<()>>;
 
-/// The merged groups of an interface.
+/// The merged security groups of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Policy {
     ingress: Side,

@@ -27,9 +27,9 @@ pub enum Step {
         /// Whether the interface may send with the packet's source address.
         own: bool,
     },
-    /// Evaluation of the groups of an interface.
+    /// Evaluation of the security groups of an interface.
     Groups {
-        /// The interface whose groups are evaluated.
+        /// The interface whose security groups are evaluated.
         eni: EniId,
         /// The direction, seen from the interface.
         direction: Direction,
@@ -38,22 +38,23 @@ pub enum Step {
         /// Result of connection tracking, if the packet is allowed.
         tracking: Option<Tracking>,
     },
-    /// The packet belongs to a connection that the interface tracks, so groups are not evaluated.
+    /// The packet belongs to a connection that the interface tracks, so security groups are not
+    /// evaluated.
     Established {
         /// The interface that tracks the connection.
         eni: EniId,
     },
-    /// Both interfaces are in one subnet: neither lists nor routes are evaluated.
+    /// Both interfaces are in one subnet: neither access control lists nor routes are evaluated.
     SameSubnet(SubnetId),
     /// Decision of the access control list of a subnet.
     Acl {
-        /// The subnet whose list is evaluated.
+        /// The subnet whose access control list is evaluated.
         subnet: SubnetId,
         /// Access control list of the subnet.
         acl: AclId,
         /// Direction of the packet: out of the subnet, or into it.
         direction: Direction,
-        /// The packet with the addresses that it had at the list.
+        /// The packet with the addresses that the list evaluated.
         packet: Packet,
         /// Number of the entry that decided; `None`: the implicit last entry, which denies.
         number: Option<u16>,
@@ -149,8 +150,8 @@ pub enum Exit {
     Endpoint(EndpointId),
 }
 
-/// Services of the network that each interface reaches at reserved addresses, independent of groups
-/// and lists.
+/// Services of the network that each interface reaches at reserved addresses, independent of
+/// security groups and access control lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Name resolver: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
@@ -171,9 +172,9 @@ pub enum Reason {
     /// A packet from the internet has a source that belongs to a cloud, or that the internet does
     /// not carry.
     NotFromOutside,
-    /// No rule of the sender's groups allows the packet.
+    /// No rule of the sender's security groups allows the packet.
     GroupsOut,
-    /// No rule of the receiver's groups allows the packet.
+    /// No rule of the receiver's security groups allows the packet.
     GroupsIn,
     /// The access control list of the sender's subnet, or of another subnet that the packet leaves,
     /// denies it.

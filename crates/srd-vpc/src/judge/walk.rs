@@ -38,7 +38,7 @@ pub struct Translated {
 }
 
 /// Evaluates a packet. `remembers` returns whether an interface tracks the connection of the
-/// packet; the groups of such an interface are not evaluated.
+/// packet; the security groups of such an interface are not evaluated.
 pub fn judge_flow(
     world: &World,
     origin: Origin,
@@ -118,8 +118,8 @@ impl<'a> Walk<'a> {
         let subnet =
             world.subnets.get(&eni.subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
         let service = service_at(world, subnet.vpc, self.packet.destination);
-        // Groups and lists do not apply to packets for these services (Amazon VPC User Guide,
-        // *Security*).
+        // Security groups and network ACLs do not apply to packets for these services (Amazon VPC
+        // User Guide, *Security*).
         if let Some(service) = service {
             return Ok(Verdict::Served(service));
         }

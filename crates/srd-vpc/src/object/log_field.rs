@@ -123,7 +123,7 @@ fields! {
     EcsTaskArn "ecs-task-arn" 7 Text,
     /// Always empty: instances have no ECS containers.
     EcsTaskId "ecs-task-id" 7 Text,
-    /// Always empty: refusals by groups and lists have no value in this field.
+    /// Always empty: refusals by security groups and network ACLs have no value in this field.
     RejectReason "reject-reason" 8 Text,
     /// Always empty: records are about interfaces.
     ResourceId "resource-id" 9 Text,

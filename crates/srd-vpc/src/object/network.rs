@@ -140,9 +140,9 @@ pub enum Traffic {
     Tcp(u16, u16),
     /// UDP with destination ports from the first value to the second.
     Udp(u16, u16),
-    /// ICMP for IPv4: type and code; `None`: all.
+    /// Type and code of ICMP for IPv4; `None` means all.
     Icmp(Option<u8>, Option<u8>),
-    /// ICMP for IPv6: type and code; `None`: all.
+    /// Type and code of ICMP for IPv6; `None` means all.
     Icmpv6(Option<u8>, Option<u8>),
     /// Another protocol, by its number.
     Protocol(u8),

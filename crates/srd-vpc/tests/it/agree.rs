@@ -1,5 +1,5 @@
-//! On random worlds and packets, the compiled tables return the verdicts of the walk over all
-//! objects.
+//! On random worlds and packets, the compiled tables return the verdicts of the reference
+//! evaluation ([`srd_vpc::judge`]), which reads all objects again for each packet.
 #![allow(clippy::unwrap_used)]
 
 use crate::generate;
@@ -11,7 +11,7 @@ use srd_vpc::object::*;
 use srd_vpc::packet::Packet;
 use std::collections::BTreeMap;
 
-/// Results on which the walk over all objects and the compiled tables have to agree: verdict,
+/// Results on which the reference evaluation and the compiled tables have to agree: verdict,
 /// packet, distance, and tracking by the sender and by the receiver.
 #[derive(Debug, PartialEq)]
 enum Outcome {
@@ -91,7 +91,8 @@ fn compile(world: &World) -> BTreeMap<String, Rules> {
     ["h0", "h1", "h2"].map(|host| (host.to_string(), Rules::compile(world, host))).into()
 }
 
-/// Compares `packets` packets in each world. Returns how often each kind of verdict was reached.
+/// Compares `packets` packets in each world. Returns the number of times that each kind of verdict
+/// was reached.
 fn compare(worlds: u64, packets: u64) -> BTreeMap<String, u64> {
     let mut reached = BTreeMap::new();
     for seed in 0..worlds {

@@ -1,5 +1,6 @@
 //! After random series of changes, tables that apply deltas equal compiled tables, and return the
-//! verdicts of the walk. Each host gets only the changes that concern it.
+//! verdicts of the reference evaluation ([`srd_vpc::judge`]). Each host gets only the changes that
+//! concern it.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use crate::generate;

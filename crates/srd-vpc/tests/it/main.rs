@@ -1,4 +1,5 @@
-//! Tests of the tables that are compiled from clouds, compared with the walk over all objects.
+//! Tests of the tables that are compiled from clouds. They are compared with the reference
+//! evaluation ([`srd_vpc::judge`]), which reads all objects again for each packet.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 

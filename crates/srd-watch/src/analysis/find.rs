@@ -31,7 +31,8 @@ use crate::analysis::timeline::Timeline;
 pub(crate) const RUN_NS_MAX: u64 = 60_000_000_000;
 /// Largest number of bins of a window.
 pub(crate) const WINDOW_BINS_MAX: u64 = 10_000;
-/// Least number of largest frames for which a window is long enough.
+/// Minimum length of a window, as a number of frames: in a window, this many of its largest frames
+/// must be able to arrive at the threshold's rate.
 const FRAMES_MIN: u64 = 16;
 
 /// Lengths, in bins, that the search for bursts uses.

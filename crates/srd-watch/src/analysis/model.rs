@@ -18,7 +18,8 @@ use crate::sources::arrival::{Arrival, PacketDirection};
 
 /// Size of the largest super-packet (64 KiB), in bits.
 const SUPER_PACKET_BITS: u64 = 65_536 * 8;
-/// Least number of the largest super-packets that the tolerance lets pass at once.
+/// Smallest number of super-packets of the largest size that may pass at once, whatever the rate.
+/// The tolerance is at least the time that they take.
 const SUPER_PACKETS: u64 = 4;
 /// Least tolerance of a model of a given rate. [`QUEUE_TIMES`] is its longest wait as a multiple of
 /// the tolerance. Both are the same for instance types.

@@ -24,9 +24,9 @@ const PORT: u16 = 5004;
 const FRAMES_PER_S: u32 = 60;
 /// The video of the cases without a rate limit; each of its frames fills the link for some time.
 const WIDE: Shape = Shape { name: "", frame_bytes: 125_000, pace_mbps: 200, limited: false };
-/// HD video, which a camera delivers with 3 Gb/s; the rate is divided by the factor of the link
-/// rates. The pace within a frame is four fifths of the limit of one plain flow, so HD exceeds
-/// neither that limit nor Express's.
+/// HD video, which a camera delivers with 3 Gb/s. The rate is divided by the same factor as the
+/// rates of the links. The packets of a frame are sent at four fifths of the rate limit of one
+/// plain flow, so HD exceeds neither this limit nor that of ENA Express.
 const HD: Shape = Shape { name: "HD ", frame_bytes: 31_250, pace_mbps: 40, limited: true };
 /// 4K video, with four times the bytes of HD: more than one plain flow may send, and less than one
 /// flow may send with ENA Express. The pace within a frame is four fifths of Express's limit.

@@ -47,7 +47,7 @@ pub(in crate::experiment) struct Account {
 }
 
 impl Frames {
-    /// Creates the record for `count` frames, which were not sent yet.
+    /// Creates the record for `count` frames that have not been sent yet.
     pub(in crate::experiment) fn new(count: usize, packets_per_frame: u16, frame_s: f64) -> Frames {
         assert!((1..=PACKETS_MAX).contains(&packets_per_frame), "a bit per datagram");
         let frames = vec![Frame::default(); count];

@@ -78,7 +78,7 @@ pub struct Timeline {
     pub marks: Vec<(u64, String)>,
 }
 
-/// Durations of one kind in a histogram, because they are too many for a list.
+/// Durations of one kind, counted in a histogram. A list of all durations would be too long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
     /// Name of the durations; it is the same in all runs of a case.

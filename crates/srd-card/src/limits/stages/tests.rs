@@ -117,8 +117,8 @@ fn read_late(settings: &Settings, packets_per_second: u64, pause_ms: u64) -> (Al
     (limits.allowances(0), passed)
 }
 
-/// L11: a sender far below the limit is not delayed because the worker was late, whatever the
-/// delay.
+/// L11: if a sender is far below the limit, a late worker does not cause the limit to delay its
+/// packets, however late the worker is.
 #[test]
 fn regression_packets_that_are_read_late_count_by_the_time_in_which_they_arrived() {
     let settings = Settings { packets_per_second: 1_000_000, ..open() };
@@ -131,8 +131,8 @@ fn regression_packets_that_are_read_late_count_by_the_time_in_which_they_arrived
     }
 }
 
-/// L11: a sender above the limit is counted and limited as if all packets were read in time:
-/// earned tokens are spent once only.
+/// L11: if a sender exceeds the limit, it is counted and limited as if all packets had been read in
+/// time. Tokens that are earned while the worker is late can be spent only once.
 #[test]
 fn a_sender_above_the_limit_is_held_to_it_by_a_worker_that_is_late() {
     let settings = Settings { packets_per_second: 100_000, ..open() };

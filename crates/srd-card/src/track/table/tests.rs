@@ -193,9 +193,9 @@ fn a_jump_of_years_costs_bounded_work() {
     assert!(table.expire(Instant::FAR_FUTURE, 4000, |_, _| panic!("time stands still")));
 }
 
-/// T6: comparison with a map of the end of each connection. No connection is found after its time
-/// by more than the grain, none is lost before its time, and none is kept longer than the grain
-/// and one call.
+/// T6: comparison with a map that contains the time at which each connection expires. A connection
+/// is found until this time, and not found any more after this time and [`GRAIN`]. The next call
+/// then removes its entry.
 #[test]
 fn no_entry_outlives_its_time_by_more_than_the_grain() {
     for seed in 0..20 {
@@ -261,9 +261,10 @@ fn random_removals_leave_the_lists_whole() {
     assert_eq!((table.tracked(), table.available()), (0, 200));
 }
 
-/// Measures the value of a guessed secret for an attacker: lookups of flows that were chosen to
-/// begin at one bucket of the index, beside lookups of random flows. The results are printed,
-/// without a check: `cargo test -p srd-card --lib -- --ignored --nocapture one_chain`.
+/// Measures how much an attacker who has guessed the secret of the hash can slow lookups down. It
+/// compares flows that were chosen to begin at one bucket of the index with random flows. The
+/// results are printed, without a check: `cargo test -p srd-card --lib -- --ignored --nocapture
+/// one_chain`.
 #[test]
 #[ignore = "a measurement of a minute"]
 fn flows_of_one_chain_beside_chance_ones() {

@@ -9,8 +9,8 @@ use crate::vpc::tables::flow::{ENDS_MAX, Target, To};
 mod lane;
 use lane::{Lab, TCP, open, packet, ports};
 
-/// Sends a packet, always of the same flow. Returns whether it arrives, and how often the rules
-/// evaluated it.
+/// Sends a packet, always of the same flow. Returns whether it arrives, and the number of times
+/// that the rules evaluated it.
 fn send(lab: &mut Lab) -> (bool, u64) {
     let judged = |lab: &Lab| lab.ports.iter().map(|port| lab.card.counts(*port).judged).sum();
     let before: u64 = judged(lab);

@@ -18,8 +18,8 @@ pub(in crate::vpc) struct Parcel {
 
 /// Direction of a packet, with the other end.
 pub(in crate::vpc) enum Going {
-    /// From the guest to the target with this number. The number is valid as long as the packet's
-    /// verdict.
+    /// From the guest to the target (interface, gateway or service) with this number in the table
+    /// of targets. The number is valid as long as the verdict about the packet.
     Out(u32),
     /// To the guest, from this sender.
     In(Sender),

@@ -100,7 +100,8 @@ pub(in crate::vpc) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
 
 impl Read {
     /// Returns the cause under which a refused packet is counted: [`Cause::FirstFragment`] if
-    /// groups or lists refuse a later fragment because its ports, or its ICMP type, are unknown.
+    /// security groups or network ACLs refuse a later fragment because its ports, or its ICMP type,
+    /// are unknown.
     pub(in crate::vpc) fn cause(&self, cause: Cause) -> Cause {
         let asked = matches!(
             cause,

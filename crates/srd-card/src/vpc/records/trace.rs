@@ -109,7 +109,8 @@ pub struct Record {
 pub enum Event {
     /// The card has read the packet: the first record of each packet.
     Arrived(Arrived),
-    /// The card has a verdict of groups, lists and routes about the packet.
+    /// The card has a verdict about the packet: the result of security groups, network ACLs and
+    /// routes.
     Judged {
         /// Whether the rules evaluated this packet; otherwise the verdict was stored with the flow.
         by_rules: bool,
@@ -197,7 +198,8 @@ pub enum Next {
         /// Whether the packet is carried by SRD, or the reason why it is not.
         ride: Ride,
     },
-    /// The edge of a gateway: the gateway, and the name of the host that is its edge.
+    /// A gateway, and the name of its edge: the host that connects the gateway to the network
+    /// outside of the cloud.
     Edge(Exit, Arc<str>),
     /// A NAT gateway that translates the packet, and the interface that receives it afterwards;
     /// `None` for an answer, whose receiver the gateway determines.
@@ -314,8 +316,8 @@ impl Traces {
         self.resumed = packet;
     }
 
-    /// Takes the number that [`Traces::resume`] has set for the packet that is read now: this
-    /// packet is followed already. Returns `None` if no number is set.
+    /// Takes the number of the packet that is read now, if [`Traces::resume`] has set it because
+    /// traces already follow this packet. Otherwise returns `None`.
     pub(in crate::vpc) fn take_resumed(&mut self) -> Option<Followed> {
         Some(core::mem::take(&mut self.resumed)).filter(|packet| packet.is_some())
     }

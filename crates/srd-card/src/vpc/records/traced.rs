@@ -126,8 +126,8 @@ impl Card {
         }
     }
 
-    /// Records the verdict of groups, lists and routes about a packet. `judged` is the interface's
-    /// counter of evaluated packets before this packet.
+    /// Records the verdict of security groups, network ACLs and routes about a packet. `judged` is
+    /// the interface's counter of evaluated packets before this packet.
     #[inline]
     pub(in crate::vpc) fn note_judged(
         &mut self,

@@ -3,8 +3,8 @@
 //!
 //! Changes of rules are numbered. A verdict contains the number of the last change before it. An
 //! interface stores the number of the last change of its routes, and that of the last change of its
-//! routes or groups. For remote addresses, all addresses with the same hash share one number. So
-//! some verdicts become invalid without need, but none stays valid too long.
+//! routes or security groups. For remote addresses, all addresses with the same hash share one
+//! number. So some verdicts become invalid without need, but none stays valid too long.
 //!
 //! Bound: [`BUCKETS`] numbers for addresses. A flow stores only the low half of a number. When the
 //! low half begins anew, the verdicts of all flows are removed ([`Epochs::begin`]).
@@ -20,11 +20,11 @@ const BUCKETS: usize = 1024;
 /// Numbers of the last changes of rules that concern an interface, or one of its flows.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::vpc) struct Since {
-    /// Number of the last change of the interface's addresses, lists, routes or gateways, which
-    /// concerns all of its flows.
+    /// Number of the last change of the interface's addresses, network ACLs, routes or gateways,
+    /// which concerns all of its flows.
     pub(in crate::vpc) ways: u64,
-    /// Number of the last change of the interface's addresses, lists, routes, gateways or groups,
-    /// which concerns its flows that are not tracked. // V2
+    /// Number of the last change of the interface's addresses, network ACLs, routes, gateways or
+    /// security groups, which concerns its flows that are not tracked. // V2
     pub(in crate::vpc) groups: u64,
 }
 

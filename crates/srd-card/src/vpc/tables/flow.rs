@@ -35,7 +35,8 @@ impl Side {
 pub(in crate::vpc) enum Verdict {
     /// Packets are dropped for this reason.
     Refuse(Reason),
-    /// Packets of the guest go to the target with this number.
+    /// Packets of the guest go to the target (interface, gateway or service) with this number in
+    /// the table of targets.
     Go(u32),
     /// Packets go to the guest.
     Take,

@@ -14,7 +14,8 @@ use crate::store::StoredError;
 /// Version of the format. The number changes whenever the fields or their meaning change.
 pub const VERSION: u16 = 3;
 
-/// Kind of state: that of a card, or that of the NAT gateways of an edge.
+/// Kind of state: that of a card, or that of the NAT gateways of an edge (a host that connects
+/// gateways to the network outside of the cloud).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vpc) enum Kind {
     Card = b'C' as isize,

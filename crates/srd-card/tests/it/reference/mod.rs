@@ -39,8 +39,8 @@ struct Story {
     next: BTreeMap<Name, u64>,
     /// Chunks in flight, each with whether it is the last of its frame.
     air: Vec<(Chunk, bool)>,
-    /// First flow number that peers use at present. It grows when flows were silent for so long
-    /// that they take new numbers.
+    /// First flow number that peers use at present. It grows whenever flows have been silent for so
+    /// long that they take new numbers.
     first_flow: u32,
     was_long_silent: bool,
 }
@@ -331,7 +331,7 @@ impl Story {
     }
 }
 
-/// Runs one story, and compares the cards. Returns the counters.
+/// Runs one test case (a story), and compares the two cards after each step. Returns the counters.
 fn run_story(seed: u64) -> Counters {
     println!("seed {seed}");
     let mut story = Story::new(seed);

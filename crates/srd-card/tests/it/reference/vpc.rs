@@ -178,7 +178,8 @@ impl Fabric {
         }
     }
 
-    /// Returns how often the rules of all cards evaluated a packet, and how many packets passed.
+    /// Returns the number of times that the rules of all cards evaluated a packet, and the number
+    /// of packets that passed.
     pub(crate) fn judged_and_passed(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for card in &self.cards {

@@ -36,8 +36,8 @@ impl Rdm {
         }
     }
 
-    /// Returns whether the last call queued nothing that must be sent immediately: it posted a
-    /// receive, or a message that waits for a batch. Resets this state.
+    /// Returns whether everything that the last call queued may be sent later: the call posted a
+    /// receive, or a message that waits for a batch. Sets this flag to false.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }

@@ -192,7 +192,8 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
     }
 }
 
-/// Returns a message in one frame, with tag 7 and without data or receipt.
+/// Returns a MESSAGE frame with tag 7 that contains a whole message of five bytes. The frame has no
+/// remote CQ data, and requests no RECEIPT.
 fn short(id: u32) -> Vec<u8> {
     let header = wire::message::MessageHeader { id, tag: Some(7), data: None, token: None };
     let mut frame = wire::message::encode(&header, None, 5);

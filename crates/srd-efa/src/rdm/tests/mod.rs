@@ -112,7 +112,8 @@ impl Net {
         call(rdm, &mut World { now: self.now, endpoint, memory: ram })
     }
 
-    /// Returns the number that node `at` has for node `of`, for any run. Both may be the same node.
+    /// Returns the peer number under which node `at` sends to any run of node `of`. The two may be
+    /// the same node.
     fn peer(&mut self, at: usize, of: usize) -> Peer {
         self.on(at, |rdm, world| rdm.add_peer(world, address(of), 0).unwrap())
     }

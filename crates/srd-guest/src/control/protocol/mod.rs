@@ -86,8 +86,8 @@ pub struct Attach {
     pub name: Option<String>,
     /// The instance type, like `c7i.large`.
     pub instance_type: String,
-    /// The instance whose subnet and groups the new one gets, unless `subnet` or `groups` gives
-    /// others.
+    /// The instance whose subnet and security groups the new one gets, unless `subnet` or `groups`
+    /// gives others.
     pub peer_of: Option<String>,
     /// The name of the subnet; `None`: that of `peer_of`, otherwise the VPC's only subnet.
     pub subnet: Option<String>,
@@ -283,9 +283,9 @@ pub struct PeerHost {
 pub struct Tables {
     /// Number of interfaces of this host.
     pub interfaces: u64,
-    /// Number of address blocks of interfaces of this host.
+    /// Number of addresses and prefixes that belong to interfaces of this host.
     pub mapped: u64,
-    /// Number of address blocks in the groups that rules of this host name.
+    /// Number of address blocks in the security groups that rules of this host name.
     pub members: u64,
     /// Number of cached answers about interfaces of other hosts.
     pub answers: u64,

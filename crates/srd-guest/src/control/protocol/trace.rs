@@ -194,7 +194,8 @@ pub enum TraceHop {
     Gateway {
         /// The kind, name and identifier of the gateway.
         gateway: String,
-        /// The host that is the edge of the gateway.
+        /// The host that connects the gateway to the network outside of the cloud (the gateway's
+        /// edge).
         host: String,
         /// Whether the packet waits on this host, because there is no session with the edge yet.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -299,9 +299,9 @@ fn by_nat(error: NatError) -> (&'static str, &'static str) {
 }
 
 /// Returns the decision of each table that this host has evaluated for a packet. For a packet that
-/// an interface of this host sends, these are all tables except the receiver's groups. For a packet
-/// from another interface, these are the receiver's groups only. Returns `None` if the decisions do
-/// not agree with the card's verdict, because the rules have changed since.
+/// an interface of this host sends, these are all tables except the receiver's security groups. For
+/// a packet from another interface, these are the receiver's groups only. Returns `None` if the
+/// decisions do not agree with the card's verdict, because the rules have changed since.
 fn steps(
     file: &VpcFile,
     places: &Places,
@@ -445,9 +445,9 @@ mod tests {
         lines.into_iter().map(|line| line.says).find(|says| says.contains("tracked")).expect("rule")
     }
 
-    /// The groups of a web server allow incoming HTTPS and all outgoing packets. So a connection to
-    /// the server is not tracked. The trace has to show its answers as untracked as well, although
-    /// a connection that begins with such a packet would be tracked.
+    /// The security groups of a web server allow incoming HTTPS and all outgoing packets. So a
+    /// connection to the server is not tracked. The trace has to show its answers as untracked as
+    /// well, although a connection that begins with such a packet would be tracked.
     #[test]
     fn regression_the_answer_of_a_connection_is_tracked_as_its_first_packet_is() {
         let first = tracked_words(None, Direction::Ingress);

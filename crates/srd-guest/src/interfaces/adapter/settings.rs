@@ -286,7 +286,8 @@ mod tests {
         let of = |name| DeviceSettings::of(&InstanceType::find(name).unwrap());
         let settings = of("c7i.large");
         assert_eq!((settings.queues, settings.tx_ring, settings.rx_ring), (2, 512, 1024));
-        // NET402 shows the defaults of a c6i: 512 of at most 1,024, and 1,024 of at most 16,384.
+        // The talk NET402 (AWS re:Invent 2024) shows the defaults of a c6i: 512 of at most 1,024,
+        // and 1,024 of at most 16,384.
         for (name, tx_ring) in
             [("c6i.8xlarge", 512), ("c8g.8xlarge", 512), ("c5n.large", 1024), ("c5.large", 1024)]
         {

@@ -195,7 +195,8 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     assert!(refused.to_string().contains("end that first"), "{refused:#}");
 }
 
-/// Packets of a peer with the name of the edge would count as packets from the internet's side.
+/// Regression: a peer could have the name that stands for the internet's side ([`EDGE`]). Its
+/// packets then counted as packets from the internet.
 #[test]
 fn regression_no_peer_has_the_name_of_the_edge() {
     let mut options = options(0, &[7535, 7635], &[1, 2]);

@@ -2,11 +2,11 @@
 //! so that the peer can complete the datagrams that were delivered, and it ends the context there
 //! at once.
 //!
-//! With protection on, a Close is sealed and has a number like any control packet. So a forged one
-//! does not authenticate, and the session of a replayed one does not exist any more. In plain mode
-//! a Close carries the greeting. It is accepted only from the peer's IP address, and only with the
-//! context numbers of both sides and the peer's epoch. So a forger needs 64 bits more than for a
-//! Reset.
+//! With protection on, a Close is sealed and has a number like any control packet. So a forged
+//! Close does not authenticate, and a replayed Close belongs to a session that does not exist any
+//! more. In plain mode a Close carries the greeting. It is accepted only from the peer's IP
+//! address, and only with the context numbers of both sides and the peer's epoch. So a forger needs
+//! 64 bits more than for a Reset.
 
 use bytes::Bytes;
 

@@ -148,8 +148,9 @@ impl Peer {
         self.send_anew(now, shared, had_received.then_some(reason));
     }
 
-    /// Moves the peer to another run of this endpoint, with the context number `context`: the
-    /// session ends, and datagrams in flight fail.
+    /// Ends the session with the peer, because this endpoint begins another run
+    /// ([`crate::Endpoint::reseed`]), and begins a context with the number `context`. Datagrams in
+    /// flight fail.
     pub(crate) fn begin_run(&mut self, now: Instant, context: u32, seed: u64, shared: &mut Shared) {
         self.restart(now, shared, DownReason::Restarted);
         (self.local_context, self.seed) = (context, seed);

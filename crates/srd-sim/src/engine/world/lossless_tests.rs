@@ -109,8 +109,8 @@ fn pauses_keep_an_incast_from_losing_anything_and_headroom_is_what_it_takes() {
     assert!(world.counters().dropped_total() > 0, "without headroom packets are lost");
 }
 
-/// While its egress port is paused, an ingress reaches XOFF plus more than the bytes in flight, and
-/// at most XOFF plus the headroom.
+/// If the egress port is paused, the switch stores more bytes from the ingress than XOFF and the
+/// bytes in flight, but at most XOFF and the headroom.
 #[test]
 fn an_ingress_needs_nearly_all_of_its_headroom() {
     let flows = vec![FlowPlan::at(0, 0, 2, 2_000_000)];

@@ -1,5 +1,6 @@
-//! The oracle for worlds of clouds. A walk over all objects of the clouds (routes, groups, ACLs,
-//! gateways) gives a verdict for each packet. The oracle checks that the cards applied the verdict.
+//! The oracle of the soak tests of clouds. The reference evaluation ([`judge_flow`]) reads all
+//! objects of the clouds (routes, security groups, network ACLs, gateways), and gives a verdict for
+//! each packet. The oracle checks that the cards applied the verdict.
 //!
 //! The oracle's data are the packets that guests sent and received, the rules in force at each
 //! time, and the connections that a card may remember. A card may remember a connection if it let a
@@ -87,15 +88,15 @@ fn tracked_in(judgement: &Judgement, wanted: Direction) -> bool {
     })
 }
 
-/// Whether the walk consulted the security groups in a direction.
+/// Whether the evaluation reached the security groups in a direction.
 fn judges(judgement: &Judgement, wanted: Direction) -> bool {
     let step = |step: &Step| matches!(step, Step::Groups { direction, .. } if *direction == wanted);
     judgement.steps.iter().any(step)
 }
 
 /// Whether a packet passes a NAT gateway on its path to an interface, or may pass it as a reply.
-/// The gateway changes the addresses of the packet, and the walk does not include the gateway's
-/// connections.
+/// The gateway changes the addresses of the packet, and the reference evaluation does not know the
+/// gateway's connections.
 fn by_nat(judgement: &Judgement) -> bool {
     let step = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });
     judgement.verdict == Verdict::Dropped(Reason::OutwardsOnly)
@@ -165,13 +166,14 @@ impl Judge {
     }
 
     /// Records a packet that is sent, and returns its number. If `last`, all faults have ended, and
-    /// the packet must be delivered or dropped as the walk requires.
+    /// the packet must be delivered or dropped as the reference evaluation requires.
     pub(super) fn send(&mut self, from: From, packet: Packet, last: bool) -> u32 {
         let epoch = self.epoch();
         let origin = match from {
             From::Guest(eni) => Some(Origin::Eni(eni)),
             From::Internet => Some(Origin::Internet),
-            // The walk does not include replies through a NAT gateway, so no verdict is required.
+            // The evaluation does not include replies through a NAT gateway: no verdict is
+            // required.
             From::Nat(_) => None,
         };
         let must = origin.filter(|_| last);
@@ -256,7 +258,7 @@ impl Judge {
         }
         self.ends.remembered += u64::from(self.tracked.contains(&ingress));
         // The packet may have waited for its host until a change of the rules forbade its sender to
-        // send it. The walk then ends at the sender, and it is unknown whether the receiver's
+        // send it. The evaluation then ends at the sender, and it is unknown whether the receiver's
         // groups track the packet. So the connection counts as tracked.
         if tracked_in(&judgement, Direction::Ingress) || !judges(&judgement, Direction::Ingress) {
             self.tracked.insert(ingress);

@@ -1,16 +1,18 @@
-//! Worlds of the soak test with the cards of virtual private clouds as hosts. Guests send to each
-//! other and to the internet while rules change, hosts restart and cards hand over to successors.
+//! Soak tests of virtual private clouds: each host of the simulated network runs a card with
+//! guests. Guests send to each other and to the internet while rules change, hosts restart and
+//! cards hand over to successors.
 //!
-//! The network and its faults are those of the seed's plan. The clouds, the packets of guests and
-//! the changes are drawn from a second seed.
+//! The seed of the test determines a [`Plan`] with the network and its faults. The clouds, the
+//! packets of guests and the changes are drawn from a second seed.
 //!
-//! The oracle is [`judge`]. A packet must not arrive if the walk over all objects of the clouds
+//! The oracle is [`judge`]. For each packet it evaluates all objects of the clouds (routes,
+//! security groups, network ACLs, gateways). A packet must not arrive if the oracle's verdict
 //! forbids it; at the receiver, the rules at the time of arrival apply. After the faults each
-//! packet of a new connection, and each reply, must be delivered or dropped as the walk requires.
-//! Frames between hosts are packets of the transport: a frame must use SRD if both interfaces have
-//! ENA Express for its protocol, and must not use SRD otherwise. Each card must account for all
-//! packets that it received. In half of the worlds the tables query the directory for missing
-//! entries and follow deltas; in the other half they are compiled completely.
+//! packet of a new connection, and each reply, must be delivered or dropped as the verdict
+//! requires. Frames between hosts are packets of the transport: a frame must use SRD if both
+//! interfaces have ENA Express for its protocol, and must not use SRD otherwise. Each card must
+//! account for all packets that it received. In half of the worlds the tables query the directory
+//! for missing entries and follow deltas; in the other half they are compiled completely.
 //!
 //! | file | what |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! A host of a cloud in the soak: a card, its guests, a transport to the other hosts, and, on one
-//! host, the edge of all gateways.
+//! host, the edge of all gateways (their connection to the network outside of the cloud).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
