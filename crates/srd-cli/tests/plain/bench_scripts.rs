@@ -1,4 +1,4 @@
-//! Functions of the scripts in `bench`: options, and the wait for veth pairs. No measurement is run.
+//! Functions of the scripts in `bench`: options, and the wait for veth pairs. No test measures.
 
 use std::process::{Command, Output};
 
