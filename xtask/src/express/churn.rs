@@ -24,10 +24,11 @@ pub(super) enum Churn {
     AddressForbidden,
     UdpOrder,
     QueueTarget,
+    Tunnels,
 }
 
 impl Churn {
-    pub(super) const ALL: [Churn; 12] = [
+    pub(super) const ALL: [Churn; 13] = [
         Churn::Restart,
         Churn::DeadLink,
         Churn::DeadDirection,
@@ -40,6 +41,7 @@ impl Churn {
         Churn::AddressForbidden,
         Churn::UdpOrder,
         Churn::QueueTarget,
+        Churn::Tunnels,
     ];
 }
 
@@ -58,6 +60,7 @@ impl fmt::Display for Churn {
             Churn::AddressForbidden => "addresses forbidden or allowed",
             Churn::UdpOrder => "changes of order",
             Churn::QueueTarget => "changes of queue delay",
+            Churn::Tunnels => "switches of tunnels",
         })
     }
 }
@@ -140,15 +143,23 @@ impl World {
                 let ms = 1 + u64::from(self.rng.below(20));
                 self.wanted[one].queue_target = Duration::from_millis(ms);
             }
+            Churn::Tunnels => {
+                let wanted = &mut self.wanted[one];
+                wanted.express_tunnels = !wanted.express_tunnels;
+            }
         }
         self.apply();
     }
 
-    /// Removes all faults of the wire, and restores the settings of all nodes.
+    /// Removes all faults of the wire, and restores the settings of all nodes. Nodes may deliver UDP
+    /// packets without order, which must not affect other packets.
     pub(super) fn heal(&mut self) {
         self.wire.heal();
         let owner = self.any_node();
         self.wanted = vec![NodeSettings::all(owner); NODES];
+        for node in 0..NODES {
+            self.wanted[node].udp_bypass = self.coin();
+        }
         self.apply();
     }
 }

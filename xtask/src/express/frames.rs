@@ -1,10 +1,10 @@
 //! The frames of the soak's guests: each packet contains its number in its payload.
 //!
 //! ```text
-//! +--------------------+-------+---------+-------------------+-----------------+----------+
-//! | offload header, 10 | IP 20 | TCP, UDP| flow 4 | number 4 | cell length 2   | pattern  |
-//! +--------------------+-------+---------+-------------------+-----------------+----------+
-//!                                        |<-------------- a cell, once per segment ------>|
+//! +--------------------+-------+---------------+-------------------+-----------------+----------+
+//! | offload header, 10 | IP 20 | TCP, UDP, GRE | flow 4 | number 4 | cell length 2   | pattern  |
+//! +--------------------+-------+---------------+-------------------+-----------------+----------+
+//!                                              |<-------------- a cell, once per segment ------>|
 //! ```
 //!
 //! Each segment of a super-packet has a cell of its own, so the content of the cells does not
@@ -21,6 +21,35 @@ pub(super) const CELL_HEADER_BYTES: usize = 10;
 pub(super) const CELLS_MAX: u32 = 8;
 const IP_BYTES: usize = 20;
 
+/// Protocol of the packets of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transport {
+    Tcp,
+    Udp,
+    /// A tunnel without ports. All GRE packets between two addresses are one flow of the card, which
+    /// several flows of the soak may share.
+    Gre,
+}
+
+impl Transport {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => protocol::TCP,
+            Self::Udp => protocol::UDP,
+            Self::Gre => protocol::GRE,
+        }
+    }
+
+    /// Bytes of the header; a TCP header without options.
+    const fn header_bytes(self) -> usize {
+        match self {
+            Self::Tcp => 20,
+            Self::Udp => 8,
+            Self::Gre => 4,
+        }
+    }
+}
+
 /// Common header fields of the packets of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FlowHeader {
@@ -28,9 +57,8 @@ pub(super) struct FlowHeader {
     pub id: u32,
     pub from: Ipv4Addr,
     pub to: Ipv4Addr,
-    /// Whether the packets are TCP; if not, they are UDP.
-    pub tcp: bool,
-    /// Source port and destination port.
+    pub transport: Transport,
+    /// Source port and destination port; zeros for GRE.
     pub ports: (u16, u16),
 }
 
@@ -44,34 +72,42 @@ pub(super) struct Cell {
 /// Returns a frame of `cells` packets with `cell_bytes` bytes of payload each. The packets are
 /// numbered from `first`.
 pub(super) fn frame(header: &FlowHeader, first: u32, cells: u32, cell_bytes: usize) -> Vec<u8> {
-    let transport_bytes = if header.tcp { 20 } else { 8 };
-    let begins = header.tcp && first == 0;
+    let transport_bytes = header.transport.header_bytes();
+    let tcp = header.transport == Transport::Tcp;
+    let begins = tcp && first == 0;
     // The first packet of a connection has an MSS option, which the code under test may reduce.
     let option_bytes = if begins { 4 } else { 0 };
     let headers = IP_BYTES + transport_bytes + option_bytes;
     let bytes = headers + cells as usize * cell_bytes;
     let mut packet = vec![0; headers];
     packet[0] = 0x45;
-    // TCP packets are ECN-capable, so a long queue marks them. UDP packets are not ECN-capable, so
-    // a long queue drops them.
-    packet[1] = if header.tcp { 2 } else { 0 };
+    // TCP packets are ECN-capable, so a long queue marks them. Other packets are not ECN-capable,
+    // so a long queue drops them.
+    packet[1] = if tcp { 2 } else { 0 };
     packet[2..4].copy_from_slice(&u16::try_from(bytes).unwrap_or(0).to_be_bytes());
     packet[6] = 0x40;
     packet[8] = 64;
-    packet[9] = if header.tcp { protocol::TCP } else { protocol::UDP };
+    packet[9] = header.transport.number();
     packet[12..16].copy_from_slice(&header.from.octets());
     packet[16..20].copy_from_slice(&header.to.octets());
     let sum = srd_sum(&packet[..IP_BYTES]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet[20..22].copy_from_slice(&header.ports.0.to_be_bytes());
-    packet[22..24].copy_from_slice(&header.ports.1.to_be_bytes());
-    if header.tcp {
+    match header.transport {
+        // The GRE header has no flags, and says that an IPv4 packet follows.
+        Transport::Gre => packet[22] = 8,
+        Transport::Tcp | Transport::Udp => {
+            packet[20..22].copy_from_slice(&header.ports.0.to_be_bytes());
+            packet[22..24].copy_from_slice(&header.ports.1.to_be_bytes());
+        }
+    }
+    if tcp {
         packet[32] = if begins { 0x60 } else { 0x50 };
         packet[33] = if begins { 0x02 } else { 0x10 };
         if begins {
             packet[40..44].copy_from_slice(&[2, 4, 0x22, 0xf4]);
         }
-    } else {
+    }
+    if header.transport == Transport::Udp {
         let udp = u16::try_from(bytes - IP_BYTES).unwrap_or(0);
         packet[24..26].copy_from_slice(&udp.to_be_bytes());
     }
@@ -81,7 +117,7 @@ pub(super) fn frame(header: &FlowHeader, first: u32, cells: u32, cell_bytes: usi
     let gso = (cells > 1).then_some((Gso::Tcp { ecn: false }, u16::try_from(cell_bytes)));
     let offload = Offload {
         gso: gso.map(|(kind, bytes)| (kind, bytes.unwrap_or(u16::MAX))),
-        checksum: header.tcp.then_some((20, 16)),
+        checksum: tcp.then_some((20, 16)),
         checked: false,
     };
     let mut frame = offload.write(true, headers).to_vec();
@@ -133,9 +169,14 @@ pub(super) fn read(frame: &[u8]) -> Result<Read, String> {
     else {
         return Err("not IPv4".into());
     };
-    let tcp = packet.protocol == protocol::TCP;
-    let transport = if tcp { packet.tcp_header_bytes(bytes).ok_or("no TCP header")? } else { 8 };
-    let mut rest = bytes.get(packet.transport_at + transport..).ok_or("no payload")?;
+    let all = [Transport::Tcp, Transport::Udp, Transport::Gre];
+    let known = all.into_iter().find(|transport| transport.number() == packet.protocol);
+    let transport = known.ok_or("a protocol that no guest uses")?;
+    let header_bytes = match transport {
+        Transport::Tcp => packet.tcp_header_bytes(bytes).ok_or("no TCP header")?,
+        Transport::Udp | Transport::Gre => transport.header_bytes(),
+    };
+    let mut rest = bytes.get(packet.transport_at + header_bytes..).ok_or("no payload")?;
     let mut cells = Vec::new();
     while !rest.is_empty() {
         let word = |at: usize| -> Option<u32> {
@@ -153,8 +194,11 @@ pub(super) fn read(frame: &[u8]) -> Result<Read, String> {
         rest = &rest[length..];
     }
     let id = cells.first().ok_or("no cell")?.flow;
-    let ports = packet.ports.ok_or("no ports")?;
-    Ok(Read::Cells(FlowHeader { id, from, to, tcp, ports }, cells))
+    let ports = match transport {
+        Transport::Tcp | Transport::Udp => packet.ports.ok_or("no ports")?,
+        Transport::Gre => (0, 0),
+    };
+    Ok(Read::Cells(FlowHeader { id, from, to, transport, ports }, cells))
 }
 
 #[cfg(test)]
@@ -165,14 +209,19 @@ mod tests {
         id: 7,
         from: Ipv4Addr::new(10, 0, 0, 1),
         to: Ipv4Addr::new(10, 0, 1, 1),
-        tcp: true,
+        transport: Transport::Tcp,
         ports: (5, 80),
     };
 
     #[test]
     fn what_is_sent_is_read_and_a_flipped_bit_is_seen() {
-        for (tcp, first, cells) in [(true, 0, 1), (true, 9, 5), (false, 3, 1)] {
-            let flow = FlowHeader { tcp, ..FLOW };
+        for (transport, ports, first, cells) in [
+            (Transport::Tcp, (5, 80), 0, 1),
+            (Transport::Tcp, (5, 80), 9, 5),
+            (Transport::Udp, (5, 80), 3, 1),
+            (Transport::Gre, (0, 0), 3, 1),
+        ] {
+            let flow = FlowHeader { transport, ports, ..FLOW };
             let sent = frame(&flow, first, cells, 300);
             let Ok(Read::Cells(header, seen)) = read(&sent) else { panic!("unreadable") };
             assert_eq!(header, flow);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use srd_proto::time::Instant;
 
-use super::frames::{self, Cell, FlowHeader, Read};
+use super::frames::{self, Cell, FlowHeader, Read, Transport};
 
 /// Record of one flow.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub(super) struct Sums {
     /// Number of packets whose order was checked: delivered in the era in which they were sent, in
     /// a flow with guaranteed order.
     pub judged: u64,
+    /// Number of these packets that belong to tunnels.
+    pub judged_of_tunnels: u64,
     /// Number of packets that were delivered after a later packet of their flow.
     pub overtaken: u64,
     pub answers: u64,
@@ -132,6 +134,8 @@ impl Ledger {
         book.newest = book.newest.max(Some(number));
         let judged = era == self.era && !book.unordered;
         self.sums.judged += u64::from(judged);
+        let tunnel = header.transport == Transport::Gre;
+        self.sums.judged_of_tunnels += u64::from(judged && tunnel);
         self.sums.overtaken += u64::from(late.is_some());
         match late {
             Some(newest) if judged => {
@@ -169,7 +173,8 @@ mod tests {
     fn ledger() -> (Ledger, FlowHeader) {
         let mut ledger = Ledger::default();
         let address = Ipv4Addr::new(10, 0, 0, 1);
-        let header = FlowHeader { id: 0, from: address, to: address, tcp: true, ports: (1, 2) };
+        let transport = Transport::Tcp;
+        let header = FlowHeader { id: 0, from: address, to: address, transport, ports: (1, 2) };
         let header = ledger.open(header, false);
         assert_eq!(ledger.give(header.id, 3), 0);
         (ledger, header)

@@ -100,10 +100,10 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
             )
         }
     };
-    let Sums { flows, given, delivered, judged, overtaken, .. } = passed.sums;
+    let Sums { flows, given, delivered, judged, judged_of_tunnels, overtaken, .. } = passed.sums;
     println!(
         "{} simulated s in {:.1} s: {flows} flows, {given} packets given, {delivered} delivered, \
-         {judged} of these judged for order, {overtaken} overtaken while things changed; {} \
+         {judged} of these judged for order ({judged_of_tunnels} of tunnels), {overtaken} overtaken while things changed; {} \
          packets on the wire",
         passed.simulated_s,
         begin.elapsed().as_secs_f64(),
@@ -286,6 +286,7 @@ mod tests {
         let passed = soak(SHORT).unwrap();
         assert!(passed.sums.delivered > 1000, "{passed:?}");
         assert!(passed.sums.judged * 2 > passed.sums.delivered, "{passed:?}");
+        assert!(passed.sums.judged_of_tunnels > 200, "{passed:?}");
         assert!(passed.utilization_most >= 100, "no limit was reached: {passed:?}");
         assert_eq!(soak(SHORT).unwrap().digest, passed.digest);
         let other = soak(Settings { seed: 2, ..SHORT }).unwrap();

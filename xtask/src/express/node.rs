@@ -22,6 +22,7 @@ const FRAME_BYTES: (usize, usize) = (40, FRAME_BYTES_MAX);
 pub(super) struct NodeSettings {
     pub express: bool,
     pub express_udp: bool,
+    pub express_tunnels: bool,
     pub udp_bypass: bool,
     pub order_wait: Duration,
     pub queue_target: Duration,
@@ -57,6 +58,7 @@ impl NodeSettings {
         Self {
             express: true,
             express_udp: true,
+            express_tunnels: true,
             udp_bypass: false,
             order_wait: Duration::from_millis(100),
             queue_target: Duration::from_millis(5),
@@ -144,6 +146,7 @@ impl Node {
             mtu: 1400,
             express: wanted.express,
             express_udp: wanted.express_udp,
+            express_tunnels: wanted.express_tunnels,
             udp_bypass: wanted.udp_bypass,
             order_wait: wanted.order_wait,
             queue_target: wanted.queue_target,
@@ -216,6 +219,7 @@ impl Node {
     /// Applies the settings that concern the whole node.
     pub(super) fn apply_own(&mut self, now: Instant, wanted: &NodeSettings) {
         self.express.set_enabled(now, wanted.express, wanted.express_udp);
+        self.express.set_tunnels(now, wanted.express_tunnels);
         self.express.set_order(wanted.udp_bypass, wanted.order_wait);
         self.express.set_queue_target(wanted.queue_target);
     }

@@ -1,4 +1,4 @@
-//! Traffic of the soak: many short TCP and UDP flows, and long flows with super-packets.
+//! Traffic of the soak: many short TCP, UDP and GRE flows, and long flows with super-packets.
 
 use std::net::Ipv4Addr;
 
@@ -6,7 +6,7 @@ use srd_proto::rng::Rng;
 use srd_proto::time::Duration;
 
 use super::NODES;
-use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader};
+use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader, Transport};
 use super::node::{MOVING, inner};
 use super::world::World;
 
@@ -94,9 +94,14 @@ impl Flows {
         if moving && world.wanted[node].peers[node].owns_moving {
             return;
         }
-        let tcp = rng.below(3) > 0;
+        let transport = match rng.below(8) {
+            0..=4 => Transport::Tcp,
+            5 | 6 => Transport::Udp,
+            _ => Transport::Gre,
+        };
         let mut port = || u16::try_from(1024 + rng.below(60_000)).unwrap_or(u16::MAX);
-        let header = FlowHeader { id: 0, from: inner(node), to, tcp, ports: (port(), port()) };
+        let ports = if transport == Transport::Gre { (0, 0) } else { (port(), port()) };
+        let header = FlowHeader { id: 0, from: inner(node), to, transport, ports };
         let left = 1 + rng.below(burst.packets_max);
         let span = CELL_BYTES_MAX - u32::try_from(CELL_HEADER_BYTES).unwrap_or(0);
         let cell_bytes = CELL_HEADER_BYTES + rng.below(span) as usize;
@@ -110,7 +115,7 @@ impl Flows {
         let most = world.rng.below(count);
         let at = (most + world.rng.below(count - most)) as usize;
         let flow = &mut self.0[at];
-        let many = flow.header.tcp && world.rng.below(4) == 0;
+        let many = flow.header.transport == Transport::Tcp && world.rng.below(4) == 0;
         let cells = if many { 1 + world.rng.below(CELLS_MAX) } else { 1 };
         let begins = world.ledger.give(flow.header.id, 0) == 0;
         // The first frame of a flow contains one packet, like the SYN of a connection.
@@ -124,7 +129,9 @@ impl Flows {
         let full = |world: &World| world.nodes[node].express.counters().flows_full;
         let before = full(world);
         world.give(node, frames::frame(&header, first, cells, cell_bytes), cells);
-        let bypassed = !header.tcp && world.wanted.iter().any(|wanted| wanted.udp_bypass);
+        // Tunnels are delivered in order even if UDP packets are not.
+        let udp = header.transport == Transport::Udp;
+        let bypassed = udp && world.wanted.iter().any(|wanted| wanted.udp_bypass);
         if full(world) > before || bypassed {
             world.ledger.unordered(header.id);
         }

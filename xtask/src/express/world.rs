@@ -91,13 +91,13 @@ impl World {
         self.disturb();
     }
 
-    /// Whether every node reaches all other nodes with SRD, for TCP and UDP.
+    /// Whether every node reaches all other nodes with SRD, for TCP, UDP and tunnels.
     pub(super) fn is_whole(&self) -> bool {
         self.nodes.iter().all(|node| {
             let others = (0..NODES).filter(|other| *other != node.index);
             others
                 .into_iter()
-                .all(|o| node.reach[o] == Some(Reach::Express { udp: true, tunnels: false }))
+                .all(|o| node.reach[o] == Some(Reach::Express { udp: true, tunnels: true }))
         })
     }
 

@@ -7,7 +7,6 @@
 //! | [`timeouts`] | idle times of an ENI, with EC2's bounds |
 //! | [`table`] | the connections, up to the allowance |
 //! | `wheel` | expiry of entries |
-//! | [`tracked`] | selection of the connections that are tracked |
 //!
 //! The rules are those of `docs/spec/card.md`, section 2.
 
@@ -15,11 +14,9 @@ pub mod key;
 pub mod state;
 pub mod table;
 pub mod timeouts;
-pub mod tracked;
 mod wheel;
 
 pub use key::{ConnectionDirection, Key};
 pub use state::{PacketKind, State};
 pub use table::{Full, Lookup, Table, TrackId};
 pub use timeouts::{Timeouts, TimeoutsError};
-pub use tracked::{Permission, is_tracked};

@@ -8,7 +8,7 @@ use crate::lane::{HOST, TCP, open, packet, ports, v4};
 use srd_card::limits::Limit;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
-use srd_card::track::Timeouts;
+use srd_card::track::{State, Timeouts};
 use srd_card::vpc::asking::{PACKETS_MAX, QUESTIONS_MAX, WAIT};
 use srd_card::vpc::trace::{Event, Filter, Next};
 use srd_card::vpc::{Card, Cause, Envelope, Environment, FrameRoute, Guest, PortId};
@@ -17,7 +17,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::{Asker, Directory, Edit, KNOWN_MAX, NotLearned, Question, SHARE_MAX};
 use srd_vpc::id::*;
 use srd_vpc::judge::Service;
-use srd_vpc::object::{GroupRule, World};
+use srd_vpc::object::{GroupRule, Traffic, World};
 
 /// Frames that left the card: the number of frames for guests, and the destinations of frames for
 /// other hosts.
@@ -176,6 +176,35 @@ fn regression_a_refused_host_moves_no_connection() {
     // The host on which the interface is may end the connection.
     segment(&mut lab, "there", RST);
     assert_ne!(flows(&lab), before);
+}
+
+/// A reply that waits for the location of its receiver is evaluated twice. TCP of which each end
+/// has sent one packet is not established.
+#[test]
+fn regression_a_packet_that_waits_counts_once_for_its_connection() {
+    let ingress = lane::rule(0, false, Traffic::All, "10.0.0.0/8");
+    let mut lab = Lab::of(world_with(vec![ingress, open().swap_remove(1)]));
+    let segment = |ends: (u8, u8), from_to: (u16, u16)| {
+        let mut header = ports(from_to.0, from_to.1);
+        header[13] = 16; // ACK without SYN
+        framed(&packet(ends, TCP, 0, &header))
+    };
+    let envelope = Envelope::Between { from: EniId(ELSEWHERE.into()), to: EniId(0) };
+    let request = segment((ELSEWHERE - 10, 0), (80, 5000));
+    lab.card.from_host(lab.now, &Arc::from("there"), envelope, request, &mut lab.out);
+    let questions = lab.questions();
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(lab.out.guests, 1);
+    let reply = segment((0, ELSEWHERE - 10), (5000, 80));
+    lab.card.from_guest(lab.now, lab.port, reply, &mut lab.out);
+    let questions = lab.questions();
+    assert_eq!(questions, [Question::Address(VpcId(1), v4(ELSEWHERE).into())]);
+    lab.answer(questions[0]).unwrap();
+    assert_eq!(lab.out.hosts.len(), 1);
+    let mut flows = Vec::new();
+    lab.card.list_flows(lab.port, 0, u32::MAX, &mut flows);
+    let states: Vec<_> = flows.iter().map(|flow| flow.connection).collect();
+    assert_eq!(states, [Some(State::Opening)]);
 }
 
 #[test]

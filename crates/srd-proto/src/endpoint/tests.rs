@@ -11,6 +11,8 @@ use crate::transmit::{Ecn, PacketMeta, PacketRef};
 use crate::wire::greeting::Greeting;
 use crate::wire::{HEADER_BYTES, Header};
 
+mod credit;
+
 const PORT: u16 = 7471;
 
 fn address(n: u8) -> SocketAddr {

@@ -132,6 +132,36 @@ fn tcp_through_cards_keeps_to_the_ideal_of_an_incast_that_plain_tcp_misses_by_fa
     assert!(plain > 5.0, "{plain}");
 }
 
+/// Returns the completion times of 96 requests of 600 bytes, in ascending order. The port of their
+/// receiver is full meanwhile with an incast of 48 flows.
+fn requests_us(transport: Transport) -> Vec<f64> {
+    let pairs = "[[20,0],[24,0],[36,0],[40,0],[52,0],[56,0],[68,0],[72,0]]";
+    let at = (1..13).map(|n| n * 150);
+    let requests: String = at
+        .map(|us| format!(r#",{{kind="pairs",pairs={pairs},bytes=600,start_us={us}.0}}"#))
+        .collect();
+    let incast = "senders=[16,32,48,64],receiver=0,flows_per_sender=12,bytes=2097152";
+    let workload = format!(r#"workload=[{{kind="incast",{incast}}}{requests}]"#);
+    let result = result("paper-a-express", &[&workload, "tcp.rto_min_us=200000.0"], transport);
+    assert_eq!(result.complaints(), Vec::<String>::new());
+    let requests = result.flow_records.iter().filter(|flow| flow.bytes == Some(600));
+    let mut times: Vec<f64> = requests.map(|flow| flow.fct_us.unwrap()).collect();
+    times.sort_by(f64::total_cmp);
+    assert_eq!(times.len(), 96);
+    times
+}
+
+/// Compares the tail of small requests to a host that an incast fills, with and without ENA Express
+/// cards.
+#[test]
+fn requests_beside_an_incast_have_a_shorter_tail_through_cards() {
+    let [through, plain] = [Transport::Express, Transport::Tcp].map(requests_us);
+    let tail = |times: &[f64]| (times[times.len() * 9 / 10], times[times.len() - 1]);
+    println!("p90 and p100 in us: {:?} through cards, {:?} plain", tail(&through), tail(&plain));
+    let ((p90, p100), plain) = (tail(&through), tail(&plain));
+    assert!(p90 < 0.5 * plain.0 && p100 < 0.7 * plain.1);
+}
+
 /// Returns the completion times of the flows to other hosts than host 0, in ascending order.
 fn bystanders_us(result: &RunResult) -> Vec<f64> {
     let others = result.flow_records.iter().filter(|flow| flow.dst != 0);

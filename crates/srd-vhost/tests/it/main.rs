@@ -12,6 +12,7 @@ mod hostile;
 mod kinds;
 mod memory;
 mod protocol;
+mod relayed;
 #[path = "../../../../fuzz/bodies/seeds.rs"]
 mod seeds;
 mod sessions;

@@ -25,6 +25,7 @@ impl Card {
         by_guest: bool,
     ) -> Result<Option<TrackId>, Cause> {
         let flows = &mut self.instances[instance as usize].flows;
+        // T4: Untracked connections
         let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
         if let Some(id) = known.id {
             if tracked && known.first_way && !known.tracked {

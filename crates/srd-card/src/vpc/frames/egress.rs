@@ -15,7 +15,7 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::observe::Path;
 use crate::rewrite::segment;
-use crate::track::{Key, Lookup, PacketKind, TrackId};
+use crate::track::{Key, PacketKind, TrackId};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -148,11 +148,13 @@ impl Card {
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
-        if let Lookup::Known { id, .. } = flows.packet(now, key, true, seen)
+        if let Some(id) = flows.known(now, key, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
             if since.holds(flow.out.epoch, tracked) && read.is_cacheable() {
-                match flow.out.verdict {
+                let verdict = flow.out.verdict;
+                flows.moved(id, true, seen);
+                match verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Go(slot) => return Ok((slot, Some(id))),
                     Verdict::Take => {}
@@ -185,6 +187,10 @@ impl Card {
         }
         let related = known.id.is_none() && known.tracked;
         let judged = self.ask_sent(port, read, bytes, known.flow());
+        // A packet that waits for an answer is evaluated again, and counts then.
+        if let (Some(id), Ok(_) | Err(Cause::Rule(_))) = (known.id, &judged) {
+            self.instances[number as usize].flows.moved(id, true, seen);
+        }
         let (target, tracking) = match judged {
             Ok(judged) => judged,
             Err(cause) => {

@@ -2,11 +2,14 @@
 //! objects of the clouds (routes, security groups, network ACLs, gateways), and gives a verdict for
 //! each packet. The oracle checks that the cards applied the verdict.
 //!
+//! The oracle also checks which connections the cards remember at the end: those that the rules
+//! demand, no others, and each for its idle time.
+//!
 //! The oracle's data are the packets that guests sent and received, the rules in force at each
 //! time, and the connections that a card may remember. A card may remember a connection if it let a
 //! packet of the connection pass, and if the security groups track the connection.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use srd_vpc::id::{EniId, NatGatewayId};
@@ -14,8 +17,10 @@ use srd_vpc::judge::{Direction, Judgement, Origin, Reason, Step, Translator, Ver
 use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
 
+use super::LAST_PORT;
+
 /// A connection at an interface: interface, address of the peer, protocol, and ports.
-type Connection = (EniId, IpAddr, u8, (u16, u16));
+pub(super) type Connection = (EniId, IpAddr, u8, (u16, u16));
 
 /// Origin of a packet: a guest or the internet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +67,12 @@ pub(super) struct Judge {
     worlds: Vec<World>,
     probes: Vec<Probe>,
     tracked: BTreeSet<Connection>,
+    /// Connections that cards must remember at the end of the run, because their first packet was
+    /// sent after the faults and was tracked.
+    required: BTreeSet<Connection>,
+    /// Number of packets of each connection that arrived at an interface or left the cloud after
+    /// the faults, by the port of the end that began the connection.
+    exchanged: BTreeMap<u16, u32>,
     /// Interfaces whose card has restarted and forgotten connections.
     forgetful: BTreeSet<EniId>,
     duplicates: bool,
@@ -78,6 +89,15 @@ fn connection(eni: EniId, direction: Direction, packet: &Packet) -> Connection {
     match direction {
         Direction::Egress => (eni, packet.destination, packet.protocol(), ports),
         Direction::Ingress => (eni, packet.source, packet.protocol(), (ports.1, ports.0)),
+    }
+}
+
+/// Port of the end that began the connection of a packet: source ports are higher than all other
+/// ports. Zero for a protocol without ports.
+fn began_at(packet: &Packet) -> u16 {
+    match packet.inner {
+        Inner::Tcp(from, to) | Inner::Udp(from, to) => from.max(to),
+        _ => 0,
     }
 }
 
@@ -109,6 +129,8 @@ impl Judge {
             worlds: vec![world],
             probes: Vec::new(),
             tracked: BTreeSet::new(),
+            required: BTreeSet::new(),
+            exchanged: BTreeMap::new(),
             forgetful: BTreeSet::new(),
             duplicates,
             wrong: None,
@@ -178,7 +200,11 @@ impl Judge {
         };
         let must = origin.filter(|_| last);
         let must = must.map(|origin| self.judge(epoch, origin, &packet));
-        let must = must.filter(|judgement| !by_nat(judgement)).map(|judgement| judgement.verdict);
+        let must = must.filter(|judgement| !by_nat(judgement));
+        if let Some(judgement) = &must {
+            self.require(from, &packet, judgement);
+        }
+        let must = must.map(|judgement| judgement.verdict);
         let number = self.probes.len();
         self.probes.push(Probe {
             from,
@@ -191,6 +217,53 @@ impl Judge {
         });
         self.remember_sent(number, epoch);
         u32::try_from(number).expect("few packets")
+    }
+
+    /// Records the connections that the cards of both ends of a request must remember. A reply does
+    /// not make an untracked flow a tracked one.
+    fn require(&mut self, from: From, packet: &Packet, judgement: &Judgement) {
+        let Verdict::Delivered(to) = judgement.verdict else { return };
+        if !matches!(packet.inner, Inner::Tcp(port, _) | Inner::Udp(port, _) if port >= LAST_PORT) {
+            return;
+        }
+        if let From::Guest(eni) = from
+            && tracked_in(judgement, Direction::Egress)
+        {
+            self.required.insert(connection(eni, Direction::Egress, packet));
+        }
+        if tracked_in(judgement, Direction::Ingress) {
+            self.required.insert(connection(to, Direction::Ingress, packet));
+        }
+    }
+
+    /// Checks the TCP and UDP connections that the card of an interface tracks when no packet is in
+    /// the network: each of them was tracked by the rules, and no required one is missing.
+    pub(super) fn check_tracked(
+        &self,
+        eni: EniId,
+        tracked: &BTreeSet<Connection>,
+    ) -> Result<(), String> {
+        if let Some(more) = tracked.difference(&self.tracked).next() {
+            return Err(format!("{more:?} is tracked, though no rule demands it"));
+        }
+        match self.required_of(eni, |_| true).difference(tracked).next() {
+            Some(missing) => Err(format!("{missing:?} is not tracked, though the rules demand it")),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns those connections of an interface that its card must track and that `chosen` selects
+    /// by protocol and by whether there were two requests with their replies.
+    pub(super) fn required_of(
+        &self,
+        eni: EniId,
+        chosen: impl Fn((u8, bool)) -> bool,
+    ) -> BTreeSet<Connection> {
+        let own = |(of, _, protocol, ports): &&Connection| {
+            let packets = self.exchanged.get(&ports.0.max(ports.1));
+            *of == eni && chosen((*protocol, packets.is_some_and(|packets| *packets == 4)))
+        };
+        self.required.iter().filter(own).copied().collect()
     }
 
     /// Whether the sender's side lets a packet go to an interface (or out of the cloud, if `to` is
@@ -229,6 +302,9 @@ impl Judge {
         }
         let probe = &self.probes[number as usize];
         let packet = probe.packet;
+        let required = probe.must.is_some();
+        *self.exchanged.entry(began_at(&packet)).or_default() += u32::from(required);
+        let probe = &self.probes[number as usize];
         if !self.may_leave(probe, Some(eni)) {
             return self.is_wrong(number, &format!("arrived at {eni}, though its sender may not"));
         }
@@ -249,6 +325,7 @@ impl Judge {
                 if of != eni || !asked {
                     self.is_wrong(number, &format!("came by NAT to {eni}, which asked nobody"));
                 }
+                self.tracked.insert(ingress);
                 return;
             }
         };
@@ -307,6 +384,9 @@ impl Judge {
         if probe.left > 1 && !self.duplicates {
             return self.is_wrong(number, "left twice");
         }
+        let probe = &self.probes[number as usize];
+        let (began_at, required) = (began_at(&probe.packet), probe.must.is_some());
+        *self.exchanged.entry(began_at).or_default() += u32::from(required);
         if !self.may_leave(&self.probes[number as usize], None) {
             self.is_wrong(number, &format!("left, though it may not ({nat:?})"));
         }

@@ -9,7 +9,8 @@
 //! security groups, network ACLs, gateways). A packet must not arrive if the oracle's verdict
 //! forbids it; at the receiver, the rules at the time of arrival apply. After the faults each
 //! packet of a new connection, and each reply, must be delivered or dropped as the verdict
-//! requires. Frames between hosts are packets of the transport: a frame must use SRD if both
+//! requires. At the end each card must remember the connections that the rules track, for their
+//! idle times. Frames between hosts are packets of the transport: a frame must use SRD if both
 //! interfaces have ENA Express for its protocol, and must not use SRD otherwise. Each card must
 //! account for all packets that it received. In half of the worlds the tables query the directory
 //! for missing entries and follow deltas; in the other half they are compiled completely.
@@ -27,7 +28,7 @@ mod make;
 mod node;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -54,6 +55,9 @@ use crate::engine::world::{PortRules, QueueSize, US, World, WorldConfig};
 const SENDS: [u32; 2] = [150, 60];
 /// Number of connections to which the packets during the faults belong.
 const CONNECTIONS: u32 = 40;
+/// Source port of the first connection, and of the first connection after the faults.
+const FIRST_PORT: u16 = 40_000;
+const LAST_PORT: u16 = 41_000;
 /// Time from the end of the faults until the packets whose delivery is checked strictly. Hosts that
 /// lost contact retry every second.
 const CALM: Duration = Duration::from_millis(1500);
@@ -102,6 +106,9 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         format!("{wrong}; {}", drops.join("; "))
     })?;
     let ends = shared.judge.ends;
+    drop(shared);
+    let now = Instant::from_nanos(world.now_ps() / 1000);
+    (0..common.edge).try_for_each(|host| world.node_mut(host).check_tracked(now))?;
     let counters = world.counters();
     let sums = [
         counters.injected,
@@ -190,7 +197,7 @@ fn common(plan: &Plan) -> Common {
         judge: Judge::new(first.clone(), duplicates),
         directory: Directory::new(first),
         deltas: Vec::new(),
-        replies: BTreeSet::new(),
+        answers: BTreeMap::new(),
     };
     Common {
         seed: plan.seed,
@@ -213,7 +220,7 @@ fn connection(dice: &mut Dice, world: &Cloud, number: u16) -> (From, Packet) {
     let one = |dice: &mut Dice| {
         ends[dice.between(0, u32::try_from(ends.len()).expect("few") - 1) as usize]
     };
-    let port = 40_000 + number;
+    let port = FIRST_PORT + number;
     let inner = match dice.between(0, 4) {
         0 => Inner::Udp(port, 53),
         1 => Inner::Udp(port, 5000),
@@ -268,13 +275,14 @@ fn sends(
         let at = Instant::ZERO + heal.over(1000).times(dice.between(0, 1000).into());
         let (from, packet) = connections[dice.between(0, CONNECTIONS - 1) as usize];
         let is_echo = matches!(packet.inner, Inner::Icmp(..));
-        put(Send { at, from, packet, replies: !is_echo && dice.percent(70) });
+        put(Send { at, from, packet, answers: u8::from(!is_echo && dice.percent(70)) });
     }
     for n in 0..SENDS[1] {
         let at = healed + Duration::from_micros(40).times(n.into());
-        let number = u16::try_from(1_000 + n).expect("few");
+        let number = u16::try_from(n).expect("few") + LAST_PORT - FIRST_PORT;
         let (from, packet) = connection(dice, world, number);
-        put(Send { at, from, packet, replies: true });
+        // One of three connections has two requests with their replies.
+        put(Send { at, from, packet, answers: if n.is_multiple_of(3) { 3 } else { 1 } });
     }
     sends.iter_mut().for_each(|of_host| of_host.sort_by_key(|send| send.at));
     sends

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use srd_card::limits::Allowances;
+use srd_card::packet::protocol;
 use srd_card::profile::Profile;
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::{Nat, NatConnection};
@@ -19,10 +20,27 @@ use srd_vpc::object::World;
 use srd_vpc::packet::Packet as Inner;
 
 use super::frames;
-use super::judge::{From, Judge};
+use super::judge::{Connection, From, Judge};
 use super::make::EDGE;
 use crate::engine::node::{FlowSpec, HostId, Node, Outcomes, Packet};
 use crate::machines::card::carrier::{Arrival, Carrier, CarrierConfig};
+
+/// Connections by protocol and by whether they had two requests with their replies.
+type Exchanges = (u8, bool);
+/// Times in seconds after the last packet, each with the connections that the cards still remember
+/// then. UDP is remembered for 30 s after a single exchange and for 180 s after two; TCP for 120 s
+/// if no packet followed the first of each end, and otherwise for five days.
+const REMEMBERED: [(u64, &[Exchanges]); 4] = {
+    use protocol::{TCP, UDP};
+    [
+        (25, &[(UDP, false), (UDP, true), (TCP, false), (TCP, true)]),
+        (65, &[(UDP, true), (TCP, false), (TCP, true)]),
+        (125, &[(UDP, true), (TCP, true)]),
+        (185, &[(TCP, true)]),
+    ]
+};
+/// Time in seconds after which cards remember no connection and no other flow.
+const FORGOTTEN_S: u64 = 6 * 86_400;
 
 /// A packet that a guest or the internet sends.
 #[derive(Clone)]
@@ -30,8 +48,8 @@ pub(super) struct Send {
     pub(super) at: Instant,
     pub(super) from: From,
     pub(super) packet: Inner,
-    /// Whether the receiver sends a reply.
-    pub(super) replies: bool,
+    /// Number of packets by which the two ends answer this packet, in turns.
+    pub(super) answers: u8,
 }
 
 /// Data that all hosts share.
@@ -62,7 +80,8 @@ pub(super) struct Shared {
     pub(super) directory: Directory,
     /// By number of the change: the delta for each host.
     pub(super) deltas: Vec<BTreeMap<Arc<str>, Delta>>,
-    pub(super) replies: BTreeSet<u32>,
+    /// By packet that was sent and has not arrived: number of packets that answer it.
+    pub(super) answers: BTreeMap<u32, u8>,
 }
 
 /// A frame that a card sends to another host.
@@ -202,8 +221,8 @@ impl CloudNode {
     fn send(&mut self, now: Instant, of: &Send) {
         let mut shared = self.common.shared.borrow_mut();
         let number = shared.judge.send(of.from, of.packet, now >= self.common.healed);
-        if of.replies {
-            shared.replies.insert(number);
+        if of.answers > 0 {
+            shared.answers.insert(number, of.answers);
         }
         drop(shared);
         let frame = frames::write(&of.packet, number);
@@ -269,12 +288,11 @@ impl CloudNode {
         };
         let mut shared = self.common.shared.borrow_mut();
         shared.judge.arrived(number, eni, &packet);
-        let replies = shared.replies.remove(&number);
+        let answers = shared.answers.remove(&number);
         drop(shared);
-        if replies {
-            let packet = packet.answer();
-            let from = From::Guest(eni);
-            self.send(now, &Send { at: now, from, packet, replies: false });
+        if let Some(answers) = answers {
+            let (from, packet) = (From::Guest(eni), packet.answer());
+            self.send(now, &Send { at: now, from, packet, answers: answers - 1 });
         }
     }
 
@@ -299,11 +317,11 @@ impl CloudNode {
             }
             _ => return,
         };
-        let replies = shared.replies.remove(&number);
+        let answers = shared.answers.remove(&number);
         drop(shared);
-        let Some((_, packet)) = frames::read(&frame).filter(|_| replies) else { return };
+        let Some((answers, (_, packet))) = answers.zip(frames::read(&frame)) else { return };
         let packet = packet.answer();
-        self.send(now, &Send { at: now, from, packet, replies: false });
+        self.send(now, &Send { at: now, from, packet, answers: answers - 1 });
     }
 
     fn on_time(&mut self, now: Instant) {
@@ -392,6 +410,59 @@ impl CloudNode {
             ));
         }
         Ok(())
+    }
+}
+
+impl CloudNode {
+    /// Checks the connections that the card tracks at the end of a run, and that it forgets each of
+    /// them after its idle time.
+    pub(super) fn check_tracked(&mut self, now: Instant) -> Result<(), String> {
+        let common = Rc::clone(&self.common);
+        let judge = &common.shared.borrow().judge;
+        let at = |name: &str, wrong| format!("{name}: {wrong}");
+        for eni in self.enis.clone() {
+            let tracked = self.tracked(eni);
+            judge.check_tracked(eni, &tracked).map_err(|wrong| at(&self.name, wrong))?;
+        }
+        for (seconds, kept) in REMEMBERED {
+            self.expire(now + Duration::from_secs(seconds));
+            for eni in &self.enis {
+                let all = judge.required_of(*eni, |_| true);
+                let wanted = judge.required_of(*eni, |exchanges| kept.contains(&exchanges));
+                let there = self.tracked(*eni).intersection(&all).copied().collect();
+                if wanted != there {
+                    let wrong = wanted.symmetric_difference(&there).next();
+                    let wrong = format!("after {seconds} s, {kept:?} are tracked, but {wrong:?}");
+                    return Err(at(&self.name, wrong));
+                }
+            }
+        }
+        self.expire(now + Duration::from_secs(FORGOTTEN_S));
+        let ports = self.enis.iter().filter_map(|eni| self.card.port_of(*eni));
+        match ports.map(|port| self.card.flows(port)).find(|flows| *flows != (0, 0)) {
+            Some(flows) => Err(at(&self.name, format!("flows are never forgotten: {flows:?}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes all flows of the card that have expired.
+    fn expire(&mut self, now: Instant) {
+        // The first call may continue with one of the later instances.
+        (0..2).for_each(|_| _ = self.card.expire(now, u32::MAX));
+    }
+
+    /// Returns the TCP and UDP connections of an interface that the card tracks.
+    fn tracked(&self, eni: EniId) -> BTreeSet<Connection> {
+        let mut flows = Vec::new();
+        if let Some(port) = self.card.port_of(eni) {
+            self.card.list_flows(port, 0, u32::MAX, &mut flows);
+        }
+        let with_ports = [protocol::TCP, protocol::UDP];
+        flows
+            .iter()
+            .filter(|flow| flow.connection.is_some() && with_ports.contains(&flow.protocol))
+            .map(|flow| (eni, flow.remote.0, flow.protocol, (flow.local.1, flow.remote.1)))
+            .collect()
     }
 }
 

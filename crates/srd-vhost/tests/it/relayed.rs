@@ -1,0 +1,67 @@
+//! The processor time of the host for the bytes that a guest sends: over a direct device, whose
+//! rings the card reads, and over a relayed device. A hypervisor reads the rings of a relayed
+//! device, and copies each packet through a socket to the program behind it.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use srd_vhost::Device;
+
+use crate::support::{FrontEnd, PLAIN, device, frame};
+
+/// Bytes that the guest sends over each device.
+const BYTES: usize = 16 << 20;
+/// Packet of an interface with an MTU of 1500, and a super-packet of an interface that leaves the
+/// segmentation to the device.
+const SMALL: usize = 1500;
+const LARGE: usize = 64_000;
+
+/// Processor time that this thread has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+}
+
+/// Sends [`BYTES`] in packets of a size, and returns the processor time of `host`, which receives
+/// the oldest packet and returns its length.
+fn cost(packet_bytes: usize, host: &mut dyn FnMut(&mut Device) -> usize) -> Duration {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN);
+    let (sent, mut used) = (frame(packet_bytes), Duration::ZERO);
+    for _ in 0..BYTES / packet_bytes {
+        front.send_frame(&sent);
+        let before = processor_time();
+        let received = host(&mut device);
+        used += processor_time() - before;
+        assert_eq!(received, sent.packet.len());
+    }
+    used
+}
+
+fn direct(device: &mut Device) -> usize {
+    device.read().unwrap().packet.len()
+}
+
+#[test]
+fn a_relayed_device_takes_more_processor_time_of_the_host_than_a_direct_one() {
+    let (into, out) = UnixDatagram::pair().unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    let mut relayed = |device: &mut Device| {
+        into.send(&device.read().unwrap().packet).unwrap();
+        out.recv(&mut buffer).unwrap()
+    };
+    let by_relay = cost(SMALL, &mut relayed);
+    let [small, large] = [SMALL, LARGE].map(|bytes| cost(bytes, &mut direct));
+    let ms = |time: Duration| time.as_secs_f64() * 1e3 * f64::from(1 << 30) / BYTES as f64;
+    println!(
+        "ms of processor time for a GiB: {:.0} relayed; direct {:.0}, {:.0} with super-packets",
+        ms(by_relay),
+        ms(small),
+        ms(large)
+    );
+    assert!(by_relay > small.mul_f64(1.1), "{by_relay:?} {small:?}");
+    assert!(by_relay > large.mul_f64(1.4), "{by_relay:?} {large:?}");
+}
