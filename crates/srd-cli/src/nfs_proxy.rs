@@ -138,8 +138,8 @@ pub(crate) struct NfsProxyArgs {
     /// Leave TCP_NODELAY off, to measure the cost.
     #[arg(long)]
     nagle: bool,
-    /// Limit TLS records to this many bytes and write each one separately, to measure the cost
-    /// [default: 16 KiB, a call or reply in one write].
+    /// Limit TLS records to this many bytes and write each record separately, to measure the cost
+    /// [default: records of 16 KiB, and one write for all records of a call or reply].
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
           value_parser = clap::value_parser!(u64).range(TLS_RECORD_BYTES))]
     tls_record_bytes: Option<u64>,

@@ -69,8 +69,8 @@ pub(crate) struct ProfileArgs {
     /// Only types with at least this many interfaces.
     #[arg(long, value_name = "N", default_value_t = 1)]
     enis: u16,
-    /// Destination of the flows, which decides the ceiling of one flow [default: the first of these
-    /// whose ceiling no flow exceeds].
+    /// Destination of the flows, which decides the ceiling of one flow [default: the first of the
+    /// possible values whose ceiling no flow exceeds].
     #[arg(long, value_enum)]
     flows_to: Option<FlowsTo>,
     /// Read the file a second time, and apply the limits of instance types to its packets: of each

@@ -178,7 +178,8 @@ counters! {
     /// Pieces of inner packets that arrived after the wait for them had ended, arrived twice, or
     /// did not fit their packet.
     order_late_pkts: Counter,
-    /// Inner packets lost because a piece of them did not arrive, or too many were incomplete.
+    /// Inner packets that were lost because one of their pieces did not arrive, or because too many
+    /// packets were incomplete.
     reassembly_drops: Counter,
     /// Received packets that did not authenticate.
     decrypt_failures: Counter,

@@ -58,7 +58,7 @@ pub struct Needs {
     /// a placement group, inside of one, with ENA Express. Each has two numbers: without headroom,
     /// and with headroom.
     pub flow_over: [[u64; 2]; 3],
-    /// Backlog of each direction at each baseline rate, which credits have to cover.
+    /// Backlog of each direction at each baseline rate. Network credits have to cover this backlog.
     #[serde(skip)]
     pub(crate) backlog: [Backlog; 2],
 }

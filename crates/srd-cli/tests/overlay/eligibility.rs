@@ -52,8 +52,8 @@ const QUIET: Duration = Duration::from_millis(1300);
 /// Maximum time until a datagram arrives. Packets are lost only if the session ends.
 const ARRIVAL_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of attempts to check a combination of settings. If the machine is busy, a daemon
-/// may be stopped for so long that the other considers it dead, and packets in flight are lost. An
-/// attempt with this outcome does not count.
+/// may be stopped for so long that the other daemon considers it dead, and packets in flight are
+/// lost. An attempt with this outcome does not count.
 const TRIES: usize = 5;
 
 /// UDP payload bytes of an outer unreliable packet, in addition to the inner frame. [`DATA_BYTES`]

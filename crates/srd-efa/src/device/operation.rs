@@ -42,8 +42,8 @@ pub(super) enum Work {
         sent: u32,
         stage: Stage,
     },
-    /// A read that this device requests. `asked`: whether the request was handed over; `received`:
-    /// bytes that have arrived.
+    /// A read that this device requests. `asked`: whether the request was handed over to the
+    /// transport; `received`: bytes that have arrived.
     Read { number: u32, to: MemoryLocation, from: Remote, asked: bool, received: u32 },
     /// An answer to a peer's read; `sent` bytes were handed over.
     Respond { number: u32, from: MemoryLocation, sent: u32 },

@@ -59,7 +59,8 @@ fn inside_of(wanted: &BTreeSet<Key>) -> Vec<Program> {
     that(is_inside)
 }
 
-/// Returns the programs for whose directory below `/proc` this condition is true.
+/// Returns the programs for which `shows` returns true. The argument of `shows` is the program's
+/// directory below `/proc`.
 pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let program = |entry: fs::DirEntry| {

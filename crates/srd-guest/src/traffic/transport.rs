@@ -455,8 +455,8 @@ impl Transport {
         hosts.map(|of| (of.name.to_string(), of.contact.clone())).collect()
     }
 
-    /// Takes the counters of the process that hands over, from which counting continues. Counters
-    /// of hosts that are no longer in the settings are dropped.
+    /// Takes over the counters of the process that hands over the card. Counting continues from
+    /// their values. Counters of hosts that are no longer in the settings are dropped.
     pub(crate) fn adopt_contacts(&mut self, contacts: &BTreeMap<String, Contact>) {
         for host in &mut self.stage.hosts {
             if let Some(contact) = contacts.get(&*host.name) {

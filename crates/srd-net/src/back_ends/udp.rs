@@ -41,7 +41,8 @@ use refusals::Refusals;
 const PATHS_MAX: u16 = 256;
 /// Largest number of notices that wait to be taken; further notices are dropped.
 const NOTICES_MAX: usize = 16;
-/// Shortest time until a deadline for which the thread sleeps, since a sleep itself takes longer.
+/// If no more than this time is left until a deadline, the thread polls instead of sleeping: a
+/// sleep would end after the deadline.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// Interval at which the error queues of sockets that have sent packets are read.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);

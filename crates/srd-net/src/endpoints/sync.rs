@@ -372,8 +372,8 @@ impl Semaphore {
         self.capacity.saturating_sub(self.free.load(Ordering::SeqCst))
     }
 
-    /// Blocks until no permit is outstanding. Returns false if the time has passed, or if the
-    /// semaphore was closed while permits were outstanding.
+    /// Blocks until no permit is outstanding. Returns false if the time `until` passes first, or if
+    /// the semaphore was closed while permits were outstanding.
     pub(crate) fn wait_idle(&self, until: Option<Instant>) -> bool {
         let ready = |_: &mut ()| self.idle_or_closed();
         self.flushers.wait(&self.gate, until, ready).unwrap_or(false)

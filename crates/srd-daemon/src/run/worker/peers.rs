@@ -58,7 +58,7 @@ impl Rising {
     }
 
     /// Prepares for a source that starts again from zero: its next values are added to the present
-    /// one.
+    /// value.
     fn restart(&mut self) {
         self.base += std::mem::take(&mut self.last);
     }

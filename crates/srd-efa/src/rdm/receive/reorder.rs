@@ -223,7 +223,7 @@ impl Rdm {
         }
     }
 
-    /// Stores a part whose header was not processed yet.
+    /// Stores a part of a message whose header has not been processed yet.
     fn keep_part(&mut self, index: u32, id: u32, offset: u16, bytes: &[u8]) -> Result<(), Refusal> {
         let cost = bytes.len() + PIECE_COST;
         if !self.has_room_ahead(index, cost) {
