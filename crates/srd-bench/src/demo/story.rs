@@ -113,7 +113,8 @@ impl IncastRun {
         sorted(self.rounds_ms.iter().map(slowest).collect())
     }
 
-    /// Returns the ratio of the slowest flow to the ideal in the median round.
+    /// Returns the completion time of the slowest flow as a multiple of the ideal time, in the
+    /// median round.
     pub(super) fn median_ratio(&self) -> Option<f64> {
         median(&self.ratios())
     }

@@ -452,7 +452,8 @@ impl FlowTable {
         }
     }
 
-    /// Returns at most `most` flows with the highest rates of what the guest sends, busiest first.
+    /// Returns at most `most` flows: those in which the guest sends at the highest rates, busiest
+    /// first.
     pub(crate) fn busiest(&self, most: usize) -> Vec<(FlowKey, u32, Counts)> {
         let flows = self.entries.iter().zip(&self.numbering).zip(&self.counts);
         let is_flow = |owner| !matches!(owner, Owner::Overflow | Owner::Path);

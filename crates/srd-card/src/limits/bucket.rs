@@ -74,7 +74,8 @@ impl Bucket {
         self.level >= cost(tokens)
     }
 
-    /// Takes tokens that the bucket has.
+    /// Takes tokens from the bucket. The caller has checked by [`Bucket::has`] that the bucket has
+    /// them.
     #[inline]
     pub(super) fn pay(&mut self, tokens: u64) {
         self.level -= cost(tokens);

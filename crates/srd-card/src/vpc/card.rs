@@ -348,7 +348,7 @@ impl Card {
         self.ends.clear();
     }
 
-    /// Makes the verdicts invalid that depend on the changed interfaces, groups and addresses.
+    /// Invalidates the verdicts that depend on the changed interfaces, groups and addresses.
     fn forget_concerned(&mut self, Concerned { ways, groups, addresses }: &Concerned) {
         if ways.is_empty() && groups.is_empty() && addresses.is_empty() {
             return;

@@ -67,7 +67,7 @@ struct Added {
 }
 
 impl Added {
-    /// Returns an address of this instance that another world already uses.
+    /// Returns an address of this instance that an object in `world` already uses.
     fn clash(&self, world: &World) -> Option<Ipv4Addr> {
         let own = &self.eni.1;
         let is_taken = is_taken(world, own.subnet);

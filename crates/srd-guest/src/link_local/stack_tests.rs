@@ -232,7 +232,7 @@ fn answers_go_one_hop_and_no_further() {
     assert_eq!((said[0][8], &said[0][16..20]), (HOPS, &[10, 0, 1, 10][..]));
 }
 
-/// Regression: one byte now and then kept a connection for hours.
+/// Regression: a client that sent one byte now and then kept its connection for hours.
 #[test]
 fn regression_a_request_has_to_be_whole_in_time() {
     let mut setting = Setting::new();

@@ -43,8 +43,8 @@ pub struct PeerConfig {
     /// The peer's address and well-known port. `None` if the address is unknown until the peer's
     /// first opening; the peer must then have a public key.
     pub address: Option<SocketAddr>,
-    /// The peer's other addresses, with their ports. Its paths take turns over all addresses, and
-    /// the peer cannot move to another one.
+    /// The peer's other addresses, with their ports. The peer's paths take turns over all
+    /// addresses. A peer with several addresses cannot move to a new address.
     pub further: [Option<SocketAddr>; ADDRESSES_MAX - 1],
     /// The peer's static public key, if the endpoint uses static keys.
     pub public_key: Option<[u8; 32]>,

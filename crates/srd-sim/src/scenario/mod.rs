@@ -213,7 +213,8 @@ pub struct QueueSpec {
 }
 
 /// Marking threshold of DCTCP if the scenario sets no bounds, in bandwidth-delay products. The
-/// DCTCP paper (SIGCOMM 2010, section 3.4) recommends a seventh; the value is rounded up.
+/// DCTCP paper (SIGCOMM 2010, section 3.4) recommends a seventh of this product; 0.15 is this
+/// value, rounded up.
 const DCTCP_MARK_BDP: f64 = 0.15;
 
 impl QueueSpec {

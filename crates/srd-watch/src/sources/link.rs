@@ -124,8 +124,8 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
     }
 }
 
-/// Returns the offset of the IP packet behind the headers from `at` on. `next` is the kind of the
-/// first of these headers.
+/// Returns the offset of the IP packet behind the headers that begin at `at`. `next` is the kind of
+/// the first of these headers.
 pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, SkipReason> {
     for _ in 0..LAYERS_MAX {
         (next, at) = match next {

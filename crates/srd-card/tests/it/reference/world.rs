@@ -208,8 +208,8 @@ impl World {
         }
     }
 
-    /// Delivers an offer of a peer to both cards. `kinds` are whether SRD is on, whether for UDP,
-    /// and whether for tunnels.
+    /// Delivers an offer of a peer to both cards. `kinds`: whether SRD is on, whether it is on for
+    /// UDP, and whether it is on for tunnels.
     pub(crate) fn receive_offer(&mut self, machine: usize, kinds: (bool, bool, bool), asks: bool) {
         let (express, udp, tunnels) = (u8::from(kinds.0), u8::from(kinds.1), u8::from(kinds.2));
         let flags = express | udp << 1 | u8::from(asks) << 2 | tunnels << 3;

@@ -520,7 +520,8 @@ impl Peer {
     }
 }
 
-/// The first bytes of an opening, which identify it: of the ephemeral key, or of the salt.
+/// Returns the first bytes of an opening, which identify the opening. They belong to the ephemeral
+/// key, or to the salt.
 fn opening_id(message: &[u8]) -> [u8; 32] {
     let mut id = [0; 32];
     let n = message.len().min(32);

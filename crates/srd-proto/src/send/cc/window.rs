@@ -36,8 +36,8 @@ const DECREASE_FLOOR: f64 = 0.5;
 /// known rate. On slow links a packet that waits for a few others has met no congestion.
 const TARGET_PACKETS: u64 = 16;
 /// Lower bound, in packets of full size, of a target that was reduced because a queue is short
-/// (C16). Links also lose packets at random, and with a smaller bound such a link would not be
-/// filled (`docs/perf-notes.md`).
+/// (C16). Some links lose packets at random; with a smaller bound, the packets in flight would not
+/// fill such a link (`docs/perf-notes.md`).
 const HELD_PACKETS: u64 = 6;
 /// The reduced target (C16) as a share of the delay at which a queue was found to be full.
 const HELD_SHARE: f64 = 0.5;
@@ -154,7 +154,7 @@ impl Window {
         self.rate_bps
     }
 
-    /// Whether the controller has information that a new one would not have: the rate of the
+    /// Whether the controller has information that a new controller would not have: the rate of the
     /// network, or that the network was congested.
     pub(crate) fn has_learnt(&self) -> bool {
         self.rate.bps() > 0 || self.restore > 0.0 || self.decreased_at > self.made_at

@@ -145,7 +145,7 @@ impl ExpressNode {
         peers[self.host.index()].iter().map(add).collect()
     }
 
-    /// Passes a peer's offer to use ENA Express to the card, as if it had arrived before the
+    /// Gives the card a peer's offer to use ENA Express, as if the offer had arrived before the
     /// simulation began.
     fn agree(&mut self, peer: PeerId) {
         let offer = Offer { express: true, udp: true, ..Offer::default() }.encode();
