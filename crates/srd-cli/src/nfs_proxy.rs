@@ -73,10 +73,10 @@ pub(crate) struct NfsProxyArgs {
     /// Issuers of the server's certificate, in PEM.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "plain"])]
     ca: Option<PathBuf>,
-    /// Certificate of this half and those that lead to its issuer, in PEM.
+    /// Certificate of this half of the proxy, and the certificates that lead to its issuer, in PEM.
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "plain")]
     cert: Option<PathBuf>,
-    /// Key of this half's certificate, in PEM.
+    /// Private key of the certificate of this half of the proxy, in PEM.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// With --serve: serve only clients with a certificate of these issuers, in PEM.

@@ -70,7 +70,7 @@ struct Counted {
     wrong: u64,
     /// Duration of the measurement in seconds, without the first packet and the pause after it.
     seconds: f64,
-    /// Seconds of this duration for which the thread ran on a core.
+    /// Part of `seconds` for which the thread ran on a core.
     core_seconds: f64,
 }
 

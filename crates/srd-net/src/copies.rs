@@ -178,7 +178,7 @@ struct Rate {
     left: u32,
     /// Start of the interval at whose end one more suspicion is permitted.
     granted_at: Instant,
-    /// A suspicion that the rate limit holds back.
+    /// A suspicion that is not counted yet, because the rate limit does not permit it.
     waits: Option<Copied>,
 }
 

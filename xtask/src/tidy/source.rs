@@ -1,4 +1,5 @@
-//! Checks of one Rust file: its length, its lines, its module page, and guessable secrets.
+//! Checks of one Rust file: its length, its lines, the doc comment of its module, and guessable
+//! secrets.
 
 /// Largest number of lines of a file.
 const LINES_MAX: usize = 600;

@@ -328,7 +328,8 @@ impl FlowTable {
         slot
     }
 
-    /// Returns the slot of an unused flow that may be replaced; `may_go` selects by the owner.
+    /// Returns the slot of an unused flow that may be replaced; `may_go`: whether a flow of this
+    /// owner may be replaced.
     fn unused(&mut self, now: Instant, may_go: impl Fn(Owner) -> bool) -> Option<u32> {
         for _ in 0..HAND_STEPS_MAX {
             let slot = self.hand;

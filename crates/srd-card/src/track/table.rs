@@ -22,8 +22,9 @@ use crate::track::wheel::{Link, Links, Wheel};
 
 /// Length of a tick of the table, and thereby the precision of expiry.
 pub const GRAIN: Duration = Duration::from_secs(1);
-/// Largest number of heap bytes of a connection without a value, both directions together (T8):
-/// the entry and its part of the index at the lowest load.
+/// Largest number of heap bytes that a connection needs, both directions together, without the
+/// caller's value (T8): the entry, and the entry's part of the index at the lowest load of the
+/// index.
 pub const ENTRY_BYTES_MAX: usize = size_of::<EntrySlot<()>>() + 21;
 /// Number of entries that are allocated at once; no entry moves when the table grows.
 const CHUNK: usize = 1024;

@@ -113,8 +113,8 @@ fn check(cell: Cell) {
     assert!(is_checked, "{cell:?}: the machine was too busy in each of {TRIES} tries");
 }
 
-/// Checks a combination of settings. Returns false if an end considered the other dead during the
-/// check, or if packets waited for a processor for so long that the queue dropped them.
+/// Checks a combination of settings. Returns false if one daemon considered the other daemon dead
+/// during the check, or if packets waited for a processor for so long that the queue dropped them.
 fn is_checked_undisturbed(cell: Cell) -> bool {
     let mut pair = Pair::new("e");
     // Without this setting, the kernel would send requests for IPv6 routers on a new interface,

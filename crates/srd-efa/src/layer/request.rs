@@ -229,7 +229,8 @@ pub(crate) const FAMILIES: usize = 4;
 /// Rules of order between operations to one peer: which operations must not overtake earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order {
-    /// For each family of a later operation, one bit for each family that it waits for.
+    /// For each family of operations, the families of earlier operations that it must not overtake:
+    /// one bit for each.
     waits: [u8; FAMILIES],
 }
 

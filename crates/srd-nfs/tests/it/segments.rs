@@ -216,7 +216,7 @@ impl Machines {
         [near, far]
     }
 
-    /// Starts a pair of stunnels in the places of the two halves.
+    /// Starts two stunnels, each in place of one half of the proxy.
     fn stunnels(&self, directory: &tempfile::TempDir) -> Stunnels {
         let own = self.authority.identity("nas.example", 30);
         let options = "foreground = yes\npid =\nsyslog = no\nsocket = l:TCP_NODELAY=1\n\

@@ -23,8 +23,8 @@ use crate::wire::{Header, Kind};
 /// Average time between two openings from the IP address of a known peer that are processed in
 /// preference to openings of strangers: ten a second.
 const OPENING_PAUSE: Duration = Duration::from_millis(100);
-/// Number of openings from the IP address of a known peer that are processed in preference at one
-/// moment.
+/// Largest number of openings from the IP address of a known peer that, at one moment, are
+/// processed in preference to openings of strangers.
 const OPENINGS_AT_ONCE: u64 = 10;
 
 impl Endpoint {

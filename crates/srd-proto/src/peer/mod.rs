@@ -308,8 +308,8 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
     DATAGRAM_HEADER_BYTES + tag
 }
 
-/// Maximum distance between the floor and the newest PSN of a sender. It is limited so that the
-/// SACK words of an acknowledgement, which has at most the packet size, cover the window.
+/// Maximum distance between the floor and the newest PSN of a sender. It is limited so that one
+/// acknowledgement packet has space for the SACK words of the whole window.
 pub(crate) fn psn_window(config: &Config) -> usize {
     // D6: Window of PSNs
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;

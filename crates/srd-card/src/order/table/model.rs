@@ -42,7 +42,8 @@ fn frame(name: Name, sequence: u64) -> Vec<u8> {
     core::iter::once(u8::try_from(name.1).unwrap()).chain(rest).collect()
 }
 
-/// Groups frames by flow: the order between flows at the same time does not matter.
+/// Groups frames by flow, because frames of different flows that leave at the same time may be in
+/// any order.
 fn by_flow(up: &[(u32, Vec<u8>)]) -> BTreeMap<(u32, u8), Vec<&[u8]>> {
     let mut flows: BTreeMap<_, Vec<&[u8]>> = BTreeMap::new();
     for (peer, frame) in up {

@@ -57,7 +57,7 @@ fn untracked_flows_take_no_entry_of_the_allowance() {
     assert_eq!((table.tracked(), table.untracked()), (1, 0));
 }
 
-/// T5: a flow that becomes tracked counts against the allowance like a new one.
+/// T5: a flow that becomes tracked counts against the allowance like a new flow.
 #[test]
 fn a_full_table_does_not_begin_to_track_a_flow() {
     let mut table = table(1).with_untracked(5);

@@ -24,7 +24,7 @@ pub struct LoggedWindow {
     pub window: Window,
 }
 
-/// Windows that are over, and the end of the next one.
+/// Windows that are over, and the end of the next window.
 #[derive(Debug, Default)]
 pub(in crate::vpc) struct Logs {
     pub(in crate::vpc) done: VecDeque<LoggedWindow>,

@@ -142,11 +142,11 @@ pub(in crate::vpc) struct Sender {
 /// Path of packets from one interface to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::vpc) enum Via {
-    /// Without a NAT gateway.
+    /// The packets pass no NAT gateway.
     Direct,
-    /// Through a NAT gateway, whose address is their source.
+    /// The packets pass a NAT gateway, whose address is the packets' source.
     Nat,
-    /// Back through a NAT gateway, as answers.
+    /// The packets are answers, which return through a NAT gateway.
     NatBack,
 }
 

@@ -3,8 +3,8 @@
 //!
 //! A peer that the application has not added is a **stranger**: it has one number for all of its
 //! runs (H7). Its state is dropped after the transport has removed the peer. The transport may
-//! remove a peer that the application has removed, or that is down. For each new stranger two older
-//! ones are checked.
+//! remove a peer that the application has removed, or that is down. For each new stranger, two
+//! older strangers are checked, whose state may be dropped.
 //!
 //! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. A further peer is
 //! refused for now, and tries again.

@@ -204,7 +204,8 @@ impl Peer {
         }
     }
 
-    /// Fails all sent datagrams and returns the unsent ones. Removes the sending half.
+    /// Fails all sent datagrams and returns the unsent ones. Removes the sending half of the
+    /// context.
     fn take_unsent(
         &mut self,
         shared: &mut Shared,

@@ -317,8 +317,8 @@ impl Window {
         self.bytes = self.bytes_min;
     }
 
-    /// Keeps the window between one packet and its maximum, a multiple of the bandwidth-delay
-    /// product and of the bytes that may wait in queues.
+    /// Keeps the window between one packet and a maximum. The maximum is a multiple of a sum: the
+    /// bandwidth-delay product plus the bytes that may wait in queues.
     fn clamp(&mut self) {
         // C7: Bounds of the window
         let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
