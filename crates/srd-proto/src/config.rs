@@ -71,7 +71,7 @@ pub enum Spray {
     /// Prefers paths that were confirmed recently; otherwise takes the next path in a rotation that
     /// has no penalty.
     Adaptive,
-    /// Takes the next path in a rotation, even if packets on it were lost.
+    /// Takes the next path in a rotation, even if packets on this path were lost.
     Oblivious,
     /// Uses one path. A retransmission timeout selects another entropy value for it.
     Single,

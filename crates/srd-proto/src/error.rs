@@ -113,7 +113,7 @@ pub enum DropReason {
     Replay,
     /// The packet number is outside of the receive window.
     OutsideWindow,
-    /// The packet is plain while protection is on, or protected while it is off.
+    /// The packet is plain while protection is on, or protected while protection is off.
     WrongProtection,
     /// The packet would create a peer, and the table of peers is full.
     PeersFull,

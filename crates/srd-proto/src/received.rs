@@ -105,7 +105,7 @@ impl Received {
         Arrival::New
     }
 
-    /// Raises the floor, and clears the bits of all PSNs below it.
+    /// Raises the floor, and clears the bits of all PSNs below the new floor.
     pub(crate) fn advance_floor(&mut self, floor: u64) {
         if floor <= self.floor {
             return;

@@ -91,8 +91,8 @@ pub struct PeerStats {
     pub in_flight_bytes: u64,
     /// Datagrams that wait or are in flight.
     pub queued_datagrams: usize,
-    /// Bytes that the receiver's credit limit allows in addition to those in flight. Negative if
-    /// more bytes are in flight than it allows.
+    /// Bytes that the receiver's credit limit allows in addition to the bytes in flight. Negative
+    /// if more bytes are in flight than the limit allows.
     pub credit_left_bytes: i64,
     /// Whether a credit limit of the receiver applies.
     pub credit_limited: bool,

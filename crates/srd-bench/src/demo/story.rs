@@ -52,7 +52,8 @@ impl Contestant {
         }
     }
 
-    /// Returns the dashes that distinguish the contestant's line from others of the same colour.
+    /// Returns the dashes that distinguish the contestant's line from other lines of the same
+    /// colour.
     pub(super) fn dashes(self) -> Dashes {
         match self {
             Self::Cubic { rto_min_ms: 200 } => Dashes::Solid,

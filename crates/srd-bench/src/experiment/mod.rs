@@ -125,7 +125,7 @@ impl Options {
         self.seconds.unwrap_or(if self.quick { quick } else { normal })
     }
 
-    /// Whether the list of transports in the options contains this one; false if there is no list.
+    /// Whether the list of transports in the options contains `variant`; false if there is no list.
     fn compares(&self, variant: Variant) -> bool {
         self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
     }

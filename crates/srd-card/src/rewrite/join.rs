@@ -21,7 +21,7 @@ pub const OPEN_MAX: usize = 8;
 const IPV4_BYTES: usize = 20;
 /// Largest packet that a length field of IPv4 can express.
 const PACKET_BYTES_MAX: usize = 65_535;
-/// TCP flags that a segment may have if it is joined with others.
+/// TCP flags that a segment may have if it is joined with other segments.
 const TCP_ACK: u8 = 0x10;
 const TCP_PUSH: u8 = 0x08;
 const TCP_ECE: u8 = 0x40;

@@ -77,7 +77,8 @@ impl Try {
         Ok(Self { own, peer, ours, theirs, port })
     }
 
-    /// Returns two inner addresses of the tunnel: that of this machine, and that of the other.
+    /// Returns two inner addresses of the tunnel: that of this machine, and that of the other
+    /// machine.
     fn inner(&self) -> [&'static str; 2] {
         let [first, second] = INNER;
         if self.theirs.is_some_and(|theirs| self.ours.0 < theirs.0) {

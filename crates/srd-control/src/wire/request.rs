@@ -84,7 +84,7 @@ impl<'a> Node<'a> {
         node
     }
 
-    /// Removes and returns the node below this one with this part of the name.
+    /// Removes and returns the child of this node that has this part of the name.
     fn take(&mut self, name: &str) -> Option<Self> {
         let depth = self.depth + 1;
         self.below.remove(name).map(|parameters| Self::new(parameters, depth))

@@ -22,7 +22,7 @@ pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 pub(super) enum Stage {
     /// No datagram of the write was sent.
     Unsent,
-    /// The first datagram is in flight; the others wait for its acknowledgement (R2).
+    /// The first datagram is in flight; the other datagrams wait for its acknowledgement (R2).
     Opening,
     /// The first datagram was acknowledged: the peer has an entry for the transfer.
     Open,

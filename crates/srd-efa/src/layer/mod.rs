@@ -102,7 +102,7 @@ pub trait Layer: Debug + Send + 'static {
     /// [`Refused`], if the layer does not accept the call.
     fn share(&mut self, shared: Shared) -> Result<(), Refused>;
 
-    /// Deregisters memory: transfers that use it fail.
+    /// Deregisters memory: transfers that use this memory fail.
     fn unshare(&mut self, rkey: u64);
 
     /// Returns the largest number of bytes of an injected message.

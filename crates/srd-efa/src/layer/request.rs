@@ -89,7 +89,7 @@ pub enum Peek {
 pub struct Rma<'a> {
     /// Peer whose memory is accessed.
     pub to: Peer,
-    /// Whether the operation reads the peer's memory; if not, it writes.
+    /// Whether the operation reads the peer's memory; if not, the operation writes.
     pub read: bool,
     /// Pieces of local memory.
     pub local: &'a [Iov],

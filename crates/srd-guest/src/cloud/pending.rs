@@ -46,7 +46,8 @@ pub(crate) enum Step {
     Finishes {
         /// The VPC before the change.
         before: Vpc,
-        /// The error of the change that this one reverts; `None` if this one reverts no change.
+        /// The error of the earlier change that this change reverts; `None` if this change reverts
+        /// no other change.
         why: Option<Error>,
     },
 }

@@ -102,7 +102,7 @@ impl Vpc {
         })
     }
 
-    /// Returns the VPC with another file in place of this one. Added instances stay.
+    /// Returns the VPC with `file` in place of the present file. Added instances stay.
     pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
         let mut vpc = Self { file: Arc::new(file), added: BTreeMap::new(), ..self.clone() };
         for (name, added) in &self.added {

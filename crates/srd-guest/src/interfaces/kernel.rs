@@ -104,7 +104,7 @@ impl Kernel {
         !self.joins.is_empty()
     }
 
-    /// Gives the instance all packets that wait for others to join.
+    /// Gives the instance all packets that wait to be joined with later packets.
     pub(crate) fn finish(&mut self, now: Instant) {
         let mut joins = std::mem::take(&mut self.joins);
         joins.finish(|frame| self.arrive(now, frame));

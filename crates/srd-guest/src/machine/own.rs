@@ -48,7 +48,7 @@ const LOOK_EVERY_S: i64 = 1;
 /// Maximum number of recorded connections between instances and the addresses of this machine other
 /// than [`OWN`].
 const CONVERSATIONS_MAX: usize = 4096;
-/// Idle time after which a connection may be replaced by another one.
+/// Idle time after which a connection may be replaced by another connection.
 const KEPT: Duration = Duration::from_secs(3600);
 /// Longest wait for an answer of the kernel, which usually answers at once.
 const ANSWER_WAIT_MAX: WallDuration = WallDuration::from_secs(5);

@@ -87,9 +87,9 @@ impl Program {
     }
 }
 
-/// Ends the programs in these namespaces by SIGTERM, and programs that still run after
-/// [`END_WAIT_MAX`] by SIGKILL. The log names the programs. A program that survives SIGKILL is left
-/// running.
+/// Ends the programs in the network namespaces `paths` by SIGTERM, and programs that still run
+/// after [`END_WAIT_MAX`] by SIGKILL. The log names the programs. A program that survives SIGKILL
+/// is left running.
 pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
     for signal in [Signal::TERM, Signal::KILL] {
@@ -115,7 +115,8 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     }
 }
 
-/// Sends a signal to a program of these namespaces, and not to a new process with the same id.
+/// Sends a signal to a program in one of the namespaces `wanted`, and not to a new process with the
+/// same id.
 fn tell(wanted: &BTreeSet<Key>, pid: i32, signal: Signal) {
     let process = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let Some(Ok(process)) = process else { return };

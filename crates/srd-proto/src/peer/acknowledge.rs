@@ -130,8 +130,8 @@ impl Rx {
             && span <= BESIDE_SPAN_WORDS as u64 * 64
     }
 
-    /// Appends a complete acknowledgement. Afterwards another one is due at once only if further
-    /// probes wait for an answer.
+    /// Appends a complete acknowledgement. Afterwards another acknowledgement is due at once only
+    /// if further probes wait for an answer.
     pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         // A1: Contents of an Ack
         let mut words = [0; SACK_WORDS_MAX];

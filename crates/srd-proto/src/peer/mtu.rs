@@ -4,15 +4,14 @@
 //!
 //! | stage | probes | ends with |
 //! |---|---|---|
-//! | `Settled` | none | 3 large or 8 small packets lost in a row; an unreliable one of unproven size |
+//! | `Settled` | none | 3 large or 8 small packets lost in a row; unreliable ones of unproven size |
 //! | `First` | the size in use, once | an answer, or `Search` |
 //! | `Search` | up to seven sizes at once, and one that every path passes | the largest answered |
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
 //!
-//! Two rounds of probes, each on one path, show that a size does not pass: smaller probes are
-//! answered and the probe of this size is not. Eight rounds are needed if a smaller probe was lost,
-//! too, or if the size passed before: a dead path loses all probes, and full queues have space for
-//! small ones.
+//! Two rounds of probes, each on one path, show that a size does not pass: probes of smaller sizes
+//! are answered, and none of this size. Eight rounds are needed if a smaller probe was lost, or if
+//! the size passed before: a dead path loses all probes, and full queues have space for small ones.
 
 use core::net::IpAddr;
 

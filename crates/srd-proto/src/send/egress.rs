@@ -62,7 +62,7 @@ impl Lease {
     }
 
     /// Time when this shard may lease the link. A shard that has leased the link recently waits a
-    /// little longer than the others, so that the shards take turns.
+    /// little longer than the other shards, so that the shards take turns.
     fn opens_at(&self, node: &Node) -> Instant {
         let sold_until = node.link_sold_until();
         let round_ns = self.round.as_nanos().max(1);

@@ -29,7 +29,7 @@ pub(crate) struct SentPacket {
     pub slot: u32,
     /// Size of the packet as windows count it: header and payload of the datagram, without the tag.
     pub bytes: u16,
-    /// Path on which it was sent.
+    /// Path on which the packet was sent.
     pub path: PathId,
     /// Low bits of the path's generation at the time of sending.
     pub generation: u8,

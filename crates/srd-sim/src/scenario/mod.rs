@@ -139,7 +139,7 @@ pub struct Scenario {
     /// Values to record over time.
     #[serde(default)]
     pub measure: Measure,
-    /// Transports to compare, unless the caller selects others.
+    /// Transports to compare, unless the caller selects other transports.
     #[serde(default = "defaults::transports")]
     pub transports: Vec<Transport>,
     /// Parameters of SRD. Absent parameters have default values.

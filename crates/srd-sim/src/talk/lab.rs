@@ -128,7 +128,7 @@ pub(super) fn world_over(
 /// Traffic of all guests in a world.
 pub(super) struct GuestTraffic {
     pub(super) flows: Vec<FlowPlan>,
-    /// By flow: plan of its datagrams; `None` for a TCP stream.
+    /// For each flow, the plan of the flow's datagrams; `None` for a TCP stream.
     pub(super) datagrams: Vec<Option<Datagrams>>,
     /// MTU of the guests' interfaces.
     pub(super) mtu_bytes: u32,

@@ -40,12 +40,12 @@ pub struct Operation {
     pub what: Action,
 }
 
-/// A dependency: an operation that waits for another. Both are indices of operations.
+/// A dependency: an operation that waits for another operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wait {
     /// Index of the operation that waits.
     pub later: u32,
-    /// Index of the operation for which the other waits.
+    /// Index of the operation for which `later` waits.
     pub earlier: u32,
 }
 

@@ -20,7 +20,7 @@ use super::card::{Card, Transmission};
 use super::order::Chunk;
 use super::packets::OFFLOAD_BYTES;
 
-/// Number of machines: machine 0 is that of the card under test, the others are its peers.
+/// Number of machines: machine 0 is that of the card under test, the other machines are its peers.
 pub(crate) const MACHINES: usize = 4;
 const MTU: u16 = 1400;
 const PACKET_BYTES_MAX: u16 = 1472;

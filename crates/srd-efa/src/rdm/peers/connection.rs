@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     pub id: PeerId,
     pub ah: Ah,
     pub address: SocketAddr,
-    /// Run at the other end; zero if it is unknown.
+    /// Run at the other end; zero if the run is unknown.
     pub remote: u64,
     /// Number of the peer for the application, in messages that the peer's current run sends;
     /// `None` if the run is unknown.
@@ -100,7 +100,7 @@ pub(crate) struct Connection {
     pub refused: Vec<Key>,
     /// Whether the peer may have restarted; a HELLO clarifies this (H5).
     pub in_doubt: bool,
-    /// Whether the transport is full; an event follows when it has space.
+    /// Whether the transport is full; an event follows when the transport has space.
     pub blocked: bool,
     /// Whether the connection is in the list of connections with work.
     pub ready: bool,

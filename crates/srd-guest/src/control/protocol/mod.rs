@@ -86,8 +86,8 @@ pub struct Attach {
     pub name: Option<String>,
     /// The instance type, like `c7i.large`.
     pub instance_type: String,
-    /// The instance whose subnet and security groups the new one gets, unless `subnet` or `groups`
-    /// gives others.
+    /// The instance whose subnet and security groups the new instance gets, unless `subnet` or
+    /// `groups` names a subnet or groups.
     pub peer_of: Option<String>,
     /// The name of the subnet; `None`: that of `peer_of`, otherwise the VPC's only subnet.
     pub subnet: Option<String>,

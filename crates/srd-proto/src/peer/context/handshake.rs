@@ -39,15 +39,15 @@ const HOLD: Duration = Duration::from_millis(20);
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause before an unanswered opening is sent again.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Number of cookies that one opening accepts: it is sent again with each.
+/// Number of cookies that one opening accepts. The opening is sent again with each cookie.
 const COOKIES_MAX: u8 = 8;
 /// Maximum number of answers to one opening that are processed, because each of them costs the
 /// expensive half of a handshake.
 const ANSWERS_MAX: u8 = 8;
 /// Maximum number of addresses to which one answer waits to be sent at a time.
 const ANSWERS_AT_ONCE: usize = 4;
-/// Number of transmissions of our opening without success. After these, it loses to an opening of
-/// the peer that comes from another address, even if ours is larger.
+/// Number of transmissions of our opening without success. After this number, our opening loses to
+/// an opening of the peer that comes from another address, even if our opening is larger.
 const YIELDS_AFTER: u8 = 3;
 /// Number of earlier openings of the peer that are recognised by their tokens, before they are
 /// read.

@@ -46,7 +46,8 @@ pub(crate) struct Roam {
     sent_at: Instant,
 }
 
-/// The address that the application named. It is kept here after the peer has moved to another one.
+/// The address that the application named. It is kept here after the peer has moved to another
+/// address.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) address: SocketAddr,

@@ -95,8 +95,8 @@ pub(crate) struct Window {
     /// Half of the window before a timeout, which the next acknowledgement restores; zero at all
     /// other times.
     restore: f64,
-    /// Time until which delays may still be those of the queue of a receiver whose credit limit was
-    /// lifted (C13).
+    /// A receiver that has lifted its credit limit still has a queue for some time. Until this
+    /// time, measured delays may be caused by this queue (C13).
     limited_until: Instant,
 }
 

@@ -38,12 +38,12 @@ pub struct CardNodeConfig {
     pub cloud: Arc<Cloud>,
     /// Configuration of the guest's TCP. Its header bytes are replaced by those of the frames.
     pub tcp: TcpConfig,
-    /// By flow: plan of its datagrams. A flow without a plan is a TCP stream.
+    /// For each flow, the plan of the flow's datagrams. A flow without a plan is a TCP stream.
     pub datagrams: Arc<Vec<Option<Datagrams>>>,
     /// Configuration of the host's endpoint. Its packets also carry packets of guests that are sent
     /// plainly (without SRD).
     pub endpoint: srd_proto::Config,
-    /// By host: its peers.
+    /// For each host, the host's peers.
     pub peers: Arc<Vec<Vec<HostId>>>,
     /// Seed of all random values of the world.
     pub seed: u64,

@@ -33,7 +33,7 @@ pub struct ExpressNodeConfig {
     pub guest: TcpConfig,
     /// Seed of all random values of the world.
     pub seed: u64,
-    /// By host: its peers.
+    /// For each host, the host's peers.
     pub peers: Arc<Vec<Vec<HostId>>>,
 }
 
