@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Time in which a connection has to end after its last calls were answered.
 const END_WAIT: Duration = Duration::from_secs(2);
 /// After SIGUSR1, the process ends once no client has been connected for this time. It is long
-/// enough because a kernel that loses its connection makes a new one within three seconds.
+/// enough because a kernel that loses its connection makes a new connection within three seconds.
 const LEFT_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which the number of clients is checked after SIGUSR1.
 const LEFT_LOOK: Duration = Duration::from_millis(100);

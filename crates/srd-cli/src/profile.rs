@@ -74,7 +74,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_enum)]
     flows_to: Option<FlowsTo>,
     /// Read the file a second time, and apply the limits of instance types to its packets: of each
-    /// recommended type, of the next smaller one, and of those of --type.
+    /// recommended type, of the next smaller type, and of the types of --type.
     #[arg(long, requires = "pcap")]
     replay: bool,
     /// With --pcap: this side's addresses, if the file does not record the direction of packets;

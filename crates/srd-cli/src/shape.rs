@@ -262,7 +262,7 @@ fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Lea
 }
 
 /// Returns the commands that set the rate, in the syntax of a shell. If the kernel does not support
-/// a leaf, the shell tries the next one. If this command has already set the root, only rates are
+/// a leaf, the shell tries the next leaf. If this command has already set the root, only rates are
 /// changed.
 fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
     let all: Vec<Commands> = leaves.iter().map(|leaf| commands(interface, rate, leaf)).collect();

@@ -19,7 +19,7 @@ use crate::http::{HttpRequest, HttpResponse};
 use crate::stalls::Stalls;
 use crate::wire::answer;
 
-/// Largest number of connections; others wait in the kernel's queue.
+/// Largest number of connections; other connections wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 256;
 /// Largest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;

@@ -247,7 +247,7 @@ impl PlaneHandle {
     }
 
     /// Applies a new configuration, which `make` derives from the running one. Changes happen one
-    /// at a time, so that no change overwrites another.
+    /// at a time, so that no change overwrites another change.
     ///
     /// # Errors
     /// If there was no answer; the inner error is that of `make`, or the control thread's refusal.

@@ -173,7 +173,7 @@ counters! {
     queue_bytes: Gauge,
     /// Inner packets that waited for an earlier one of their flow.
     order_waits: Counter,
-    /// Times that packets of a flow stopped waiting for a missing one, after the longest wait.
+    /// Times that packets of a flow stopped waiting for a missing packet, after the longest wait.
     order_timeouts: Counter,
     /// Pieces of inner packets that arrived after the wait for them had ended, arrived twice, or
     /// did not fit their packet.

@@ -37,12 +37,12 @@ pub type Serve = dyn Fn(TcpStream, &ConnectionSlot) + Send + Sync;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
     /// Largest number of connections at once. A further connection is closed at once, or evicts an
-    /// older one.
+    /// older connection.
     pub clients_max: usize,
     /// Largest number of connections of one source address.
     pub address_max: usize,
     /// Whether each connection is evictable until [`ConnectionSlot::keep`] is called: it may be
-    /// closed to make space for a newer one.
+    /// closed to make space for a newer connection.
     pub strangers: bool,
     /// Whether connections from unprivileged ports are also accepted.
     pub any_port: bool,

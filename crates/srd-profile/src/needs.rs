@@ -124,7 +124,7 @@ pub struct TrafficSummary {
 
 impl TrafficSummary {
     /// Returns the largest rate, in bits per second, over periods of one length, of the direction
-    /// with the larger one. `period` is an index into [`crate::rates::PERIODS_NS`].
+    /// with the larger rate. `period` is an index into [`crate::rates::PERIODS_NS`].
     pub fn peak_bps(&self, period: usize) -> f64 {
         self.rates_in[period].max.max(self.rates_out[period].max)
     }

@@ -340,7 +340,7 @@ impl Config {
     }
 
     /// Each numeric parameter as name, value, minimum and maximum. The pattern names all fields of
-    /// the configuration, so that a new one without a bound does not compile.
+    /// the configuration, so that a new field without a bound does not compile.
     #[rustfmt::skip] // a table
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 36] {
         let Self {

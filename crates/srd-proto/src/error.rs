@@ -37,7 +37,7 @@ pub enum AddPeerError {
     KeyMissing,
     /// Another peer has this key.
     KeyInUse,
-    /// The peer at this address has a public key different from the one in the call.
+    /// The peer at this address has a public key different from the key in the call.
     KeyMismatch,
     /// The public key is of small order: each secret shared with it would be zero.
     WeakKey,

@@ -10,7 +10,7 @@ pub struct PeerId {
 }
 
 /// A packet sequence number. Each direction of a context has its own number space. No number is
-/// used twice: a retransmission has a new one.
+/// used twice: a retransmission has a new number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct Psn(pub u64);
 

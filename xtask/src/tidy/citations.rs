@@ -100,7 +100,7 @@ pub(super) fn rule(line: &str) -> Option<&str> {
 }
 
 /// Whether a text is a rule number: capital letters and digits, followed by a small letter if the
-/// rule was inserted between two others. Examples are `S15` and `P4a`.
+/// rule was inserted between two other rules. Examples are `S15` and `P4a`.
 fn is_number(id: &str) -> bool {
     let letters = id.chars().take_while(char::is_ascii_uppercase).count();
     let digits = &id[letters..];

@@ -75,8 +75,8 @@ fn may_be_long(line: &str) -> bool {
     content.starts_with('|') || line.contains("https://")
 }
 
-/// Whether a file contains tests that were moved out of their module. It needs no page of its own,
-/// because the page of the module covers the tests.
+/// Whether a file contains tests that were moved out of their module. Such a file needs no module
+/// comment, because the comment of the module covers the tests.
 fn is_test_submodule(name: &str) -> bool {
     name.contains("/src/") && (name.ends_with("/tests.rs") || name.ends_with("_tests.rs"))
 }

@@ -119,8 +119,8 @@ impl Options {
         srd_lab::config::check_name(&self.name)
     }
 
-    /// Returns the length of a run in seconds: the one that the user has set, or otherwise `quick`
-    /// for a smoke test and `normal` for a measurement.
+    /// Returns the length of a run in seconds: the length that the user has set, or otherwise
+    /// `quick` for a smoke test and `normal` for a measurement.
     fn seconds_or(&self, normal: u64, quick: u64) -> u64 {
         self.seconds.unwrap_or(if self.quick { quick } else { normal })
     }

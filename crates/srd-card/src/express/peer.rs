@@ -65,7 +65,8 @@ pub(super) struct Peer {
     /// path MTU is smaller than configured; otherwise zero.
     pub(super) bytes_lost: usize,
     pub(super) scheduler: Scheduler,
-    /// Frame of which some packets were sent outside of SRD and others wait, if there is one.
+    /// Frame of which some packets were sent outside of SRD and other packets wait; `None` if there
+    /// is no such frame.
     pub(super) cut: Option<Cut>,
     /// Counter of cloud frames outside of SRD that found all queues of the peer empty. It begins at
     /// one.

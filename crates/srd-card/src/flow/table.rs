@@ -300,7 +300,7 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// Returns a slot: a new one, or that of a flow which has been unused for a while.
+    /// Returns a slot: a new slot, or the slot of a flow which has been unused for a while.
     fn place(&mut self, now: Instant) -> Option<u32> {
         if self.len() < self.flows_max {
             return self.push();

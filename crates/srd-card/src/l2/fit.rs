@@ -10,7 +10,7 @@ use crate::meta::offload::{GSO_ECN, Gso, OFFLOAD_BYTES};
 use crate::rewrite::checksum;
 use crate::rewrite::segment::Segments;
 
-/// Packets that a guest's device accepts, beside ordinary ones.
+/// Packets that a guest's device accepts, beside ordinary packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepts {
     /// Whether the device accepts packets whose checksums are not complete.

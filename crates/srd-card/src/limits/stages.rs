@@ -352,8 +352,8 @@ impl<T> Limits<T> {
             && self.packets.take(now, packets, Duration::ZERO).is_ok()
     }
 
-    /// Returns the next frame that has passed all limits. A frame that a later limit drops after
-    /// it waited before an earlier one is counted and freed.
+    /// Returns the next frame that has passed all limits. A frame that a later limit drops, after
+    /// the frame has waited before an earlier limit, is counted and freed.
     pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {
         self.pop_held(now).map(|(offer, item, _)| (offer, item))
     }
@@ -365,7 +365,7 @@ impl<T> Limits<T> {
     }
 
     /// Returns the next frame that a limit dropped after it had waited before an earlier limit, so
-    /// that the caller can report it. At most 64 frames are kept for this; further ones are only
+    /// that the caller can report it. At most 64 frames are kept for this; further frames are only
     /// counted.
     pub fn pop_late(&mut self) -> Option<(Limit, T)> {
         self.dropped_late.pop_front()

@@ -194,9 +194,9 @@ fn is_of_another_protocol(frame: &[u8]) -> bool {
     packet.is_some_and(|packet| packet.protocol != protocol::TCP && !packet.fragment)
 }
 
-/// Whether a TCP packet may be joined with others: it carries data, forbids fragmentation (IPv4),
-/// has ACK and no flags other than PSH and ECE, and its TCP checksum was checked or is left to the
-/// receiver.
+/// Whether a TCP packet may be joined with other packets: it carries data, forbids fragmentation
+/// (IPv4), has ACK and no flags other than PSH and ECE, and its TCP checksum was checked or is left
+/// to the receiver.
 fn is_plain(layout: &Layout, bytes: &[u8]) -> bool {
     let told = if layout.is_v4() {
         usize::from(u16_at(bytes, 2))

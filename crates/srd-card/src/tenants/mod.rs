@@ -85,8 +85,9 @@ pub struct Turn {
     pub tenant: TenantId,
     /// Number of frames that the tenant may send in this turn.
     pub frames: u32,
-    /// Whether the tenant's frames have waited while others had their turns. If so, the tenant has
-    /// used up its share, and each frame of this turn counts in `pps_allowance_exceeded` (N4).
+    /// Whether the tenant's frames have waited while other tenants had their turns. If so, the
+    /// tenant has used up its share, and each frame of this turn counts in `pps_allowance_exceeded`
+    /// (N4).
     pub waited: bool,
 }
 

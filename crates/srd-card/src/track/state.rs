@@ -134,7 +134,7 @@ impl Progress {
     }
 
     /// Updates the state for a UDP datagram. A datagram in the direction opposite to the previous
-    /// one counts as an answer, or as the next request.
+    /// datagram counts as an answer, or as the next request.
     fn udp(&mut self, way: ConnectionDirection) {
         let expected = if self.seen.is_multiple_of(2) {
             ConnectionDirection::Forward

@@ -52,7 +52,7 @@ struct Entry<T> {
 
 /// A slot of the table, used or free.
 enum EntrySlot<T> {
-    /// A free slot, with the number of the next free one.
+    /// A free slot, with the number of the next free slot.
     Free(u32),
     Used(Entry<T>),
 }

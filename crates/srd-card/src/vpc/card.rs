@@ -119,7 +119,7 @@ pub struct Card {
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
-    /// For each instance with waiting packets, the time at which the next one may continue.
+    /// For each instance with waiting packets, the time at which the next packet may continue.
     timers: BTreeSet<(Instant, u32)>,
     /// Slots of interfaces and instances that were removed.
     free_ports: Vec<PortId>,

@@ -52,7 +52,8 @@ pub(crate) struct RunArgs {
     /// Experiments to run, in this order.
     #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["list", "all"])]
     experiments: Vec<String>,
-    /// Run all experiments whose programs are installed; for the others, report what to install.
+    /// Run all experiments whose programs are installed; for the other experiments, report what to
+    /// install.
     #[arg(long, conflicts_with_all = ["experiments", "cases", "list"])]
     all: bool,
     /// With --all: leave these experiments out.

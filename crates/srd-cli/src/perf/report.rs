@@ -7,7 +7,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Longest round trip that is recorded, in nanoseconds; a longer one is recorded as this time.
+/// Longest round trip that is recorded, in nanoseconds; a longer round trip is recorded as this
+/// time.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
 /// Percentiles of the round trips, in microseconds.

@@ -126,7 +126,7 @@ pub(super) fn serve(
 }
 
 /// Sends requests by UDP, one after the other, and waits for each answer. Requests are numbered, so
-/// that a late answer to a repeated request is not taken for the answer to the next one.
+/// that a late answer to a repeated request is not taken for the answer to the next request.
 pub(super) struct Exchange {
     socket: UdpSocket,
     request: Vec<u8>,

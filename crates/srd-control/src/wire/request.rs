@@ -25,8 +25,8 @@ const POLICY_BYTES_MAX: usize = 20 << 10;
 pub const USER_DATA_BYTES_MAX: usize = 16 << 10;
 /// Largest length of a client token in bytes.
 const TOKEN_BYTES_MAX: usize = 64;
-/// Parameters of the protocol, which are not parameters of an action. The last six are those of a
-/// presigned request; the others belong to older versions of signatures.
+/// Parameters of the protocol, which are not parameters of an action. The last six belong to a
+/// presigned request; the other parameters belong to older versions of signatures.
 const PROTOCOL: [&str; 14] = [
     "Action",
     "Version",

@@ -28,7 +28,7 @@ impl Writer {
         writer
     }
 
-    /// Returns the number of each interface in the file, and whether it is the one for outer
+    /// Returns the number of each interface in the file, and whether the interface is for outer
     /// packets.
     fn interfaces(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
         let layers = self.layers;

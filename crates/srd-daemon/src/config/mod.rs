@@ -107,7 +107,7 @@ pub struct Interface {
     /// Protection of packets: encryption, or none.
     pub protection: Protection,
     /// Address and first UDP port at which packets are received. Each path of each worker has a
-    /// port; the ports follow this one.
+    /// port; these ports follow the first port.
     pub listen: SocketAddr,
     /// Further addresses at which packets are received, one for each additional network card; the
     /// ports are those of `listen`.
@@ -133,7 +133,7 @@ pub struct Interface {
     pub express_tunnels: bool,
     /// Whether UDP packets of a flow are delivered in their order of sending, or as they arrive.
     pub udp_ordering: UdpOrdering,
-    /// Longest time that later packets of a flow wait for a missing one.
+    /// Longest time that later packets of a flow wait for a missing packet.
     pub order_wait: Duration,
     /// Target delay of the queue of inner packets to each peer; packets that wait longer are marked
     /// or dropped.

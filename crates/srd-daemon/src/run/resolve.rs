@@ -27,7 +27,7 @@ use crate::config::{HostPort, PEERS_MAX};
 
 /// Number of threads, and so of names that are resolved at once.
 const THREADS: usize = 4;
-/// Time after which the next address is tried, if the peer has not answered at the present one.
+/// Time after which the next address is tried, if the peer has not answered at the present address.
 const TRY: Duration = Duration::from_secs(3);
 /// Pause between two requests for a name. It grows from the first value to the second,
 /// `BACKOFF_MAX`, while the peer does not answer.

@@ -95,7 +95,7 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     Ok(endpoints)
 }
 
-/// Returns the epoch of this run. If the epoch of the previous run was stored, the new one is
+/// Returns the epoch of this run. If the epoch of the previous run was stored, the new epoch is
 /// larger, even if the clock was set back. `srd up --try` leaves no traces on the machine, so it
 /// stores no epoch.
 fn epoch_of(interface: &str) -> Epoch {

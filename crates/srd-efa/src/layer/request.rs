@@ -226,7 +226,8 @@ pub enum Family {
 /// Number of families of operations.
 pub(crate) const FAMILIES: usize = 4;
 
-/// Rules of order between operations to one peer: which operations must not overtake earlier ones.
+/// Rules of order between operations to one peer: which operations must not overtake earlier
+/// operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order {
     /// For each family of operations, the families of earlier operations that it must not overtake:

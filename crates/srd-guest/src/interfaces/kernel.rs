@@ -21,7 +21,7 @@ pub(crate) struct Kernel {
     queues: Vec<Tun>,
     fds: Vec<Arc<OwnedFd>>,
     pub(crate) adapter: Adapter,
-    /// Packets for the instance that may be joined with the next ones.
+    /// Packets for the instance that may be joined with the next packets.
     joins: Joins,
     /// Index of the queue that is read, and the number of frames that were read from it in
     /// succession.
@@ -99,7 +99,7 @@ impl Kernel {
         self.joins = joins;
     }
 
-    /// Whether there are packets that may be joined with the next ones.
+    /// Whether there are packets that may be joined with the next packets.
     pub(crate) fn is_joining(&self) -> bool {
         !self.joins.is_empty()
     }

@@ -215,7 +215,7 @@ impl Contact {
     }
 
     /// Whether there was a session with the host at this time: the present session, or the previous
-    /// one.
+    /// session.
     pub(crate) fn had_session(&self, at: Instant) -> bool {
         let at = at.as_nanos();
         let had_begun = self.is_up && self.up_ns.is_none_or(|up| up <= at);

@@ -168,7 +168,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Stores the epoch of this run in a file, so that the next run can choose a larger one. Call
+    /// Stores the epoch of this run in a file, so that the next run can choose a larger epoch. Call
     /// this before privileges are dropped.
     pub(crate) fn keep_epoch(mut self) -> Self {
         self.epoch = Some(epoch_of(&self.options.host));

@@ -362,8 +362,8 @@ impl UdpIo {
         any
     }
 
-    /// Sleeps until a packet arrives, another thread wakes this one, a full socket is writable, or
-    /// the time is `wait.until`. Returns whether a packet may have arrived.
+    /// Sleeps until a packet arrives, another thread wakes this thread, a full socket is writable,
+    /// or the time is `wait.until`. Returns whether a packet may have arrived.
     fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker
             && !waker.prepare_sleep()

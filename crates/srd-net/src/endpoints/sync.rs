@@ -101,8 +101,8 @@ impl Waiters {
         drop(old);
     }
 
-    /// Stores the waker of the caller of a poll function, in place of the previous one. The caller
-    /// must check the state again afterwards, since it may have changed before this call.
+    /// Stores the waker of the caller of a poll function, in place of the previous waker. The
+    /// caller must check the state again afterwards, since it may have changed before this call.
     fn register_polled(&self, waker: &Waker) {
         let mut futures = lock(&self.futures);
         let is_known = futures.polled.as_ref().is_some_and(|known| known.will_wake(waker));

@@ -22,7 +22,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
 /// Flag of an XDP program that accepts packets in several buffers, although it reads only the first
-/// one (`BPF_F_XDP_HAS_FRAGS`).
+/// buffer (`BPF_F_XDP_HAS_FRAGS`).
 const HAS_FRAGS: u32 = 1 << 5;
 /// Flag to attach before the programs that are already attached (`BPF_F_BEFORE`).
 const BEFORE: u32 = 1 << 3;

@@ -136,7 +136,8 @@ fn data(call: &[Segment]) -> impl Iterator<Item = &Segment> {
     call.iter().filter(|segment| segment.from_client)
 }
 
-/// Whether a segment of the call left only after the delayed acknowledgement of all earlier ones.
+/// Whether a segment of the call left only after the delayed acknowledgement of all earlier
+/// segments.
 fn waited(call: &[Segment]) -> bool {
     call.windows(3).any(|three| {
         let [before, ack, after] = three else { return false };
@@ -154,7 +155,7 @@ fn is_acknowledged_once(call: &[Segment]) -> bool {
     ours == data(call).count() && call[ours].ack == last
 }
 
-/// Two machines, and an NFS server in the second one.
+/// Two machines, and an NFS server in the second machine.
 struct Machines {
     pair: Pair,
     authority: Authority,

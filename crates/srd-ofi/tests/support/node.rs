@@ -183,7 +183,8 @@ impl Node {
         self.ends(1, PATIENCE_MS).pop().expect("an operation ends in time")
     }
 
-    /// Returns the completions of `count` operations, and asserts that no further one follows.
+    /// Returns the completions of `count` operations, and asserts that no further completion
+    /// follows.
     pub(crate) fn all_ends(&mut self, count: usize) -> Vec<End> {
         let ends = self.ends(count, PATIENCE_MS);
         assert_eq!((ends.len(), self.ends(1, 100)), (count, Vec::new()));

@@ -184,8 +184,8 @@ impl Endpoint {
     }
 
     /// Processes an opening that was already answered for a peer at its source address. The last
-    /// opening that was answered is answered again; an earlier one is a replay. `None`: the opening
-    /// is new.
+    /// opening that was answered is answered again; an earlier opening is a replay. `None`: the
+    /// opening is new.
     fn seen_before(
         &mut self,
         now: Instant,

@@ -183,7 +183,7 @@ impl PathSet {
     }
 
     /// Handles a retransmission timeout: a context with a single path chooses another entropy, and
-    /// forgets the observations of the old one.
+    /// forgets the observations of the old entropy.
     pub(crate) fn on_timeout(&mut self) {
         if self.policy != Spray::Single {
             return;

@@ -109,8 +109,8 @@ pub(crate) struct PathSet {
     asked_until: Instant,
     /// Length of the pause that ends at `asked_until`.
     ask_pause: Duration,
-    /// Number of consecutive times that all unconfirmed paths were probed together (P15). A time
-    /// counts as consecutive if it came soon after the pause that followed the previous one.
+    /// Number of consecutive times that all unconfirmed paths were probed together (P15). A probing
+    /// counts as consecutive if it came soon after the pause that followed the previous probing.
     asks_alike: u8,
     /// Number of senders that share the peer as their receiver, as the peer reports it.
     senders: u16,

@@ -189,8 +189,8 @@ impl Tx {
         sent_at + round_trip + late + ack_wait
     }
 
-    /// Counts a tail probe that leaves. The first one after data only requests an Ack. Each further
-    /// one means that a pause has passed without an answer.
+    /// Counts a tail probe that leaves. The first probe after data only requests an Ack. Each
+    /// further probe means that a pause has passed without an answer.
     fn count_probe(&mut self, now: Instant) {
         if matches!(self.first_probe, FirstProbe::After(_)) {
             self.first_probe = FirstProbe::Out;

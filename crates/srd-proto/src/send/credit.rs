@@ -405,8 +405,8 @@ impl ReceiverShare {
     }
 
     /// Grants quanta round robin while the budget lasts: first to senders that hold less than their
-    /// equal part of it, then to the others. Otherwise a sender that leaves its grants unused,
-    /// because it is slow or on purpose, would in time hold the whole budget.
+    /// equal part of it, then to the other senders. Otherwise a sender that leaves its grants
+    /// unused, because it is slow or on purpose, would in time hold the whole budget.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
         // R3: Total of credit
         let budget = self.budget_bytes();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// Simulates a burst of many senders: each packet of a sender meets a much longer queue than
-    /// its previous one.
+    /// the sender's previous packet.
     #[test]
     fn regression_a_queue_that_grows_is_no_spread_of_paths() {
         let mut d = DelayEstimator::new(Instant::ZERO);

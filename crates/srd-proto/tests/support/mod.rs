@@ -203,7 +203,7 @@ impl Pair {
         self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
     }
 
-    /// Replaces b by an endpoint with another key than the one configured at a.
+    /// Replaces b by an endpoint with another key than the key configured at a.
     pub(crate) fn replace_b_key(&mut self) {
         self.b = make(&self.config, 3, 1, 99, self.now);
     }
@@ -284,7 +284,7 @@ impl Pair {
         self.b_at_a = self.a.add_peer(self.now, peer).unwrap();
     }
 
-    /// Closes the queue pair from which endpoint a sends, and uses a new one.
+    /// Closes the queue pair from which endpoint a sends, and uses a new queue pair.
     pub(crate) fn close_sender(&mut self) {
         self.a.close_qp(self.now, self.sender);
         self.sender = Qpn(self.sender.0 + 1);

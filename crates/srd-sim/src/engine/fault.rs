@@ -70,7 +70,7 @@ pub enum Fault {
         /// Time of the restart, in microseconds.
         at_us: f64,
     },
-    /// Some hosts are cut off from all others.
+    /// Some hosts are cut off from all other hosts.
     Partition {
         /// Numbers of the hosts on one side; all other hosts are on the other side.
         hosts: Vec<u32>,

@@ -158,7 +158,7 @@ pub struct Scenario {
     /// until this time.
     #[serde(default = "defaults::horizon_us")]
     pub horizon_us: f64,
-    /// First seed, unless the caller sets another.
+    /// First seed, unless the caller sets another seed.
     #[serde(default = "defaults::one")]
     pub seed: u64,
     /// Number of seeds, unless the caller sets it.
@@ -271,7 +271,7 @@ pub struct Measure {
 
 /// Smallest number of samples during the ideal time of the flows.
 const SAMPLES_MIN: u64 = 20;
-/// Shortest time between samples unless the scenario sets a shorter one: a microsecond.
+/// Shortest time between samples unless the scenario sets a shorter time: a microsecond.
 const SAMPLE_PS_MIN: u64 = 1_000_000;
 
 /// Largest number of packets in a capture, unless the scenario sets it.

@@ -213,7 +213,7 @@ impl Finder {
     }
 
     /// Ends a part of a burst that has reached the largest length. This is done when the burst goes
-    /// on, because the last part of a burst has to be known as the last one.
+    /// on, because the report of the last part has to state that no further part follows.
     fn cut(&mut self) -> Option<Box<Run>> {
         let bins_max = self.sizes.run_max;
         let mut part = self.run.take_if(|run| run.is_burst && run.bins() >= bins_max)?;

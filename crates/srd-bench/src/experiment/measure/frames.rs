@@ -42,7 +42,7 @@ pub(in crate::experiment) struct Account {
     /// For each complete frame, the milliseconds from the start of its sending to its last
     /// datagram.
     pub(in crate::experiment) delay_ms: Vec<f64>,
-    /// Milliseconds between each complete frame and the previous one.
+    /// Milliseconds between each complete frame and the previous complete frame.
     pub(in crate::experiment) gap_ms: Vec<f64>,
 }
 

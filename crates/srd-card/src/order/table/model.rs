@@ -33,7 +33,7 @@ struct Naive {
 const WAIT: Duration = Duration::from_millis(100);
 const CHUNK: usize = 10;
 
-/// Returns the bytes of a frame. The first byte is the number of the flow; the others are
+/// Returns the bytes of a frame. The first byte is the number of the flow; the other bytes are
 /// pseudo-random numbers that follow from the flow and the sequence number.
 fn frame(name: Name, sequence: u64) -> Vec<u8> {
     let mut rng = srd_proto::rng::Rng::new(u64::from(name.1) << 32 | sequence);
@@ -147,8 +147,8 @@ enum Step {
         first: u8,
         missing: Option<u8>,
     },
-    /// Sends all chunks of an earlier frame of the flow, `behind` frames before its next one. The
-    /// receiver may lack chunks of this frame, or may have delivered it already.
+    /// Sends all chunks of an earlier frame of the flow, `behind` frames before the flow's next
+    /// frame. The receiver may lack chunks of this frame, or may have delivered it already.
     Late {
         peer: u32,
         flow: u32,

@@ -263,7 +263,7 @@ impl Card {
 
     /// Decides whether a packet may reach a guest: by the verdict of its flow, or by the rules.
     /// Updates state and time of the flow, except for a packet from a host that may not send for
-    /// its sender (V6), because this host must not change flows of others.
+    /// its sender (V6), because this host must not change flows of other hosts.
     #[allow(clippy::too_many_arguments)] // one packet and its state
     fn take(
         &mut self,

@@ -86,7 +86,7 @@ impl<T, O, K> Default for Fragments<T, O, K> {
 
 impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
     /// Stores a first fragment. Senders reuse identifications, so a new datagram replaces an
-    /// earlier one with the same identification.
+    /// earlier datagram with the same identification.
     pub(in crate::vpc) fn put(&mut self, now: Instant, owner: O, datagram: K, what: T) {
         self.forget(&datagram);
         if self.known.len() >= DATAGRAMS_MAX {

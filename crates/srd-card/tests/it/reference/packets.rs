@@ -133,7 +133,7 @@ impl Spec {
 }
 
 /// Returns a random frame from one machine to another. One of the two is machine 0; `host` selects
-/// an address of the other one. The frame contains `number`, so that no two frames are equal.
+/// an address of the other machine. The frame contains `number`, so that no two frames are equal.
 pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number: u32) -> Vec<u8> {
     let v6 = rng.below(8) == 0;
     let icmp = if v6 { ICMP_V6 } else { ICMP };

@@ -36,7 +36,7 @@ pub(super) struct Entry {
     /// Traffic of the present context, and below it the traffic of earlier contexts with the peer.
     traffic: Traffic,
     traffic_before: Traffic,
-    /// Retransmissions of the present context and of all earlier ones together.
+    /// Retransmissions of the present context and of all earlier contexts together.
     retrans: Rising,
     written_at: Instant,
 }

@@ -87,7 +87,7 @@ pub(crate) struct Connection {
     pub messages: VecDeque<Key>,
     /// Reads and writes that wait to be sent in any order (A1).
     pub rmas: VecDeque<Key>,
-    /// Operations that must not overtake earlier ones, and wait for them (A6).
+    /// Operations that must not overtake earlier operations, and wait for the end of these (A6).
     pub ordered: VecDeque<Key>,
     /// Number of operations of each family that later operations may have to wait for (A6).
     pub unfinished: [u32; FAMILIES],

@@ -293,7 +293,7 @@ impl Rdm {
         Some(number)
     }
 
-    /// Undoes one call of [`Rdm::add_peer`]. If it was the last one, the peer is removed: its
+    /// Undoes one call of [`Rdm::add_peer`]. If no other call remains, the peer is removed: its
     /// outstanding operations end as `Removed` when the transport has released their memory. A peer
     /// that has sent to this endpoint keeps its connection.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {

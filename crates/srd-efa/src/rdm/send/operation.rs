@@ -218,8 +218,8 @@ pub(crate) struct Op {
     pub answer: Option<u8>,
     /// Whether the operation is in its connection's queue.
     pub queued: bool,
-    /// Whether the operation is counted in `Connection::unfinished`, the operations that later ones
-    /// may have to wait for.
+    /// Whether the operation is counted in `Connection::unfinished`, the operations that later
+    /// operations may have to wait for.
     pub counted: bool,
     pub work: Work,
 }

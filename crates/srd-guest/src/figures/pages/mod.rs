@@ -86,7 +86,7 @@ pub(crate) struct Pages {
     wanted: AtomicU64,
     /// Number of the last sweep that has begun.
     begun: AtomicU64,
-    /// Number of the last sweep that has ended; 0 before the first one.
+    /// Number of the last sweep that has ended; 0 before the first sweep.
     ended: AtomicU64,
     /// End of the last sweep, in nanoseconds of the machine's clock.
     ended_ns: AtomicU64,

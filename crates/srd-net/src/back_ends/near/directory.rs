@@ -49,7 +49,7 @@ impl Directory {
     }
 
     /// Returns the address of the socket with this name. It contains the descriptor instead of the
-    /// path, so that the directory is the one that was checked.
+    /// path, so that the directory is the same that was checked.
     pub(super) fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {
         Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))?)
     }

@@ -10,7 +10,7 @@ use crate::config::ADDRESSES_MAX;
 use crate::ids::Entropy;
 use crate::peer::{Peer, same_ip};
 
-/// The addresses of a peer after the first one.
+/// The addresses of a peer after the first address.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];
 
 /// Route of an answer to an opening or to a stranger: from the local address that received the

@@ -72,7 +72,7 @@ pub(crate) struct Protected {
     /// our last attempt to create an opening failed.
     hold_until: Instant,
     /// Whether another session is to be opened, because a Reset reports that the peer has lost the
-    /// present one.
+    /// present session.
     pub reopen: bool,
     /// Address to which the peer may have moved, and the challenge to that address.
     pub roam: Option<Box<Roam>>,
@@ -150,12 +150,12 @@ impl Protected {
     }
 
     /// Whether our opening for a new session is in progress, because the peer has lost the present
-    /// one.
+    /// session.
     pub(crate) fn reopens(&self) -> bool {
         self.reopen && self.opening.is_some()
     }
 
-    /// Time when a Hello is due: the first one or a repetition.
+    /// Time when a Hello is due: the first Hello or a repetition.
     pub(crate) fn hello_at(&self) -> Instant {
         self.opening.as_ref().map_or(self.hold_until, |o| o.retry_at.max(self.hold_until))
     }
@@ -348,8 +348,8 @@ impl Peer {
         true
     }
 
-    /// Whether we have answered this opening. `Some(true)`: it is the last that we answered.
-    /// `Some(false)`: an earlier one. `None`: it is new.
+    /// Whether we have answered this opening. `Some(true)`: it is the last opening that we
+    /// answered. `Some(false)`: it is an earlier opening. `None`: it is new.
     pub(crate) fn has_answered(&self, message: &[u8]) -> Option<bool> {
         let answered = self.protected.answered.as_ref()?;
         let last = answered.id == opening_id(message);
@@ -495,7 +495,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Puts a new session into use, in place of the present one if there is one.
+    /// Puts a new session into use, in place of the present session, if there is a present session.
     fn take_over(
         &mut self,
         now: Instant,

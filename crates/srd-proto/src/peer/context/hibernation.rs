@@ -34,7 +34,7 @@ pub(crate) struct Hibernated {
     /// Maximum size of a packet to this peer that is known to pass, in UDP payload bytes.
     mtu_limit: u16,
     rtt: RttEstimator,
-    /// The congestion window; `None` if it had no more information than a new one.
+    /// The congestion window; `None` if it had no more information than a new window.
     window: Option<Box<Window>>,
     last_sent_at: Instant,
     retrans_pkts: u64,

@@ -16,7 +16,7 @@ const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
     /// Processes a greeting of the peer. A larger epoch means that the peer restarted; a packet
-    /// with a smaller one comes from an earlier run. `named`: the packet also names our present
+    /// with a smaller epoch comes from an earlier run. `named`: the packet also names our present
     /// context.
     pub(crate) fn on_greeting(
         &mut self,
@@ -65,8 +65,8 @@ impl Peer {
     }
 
     /// Whether a greeting belongs to a context that was removed here, so that the peer must begin
-    /// another. A greeting of an earlier run is refused as well, as long as its packets may be in
-    /// the network.
+    /// another context. A greeting of an earlier run is refused as well, as long as its packets may
+    /// be in the network.
     pub(crate) fn has_tombstone_of(
         &self,
         greeting: &Greeting,
@@ -139,7 +139,7 @@ impl Peer {
         }
     }
 
-    /// Begins another context, because the peer has lost the present one. Sent datagrams fail,
+    /// Begins another context, because the peer has lost the present context. Sent datagrams fail,
     /// because it is unknown whether they were delivered; unsent datagrams move to the new context.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
@@ -160,8 +160,8 @@ impl Peer {
     }
 
     /// Begins another context of ours, because the peer sent a Reset for it. The peer's own context
-    /// continues. If it ended as well, the peer would have to begin another, which would make us
-    /// begin another, for ever.
+    /// continues. If it ended as well, the peer would have to begin another context, which would
+    /// make us begin another context, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let had_received = self.has_received;
         self.renumber_ours(shared);

@@ -110,7 +110,8 @@ impl Peer {
         self.home.take_if(|home| home.address == to);
     }
 
-    /// Whether this is the present IP address of the peer, or the one that the application named.
+    /// Whether this is the present IP address of the peer, or the IP address that the application
+    /// named.
     pub(crate) fn may_be_at(&self, ip: IpAddr) -> bool {
         let home = self.home.as_ref().is_some_and(|home| same_ip(home.address.ip(), ip));
         home || same_ip(self.address.ip(), ip)
@@ -118,7 +119,7 @@ impl Peer {
 
     /// Destination of an opening, if the peer has left the address that the application named. Two
     /// of four openings in a row are sent to each of the two addresses. So each address also gets
-    /// openings from the port at which we listen, which are every second one.
+    /// openings from the port at which we listen, which are every second opening.
     pub(in crate::peer) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
         // H12a: A peer that moves back
         let home = self.home.as_deref_mut()?;

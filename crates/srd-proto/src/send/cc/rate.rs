@@ -22,7 +22,7 @@ const PERIODS: f64 = 8.0;
 const GENERATION: Duration = Duration::from_secs(5);
 
 /// Bits and the time that they took, summed over periods. An older period has less weight than a
-/// newer one.
+/// newer period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
     bits: f64,

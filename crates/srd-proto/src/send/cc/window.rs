@@ -33,7 +33,7 @@ const DECREASE: f64 = 0.4;
 /// Lower bound of the factor by which one decrease multiplies the window.
 const DECREASE_FLOOR: f64 = 0.5;
 /// The target queueing delay is at least the time of this number of packets of full size at the
-/// known rate. On slow links a packet that waits for a few others has met no congestion.
+/// known rate. On slow links a packet that waits for a few other packets has met no congestion.
 const TARGET_PACKETS: u64 = 16;
 /// Lower bound, in packets of full size, of a target that was reduced because a queue is short
 /// (C16). Some links lose packets at random; with a smaller bound, the packets in flight would not

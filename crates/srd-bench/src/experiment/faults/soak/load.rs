@@ -100,7 +100,8 @@ impl Tally {
     }
 
     /// Starts the load: one long connection for each of `pairs`, short connections from each of
-    /// `hosts` to random others, and a datagram stream from the first to the last of `hosts`.
+    /// `hosts` to other hosts at random, and a datagram stream from the first to the last of
+    /// `hosts`.
     pub(super) fn start<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,
