@@ -8,7 +8,7 @@
 //!
 //! The command runs `tc`, and keeps no state in files: the handle of the root discipline shows
 //! whether this command has set it. Only the kernel's default discipline is replaced, so that
-//! removing the new one restores the default.
+//! removing the new discipline restores the default.
 
 mod classes;
 

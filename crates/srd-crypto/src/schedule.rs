@@ -35,7 +35,7 @@
 //!    packet that claims the next phase causes early derivation of its key, once per generation.
 //!
 //! Rotation keeps the limits of the cipher and gives forward secrecy. It does not recover from
-//! theft: an attacker that has stolen one generation's secret can compute all later ones. With
+//! theft: an attacker that has stolen one generation's secret can compute all later secrets. With
 //! static keys, a new handshake recovers.
 
 use alloc::boxed::Box;

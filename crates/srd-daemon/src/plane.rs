@@ -9,9 +9,9 @@
 //!                  <------- reply.send(answer) ----
 //! ```
 //!
-//! Bounds: at most [`COMMANDS_MAX`] commands wait; a further one is refused ([`PlaneError::Busy`]).
-//! A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. Sending an answer never blocks: a
-//! [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
+//! Bounds: at most [`COMMANDS_MAX`] commands wait; a further command is refused
+//! ([`PlaneError::Busy`]). A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. Sending an
+//! answer never blocks: a [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
 
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};

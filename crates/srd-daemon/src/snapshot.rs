@@ -2,7 +2,7 @@
 //!
 //! A [`Snapshot`] is built on its reader's thread, from pages that the workers write
 //! ([`crate::plane::Statistics`]). The five `ena_srd_*` counters have the names and meanings of the
-//! ENA driver. All other fields are ours, and new ones may be added: a reader ignores fields that
+//! ENA driver. All other fields are ours, and new fields may be added: a reader ignores fields that
 //! it does not recognize.
 //!
 //! To add a counter of the interface, change these files:

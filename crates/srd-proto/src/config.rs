@@ -86,7 +86,7 @@ pub struct Config {
     /// Set of peers that the endpoint accepts. It matters only if `protection` is `Static`.
     pub admission: Admission,
     /// The well-known UDP port at which we receive. The greeting contains it, because the source
-    /// port of a packet is that of its path. Range: 1..=65,535.
+    /// port of a packet belongs to the packet's path. Range: 1..=65,535.
     pub local_port: u16,
     /// Number of local IP addresses from which packets leave. Entropy value `i` uses address `i`
     /// modulo this number. Range: 1..=4.

@@ -29,8 +29,8 @@ pub(crate) struct Received {
     /// *Received* bits of the PSNs from the floor to the highest received. The number of words is a
     /// power of two.
     received: Box<[u64]>,
-    /// *Delivered* bits of the PSNs from the floor to the highest received. The number of words is
-    /// that of `received`.
+    /// *Delivered* bits of the PSNs from the floor to the highest received. It has as many words as
+    /// `received`.
     delivered: Box<[u64]>,
     /// Size of the window: a PSN is outside if it is the floor plus this number, or beyond.
     window: u64,

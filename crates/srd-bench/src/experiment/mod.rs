@@ -19,8 +19,8 @@
 //!    `paths/nconnect.rs` is a short example.
 //! 2. An entry in [`ALL`].
 //! 3. If its programs are fetched: an entry in `needed_by` of `clusters/fetched`.
-//! 4. `tests/lab/lab_all.rs` of `srd-cli` runs it with the others. If it compares speeds, its name
-//!    belongs into `COMPARING` there, and if it starts a cluster, into `CLUSTERS`.
+//! 4. `tests/lab/lab_all.rs` of `srd-cli` runs it with the other experiments. If it compares
+//!    speeds, its name belongs into `COMPARING` there, and if it starts a cluster, into `CLUSTERS`.
 
 mod clusters;
 mod faults;

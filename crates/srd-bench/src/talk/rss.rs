@@ -1,5 +1,5 @@
-//! The experiment `rss`: the receive queue of a packet is always the same one, depends on the hash,
-//! or follows the talk's three rules.
+//! The experiment `rss`: the receive queue of a packet is always the same, depends on the hash, or
+//! follows the talk's three rules.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::{Context as _, Result};

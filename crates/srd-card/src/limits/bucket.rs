@@ -136,7 +136,8 @@ impl Bucket {
         self.stopped = false;
     }
 
-    /// Adds the tokens earned up to `now`. A time before that of an earlier call changes nothing.
+    /// Adds the tokens earned up to `now`. A time before the time of an earlier call changes
+    /// nothing.
     #[inline]
     fn earn(&mut self, now: Instant) {
         // Packets of one batch have the same time.

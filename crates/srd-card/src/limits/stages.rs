@@ -455,7 +455,7 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Charges all limits after that of the flow if the frame exceeds no limit; otherwise charges
+    /// Charges all limits after the flow's limit if the frame exceeds no limit; otherwise charges
     /// nothing. Returns whether the frame has passed.
     #[inline]
     fn pays_at_once(&mut self, offer: &Offer) -> bool {

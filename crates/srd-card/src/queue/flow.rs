@@ -200,8 +200,8 @@ impl FlowQueue {
         !self.frames.is_empty()
     }
 
-    /// Returns the flows that share the queue, if it is that of a path. An empty queue has no
-    /// members.
+    /// Returns the flows that share the queue, if the queue belongs to a path. An empty queue has
+    /// no members.
     #[inline]
     pub(crate) fn members(&mut self) -> &mut Members {
         if self.frames.is_empty() {

@@ -3,8 +3,8 @@
 //! A tenant is an instance, or another source of work for the worker. The next turn goes to the
 //! tenant with work that has used the least time relative to its weight. Time is the measured cost
 //! of the tenant's batches, so a packet that the rules have to evaluate counts with its real cost.
-//! Time that one tenant does not need goes to the others. A tenant that becomes active again comes
-//! before all tenants that have used their shares: it waits only for the current batch.
+//! Time that one tenant does not need goes to the other tenants. A tenant that becomes active again
+//! comes before all tenants that have used their shares: it waits only for the current batch.
 //!
 //! ```text
 //! loop {
@@ -28,7 +28,7 @@
 //! # Invariants
 //! The used time of all tenants is compared on one scale, virtual time, which advances with the
 //! tenant that has the turn. A tenant keeps unused time only up to [`Settings::credit`], so it
-//! cannot delay the others for long after a long pause.
+//! cannot delay the other tenants for long after a long pause.
 //!
 //! # Bounds
 //! At most [`TENANTS_MAX`] tenants. A turn has as many frames as probably take

@@ -255,7 +255,7 @@ impl<T> Table<T> {
     }
 
     /// Updates state and expiry time of a connection that [`Table::known`] has found for this
-    /// packet. The present time is that of the call of `known`.
+    /// packet. The time of the call of `known` counts as the present time.
     #[inline]
     pub fn moved(
         &mut self,
@@ -538,7 +538,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the tick of a time. A time before that of an earlier call counts as the earlier
+    /// Returns the tick of a time. A time before the time of an earlier call counts as the earlier
     /// call's time.
     fn tick(&mut self, now: Instant) -> u32 {
         let tick = now.since(self.epoch).as_nanos() / GRAIN.as_nanos();

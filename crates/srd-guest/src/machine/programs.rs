@@ -76,7 +76,7 @@ pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
 }
 
 impl Program {
-    /// Start time in ticks since the start of the machine: later than that of its parent.
+    /// Start time in ticks since the start of the machine: later than the start time of its parent.
     #[cfg(test)]
     pub(crate) fn began(&self) -> Option<u64> {
         /// Index of the field after the name. The name may contain spaces and parentheses.

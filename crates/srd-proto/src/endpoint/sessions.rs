@@ -1,8 +1,8 @@
 //! Opening of sessions, and the effect of a Reset.
 //!
 //! A stranger's opening always costs the check of one MAC. If the MAC is valid, it may cost a
-//! Retry, within one allowance, and a handshake, within another. This endpoint keeps state for a
-//! stranger only after a cookie has proved that the stranger receives at its address.
+//! Retry, within one allowance, and a handshake, within another allowance. This endpoint keeps
+//! state for a stranger only after a cookie has proved that the stranger receives at its address.
 
 use core::net::{IpAddr, SocketAddr};
 

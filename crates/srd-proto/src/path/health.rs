@@ -62,8 +62,8 @@ impl PathSet {
         slot.unproven = true;
     }
 
-    /// Records the acknowledgement of a packet that was sent on a path. `generation`: that of the
-    /// path when the packet was sent.
+    /// Records the acknowledgement of a packet that was sent on a path. `generation`: the
+    /// generation of the path when the packet was sent.
     pub(crate) fn on_acked(&mut self, now: Instant, path: PathId, generation: u8, psn: u64) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {

@@ -13,7 +13,7 @@
 //! | `audit` | invariants, checked in debug builds |
 //!
 //! The sending and the receiving half are created at first use. So a node that only receives from
-//! ten thousand others does not keep ten thousand tables of paths.
+//! ten thousand other nodes does not keep ten thousand tables of paths.
 
 mod acked;
 mod acknowledge;

@@ -23,7 +23,7 @@ const FIRST_PROBE_TARGET_PART: u64 = 4;
 /// queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FirstProbe {
-    /// The probe has not left yet. The time is that of the last data packet.
+    /// The probe has not left yet. The time is the time of the last data packet.
     After(Instant),
     /// The probe has left and is unanswered.
     Out,

@@ -206,7 +206,7 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Adds an event. Its time must not be before that of the last event that was popped.
+    /// Adds an event. Its time must not be before the time of the last event that was popped.
     #[inline]
     pub fn push(&mut self, event: Event) {
         self.len += 1;

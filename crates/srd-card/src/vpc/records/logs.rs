@@ -1,6 +1,6 @@
 //! Windows of flow logs that are over, which wait until the caller takes them.
 //!
-//! Bound: [`WINDOWS_MAX`] windows wait; later ones are counted and dropped.
+//! Bound: [`WINDOWS_MAX`] windows wait; later windows are counted and dropped.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -7,8 +7,8 @@
 //!
 //! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. A new datagram replaces the
 //! oldest one of the owner with the most datagrams, provided that this owner still has more than
-//! the new datagram's owner. So each owner keeps its part of the entries, whatever the others do.
-//! A datagram expires after [`KEPT`].
+//! the new datagram's owner. So each owner keeps its part of the entries, whatever the other owners
+//! do. A datagram expires after [`KEPT`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -14,10 +14,10 @@
 //!
 //! Invariant: the table by private side and the table by public side have the same connections.
 //! Bound: [`ENTRIES_MAX`] connections, at most [`ENTRIES_OF_ONE_MAX`] of them for one interface;
-//! further ones are refused. If the table is full, a new connection replaces one of the interface
-//! with the most connections, provided that this interface still has more than the new connection's
-//! interface. If all tried ports are in use, the same rule is applied to the interfaces with
-//! connections to the destination. Each call for a packet does bounded work.
+//! further connections are refused. If the table is full, a new connection replaces one of the
+//! interface with the most connections, provided that this interface still has more than the new
+//! connection's interface. If all tried ports are in use, the same rule is applied to the
+//! interfaces with connections to the destination. Each call for a packet does bounded work.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;

@@ -1,4 +1,4 @@
-//! Number of entries of a table for each owner, so that no owner uses the entries of the others.
+//! Number of entries of a table for each owner, so that no owner uses the entries of another owner.
 //!
 //! Bound: as many owners as the table has entries.
 

@@ -3,8 +3,8 @@
 //!
 //! Each direction has a **session**, numbered by its sender: message ids and credit start again
 //! with each session. A sender opens a session with HELLO before its first message, and a new
-//! session when a message of the old one may be lost. A connection and its peer's entry take less
-//! than 2 KiB while nothing waits.
+//! session when a message of the old session may be lost. A connection and its peer's entry take
+//! less than 2 KiB while nothing waits.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! The frame MESSAGE, alone or with others in a BATCH.
+//! The frame MESSAGE, alone or with other messages in a BATCH.
 //!
 //! ```text
 //! | 4 | flags | 0 | message id | tag? data? token? length? bytes |

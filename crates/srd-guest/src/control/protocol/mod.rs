@@ -89,10 +89,10 @@ pub struct Attach {
     /// The instance whose subnet and security groups the new instance gets, unless `subnet` or
     /// `groups` names a subnet or groups.
     pub peer_of: Option<String>,
-    /// The name of the subnet; `None`: that of `peer_of`, otherwise the VPC's only subnet.
+    /// The name of the subnet; `None`: the subnet of `peer_of`, otherwise the VPC's only subnet.
     pub subnet: Option<String>,
-    /// The names of the security groups; if empty, those of `peer_of`, otherwise the VPC's default
-    /// group.
+    /// The names of the security groups; if empty, the groups of `peer_of`, otherwise the VPC's
+    /// default group.
     pub groups: Vec<String>,
 }
 

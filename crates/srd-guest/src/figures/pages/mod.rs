@@ -15,7 +15,7 @@
 //! Without readers it writes nothing.
 //!
 //! A reader gets figures that are newer than its request. If the packet thread does not write them
-//! within [`WRITTEN_WITHIN`], the reader gets the last ones, with their age.
+//! within [`WRITTEN_WITHIN`], the reader gets the last figures, with their age.
 //!
 //! Bounds: one row for each interface and each other host, and [`directory::LOST_MAX`] causes of
 //! losses.

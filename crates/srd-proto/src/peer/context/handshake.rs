@@ -173,8 +173,8 @@ impl Protected {
         Some((to, answered.context, token_of(&answered.id), &answered.answer))
     }
 
-    /// Delays our own opening in favour of that of the peer. It is not delayed again soon after,
-    /// because the peer's opening may be a replay.
+    /// Delays our own opening in favour of the peer's opening. Our opening is not delayed again
+    /// soon after, because the peer's opening may be a replay.
     fn hold(&mut self, now: Instant) {
         // S25: Simultaneous opening
         if self.hold_until == Instant::ZERO || now >= self.hold_until + HOLD_PAUSE {
@@ -399,8 +399,8 @@ impl Peer {
         larger && (self.may_be_at(from) || ours.rounds < YIELDS_AFTER)
     }
 
-    /// Whether a context number in a packet names this peer: it is that of the context in use or of
-    /// the pending session.
+    /// Whether a context number in a packet names this peer: it is the number of the context in use
+    /// or of the pending session.
     pub(crate) fn is_named(&self, context: u32) -> bool {
         self.local_context == context
             || self.protected.pending.as_ref().is_some_and(|p| p.context == context)

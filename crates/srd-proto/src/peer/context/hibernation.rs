@@ -1,10 +1,10 @@
 //! A hibernated context: after it has been idle for a while, it releases the tables of its sender
 //! and keeps the state that the protocol needs later. The next datagram wakes it.
 //!
-//! A node that exchanges a few messages with thousands of others uses few contexts at a time, so
-//! most of its memory is that of hibernated contexts. When the context is in use again, it measures
-//! anew which paths are fast and how late packets usually are. A context with a bad path, or with
-//! anything in progress, does not hibernate.
+//! A node that exchanges a few messages with thousands of other nodes uses few contexts at a time,
+//! so most of its memory is that of hibernated contexts. When the context is in use again, it
+//! measures anew which paths are fast and how late packets usually are. A context with a bad path,
+//! or with anything in progress, does not hibernate.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;

@@ -1,10 +1,11 @@
 //! Address changes of a peer. Its address changes only after a proof that the peer receives at the
-//! new one.
+//! new address.
 //!
-//! An authentic packet that is newer than any before, and comes from another IP address, causes a
-//! **challenge** to that address: a sealed packet with a random token. Until the peer has returned
-//! the token, all other packets are sent to the old address. So a packet that was recorded, or
-//! overtaken by its own copy from another address, causes one small packet and no change.
+//! An authentic packet that is newer than any earlier packet, and comes from another IP address,
+//! causes a **challenge** to that address: a sealed packet with a random token. Until the peer has
+//! returned the token, all other packets are sent to the old address. So a packet that was
+//! recorded, or overtaken by its own copy from another address, causes one small packet and no
+//! change.
 //!
 //! The address that the application named, the **home** of the peer, is kept when the peer moves to
 //! another one. If the peer does not answer, it may be at its home again without having sent a

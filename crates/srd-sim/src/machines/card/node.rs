@@ -36,7 +36,7 @@ const EXPIRE_WORK: u32 = 16;
 pub struct CardNodeConfig {
     /// The instances of all hosts, and the rules of their cloud.
     pub cloud: Arc<Cloud>,
-    /// Configuration of the guest's TCP. Its header bytes are replaced by those of the frames.
+    /// Configuration of the guest's TCP. The header bytes of the frames replace its header bytes.
     pub tcp: TcpConfig,
     /// For each flow, the plan of the flow's datagrams. A flow without a plan is a TCP stream.
     pub datagrams: Arc<Vec<Option<Datagrams>>>,
