@@ -82,7 +82,7 @@ pub(crate) struct CompareArgs {
     /// express its address behind SRD.
     #[arg(long, value_name = "NAME", conflicts_with = "addresses", help_heading = "Real machines")]
     peer: Option<String>,
-    /// Address of the server for a variant. Once for each variant.
+    /// Address of the server for a variant; may be given once for each variant.
     #[arg(long = "address", value_name = "VARIANT=ADDRESS", value_parser = parse_address,
           help_heading = "Real machines")]
     addresses: Vec<(Variant, IpAddr)>,

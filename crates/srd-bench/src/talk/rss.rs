@@ -95,7 +95,7 @@ impl Slide for Figure {
     }
 }
 
-/// Returns the number of packets that each queue of `b` receives during `work`.
+/// Returns the number of packets that each queue of the instance `b` receives during `work`.
 fn watch(cloud: &Cloud, work: impl FnOnce() -> Result<()>) -> Result<Vec<u64>> {
     let before = cloud.queues("b")?;
     work()?;

@@ -410,9 +410,9 @@ impl FlowTable {
         self.entries[slot] = entry;
     }
 
-    /// Returns the peer in whose queue the next frame of the flow has to wait. This is `peer`, to
-    /// which the rules send the flow. While earlier frames wait for a previous peer of the flow, it
-    /// is that peer, so that the frames stay in order.
+    /// Returns the peer in whose queue the next frame of the flow has to wait: `peer`, to which the
+    /// rules send the flow, or a previous peer of the flow while earlier frames wait for this
+    /// previous peer. So the frames stay in order.
     pub(crate) fn queue_of(&mut self, flow: FlowId, peer: u32) -> u32 {
         let slot = flow.slot() as usize;
         let numbering = &mut self.numbering[slot];

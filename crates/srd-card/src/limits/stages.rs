@@ -472,7 +472,7 @@ impl<T> Limits<T> {
         true
     }
 
-    /// Charges each limit from `stage` on, until the frame exceeds one.
+    /// Charges each limit from `stage` on, until the frame exceeds a limit.
     fn pass(&mut self, at: Instant, mut stage: Stage, offer: &Offer) -> Result<(), HeldUp> {
         while stage != Stage::Done {
             let (before, wait) = self.enter(at, stage, offer);

@@ -1,4 +1,4 @@
-//! Names similar to a misspelt one.
+//! Names similar to a misspelt name.
 
 use alloc::vec::Vec;
 

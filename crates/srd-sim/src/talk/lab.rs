@@ -38,7 +38,7 @@ const NETWORK: DumbbellSpec = DumbbellSpec {
     latency_ps: 3 * US,
     switch_latency_ps: US / 2,
 };
-/// Queue limit of each port in bytes: 0.64 ms of a path.
+/// Queue limit of each port in bytes: the amount that a path carries in 0.64 ms.
 const QUEUE_BYTES: u64 = 2_000_000;
 /// Largest packet of the network in bytes. It contains the largest packet of an interface, with all
 /// headers.
