@@ -55,8 +55,8 @@ pub struct Needs {
     /// The flow with the most bits in any second, and this number of bits; `None` without packets.
     pub fastest: Option<(Flow, u64)>,
     /// Packets that the ceiling of one flow would delay or drop, for three destinations: outside of
-    /// a placement group, inside of one, with ENA Express. Each has two numbers: without headroom,
-    /// and with headroom.
+    /// a placement group, inside of a placement group, and with ENA Express. Each has two numbers:
+    /// without headroom, and with headroom.
     pub flow_over: [[u64; 2]; 3],
     /// Backlog of each direction at each baseline rate. Network credits have to cover this backlog.
     #[serde(skip)]

@@ -43,7 +43,7 @@ impl PeerId {
     }
 
     /// A small number, dense over the peers of an endpoint, for use as an index of the
-    /// application's tables. A new peer may have the index of a removed one, so a table must
+    /// application's tables. A new peer may have the index of a removed peer, so a table must
     /// compare the whole identifier.
     pub const fn index(self) -> u32 {
         self.index

@@ -59,7 +59,7 @@ pub(super) struct Peer {
     pub(super) offer_at: Instant,
     /// Number that changes when frames in flight may have been lost: then the flows to the peer
     /// take new flow numbers. No two peers have the same number, so that a new peer does not
-    /// inherit the flow numbers of a removed one.
+    /// inherit the flow numbers of a removed peer.
     pub(super) generation: u64,
     /// Number of bytes by which datagrams to the peer must be smaller than configured, because the
     /// path MTU is smaller than configured; otherwise zero.

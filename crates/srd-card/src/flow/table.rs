@@ -166,9 +166,8 @@ impl FlowTable {
     }
 
     /// Returns the flow of a packet, and its peer, by the rules. `from` is the peer that sent the
-    /// packet, or `None` if the guest sent it. `near` is a slot that is probably the right one.
-    /// Returns `None` if the remote address belongs to no peer, or not to the peer that sent the
-    /// packet.
+    /// packet, or `None` if the guest sent it. `near` is probably the slot of the flow. Returns
+    /// `None` if the remote address belongs to no peer, or not to the peer that sent the packet.
     #[inline]
     pub(crate) fn classify(
         &mut self,
@@ -222,8 +221,8 @@ impl FlowTable {
     }
 
     /// Returns the entry of a path that plain packets of an interface take to a peer, or `None` if
-    /// the table has no free entry for it. `path` is one of a few numbers; `near` is a slot that
-    /// is probably the right one.
+    /// the table has no free entry for it. `path` is one of a few numbers; `near` is probably the
+    /// slot of the path.
     #[inline]
     pub(crate) fn of_path(
         &mut self,

@@ -540,7 +540,8 @@ impl Card {
         FlowState { local, remote, protocol, connection, local_first, sent, received, ride }
     }
 
-    /// Counts dropped packets under their cause: at the interface, or at the card without one.
+    /// Counts dropped packets under their cause: at the interface, or at the card if there is no
+    /// interface.
     pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {
         let drops = port.and_then(|port| self.ports.get_mut(port.0 as usize));
         drops.map_or(&mut self.drops, |port| &mut port.drops).count(cause, packets);

@@ -268,7 +268,7 @@ impl Taps {
 }
 
 impl TapReader {
-    /// Returns the oldest packet of all queues, and waits up to `wait_max` for one.
+    /// Returns the oldest packet of all queues, and waits up to `wait_max` for a packet.
     ///
     /// # Errors
     /// If no packet arrived in time, or all workers have ended.

@@ -62,7 +62,7 @@ type Result<T> = std::result::Result<T, ConfigError>;
 pub(super) enum Keys {
     /// Key files are read and checked.
     Read,
-    /// Key files are not read; each key is replaced by a random one.
+    /// Key files are not read; each key is replaced by a random key.
     Left,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Contact {
     received_bytes: u64,
     received_by_srd_frames: u64,
     heard_ns: Option<u64>,
-    /// Time since which the transport has no session with the host; `None` while it has one.
+    /// Time since which the transport has no session with the host; `None` while it has a session.
     down_ns: Option<u64>,
     is_up: bool,
     /// Start of the session; `None` if there is no session, or if an earlier process has begun it.

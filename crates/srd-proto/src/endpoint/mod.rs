@@ -128,8 +128,9 @@ pub struct Endpoint {
     /// Peers whose sends were refused because too many events waited.
     refused: Vec<PeerId>,
     next_datagram: u64,
-    /// Epoch bump of the next peer that is created. It is larger than that of each removed peer, so
-    /// that the remote node does not confuse the new context with a removed one.
+    /// Epoch bump of the next peer that is created. It is larger than the epoch bump of each
+    /// removed peer, so that the remote node does not confuse the new context with a removed
+    /// context.
     epoch_bump_next: u64,
     /// Peers by static public key, and by the shard of their node that contacts this shard.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,

@@ -79,7 +79,7 @@ impl Endpoint {
         }
     }
 
-    /// Processes a packet in one piece: a handshake packet, a sealed one, or a plain one.
+    /// Processes a packet in one piece: a handshake packet, a sealed packet, or a plain packet.
     fn take_whole<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,

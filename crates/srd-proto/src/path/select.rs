@@ -159,7 +159,7 @@ impl PathSet {
     }
 
     /// Advances the rotation to the first slot that `takes` accepts. After 1 + `PENALTY_MAX` turns
-    /// without one, returns the next path, whatever its penalty.
+    /// without such a slot, returns the next path, whatever its penalty.
     fn rotate(&mut self, mut takes: impl FnMut(&mut Slot) -> bool) -> PathId {
         // P5: Penalties
         for _ in 0..self.slots.len() * (1 + PENALTY_MAX as usize) {

@@ -224,7 +224,7 @@ pub(crate) struct Tx {
     /// Credit limit: upper bound of the settled and in-flight bytes of this sender.
     pub credit_limit: u64,
     pub credit_limited: bool,
-    /// Whether the receiver has sent a credit limit, or an acknowledgement without one.
+    /// Whether the receiver has sent a credit limit, or an acknowledgement without a credit limit.
     pub credit_received: bool,
     /// Time of sending of the newest packet that was acknowledged, or newest probe that was
     /// answered.

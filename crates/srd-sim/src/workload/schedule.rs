@@ -56,9 +56,9 @@ pub struct Schedule {
     pub ranks: u32,
     /// Operations of all ranks.
     pub operations: Vec<Operation>,
-    /// Dependencies in which an operation begins after another is done.
+    /// Dependencies in which an operation begins after another operation is done.
     pub after_end: Vec<Wait>,
-    /// Dependencies in which an operation begins after another has begun.
+    /// Dependencies in which an operation begins after another operation has begun.
     pub after_begin: Vec<Wait>,
 }
 

@@ -87,7 +87,8 @@ impl Peer {
         self.remote_context != 0 && is_newer_context(context, self.remote_context)
     }
 
-    /// Whether a packet to the peer whose number has these low 32 bits may be in flight.
+    /// Whether a packet that was sent to the peer, and has a number with these low 32 bits, may be
+    /// in flight.
     pub(crate) fn has_outstanding(&self, number: u32) -> bool {
         let Some(tx) = &self.tx else { return false };
         let psn = crate::wire::expand(number, tx.sent.next().0);

@@ -252,9 +252,9 @@ impl Window {
         self.clamp();
     }
 
-    /// Treats the signal of a sender whose credit limit was lifted recently like that of a sender
-    /// with a limit: the delays of the last round trips are still those of the receiver's own
-    /// queue.
+    /// Treats the signal of a sender with a recently lifted credit limit like the signal of a
+    /// sender with a limit: the receiver's own queue still caused the delays of the last round
+    /// trips.
     fn with_credit_memory(&mut self, s: &AckSignal) -> AckSignal {
         // C13: Target while a credit limit applies
         if s.credit_limited {
