@@ -348,8 +348,8 @@ struct Leaf {
     words: &'static str,
 }
 
-/// Returns the disciplines that may share the rate between flows, the best one first. If each flow
-/// has a maximum (`flow`), only `fq` supports it.
+/// Returns the disciplines that may share the rate between flows, the best discipline first. If
+/// each flow has a maximum (`flow`), only `fq` supports it.
 fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     let leaf = |kind, options: &[String], words| Leaf { kind, options: options.to_vec(), words };
     let shared = "flows take turns";

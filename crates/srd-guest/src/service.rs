@@ -58,8 +58,8 @@ impl Service {
     ///
     /// # Errors
     /// An error if the file is wrong, if a privilege or a program is missing, or if an object
-    /// cannot be created because another one with its name exists. Objects that were already
-    /// created are removed.
+    /// cannot be created because another object with the same name exists. Objects that were
+    /// already created are removed.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;

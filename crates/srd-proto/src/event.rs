@@ -105,7 +105,7 @@ impl fmt::Display for Status {
 /// Reason for declaring a peer down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// The peer never answered. Perhaps the peer has another key than the configured one, or it
+    /// The peer never answered. Perhaps the peer has another key than the configured key, or it
     /// does not accept our key. An [`Event::Diagnosis`] reports evidence for the cause.
     Unreachable,
     /// The peer stopped answering.

@@ -104,8 +104,8 @@ pub struct PeerStats {
     /// Number of paths in each state: good; skipped, because of a penalty (P5); assumed bad, after
     /// a loss or an unanswered probe (P7); denied by the operator (P12).
     pub paths: [u16; 4],
-    /// Number of paths that are assumed to pass packets: the good and the skipped ones. Zero if the
-    /// peer has never answered in this context.
+    /// Number of paths that are assumed to pass packets: the good and the skipped paths. Zero if
+    /// the peer has never answered in this context.
     pub paths_passing: u16,
 }
 

@@ -80,7 +80,7 @@ pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)])
 }
 
 /// Returns the specification that a bare rule number in a file means. If several directories
-/// contain the file, the innermost one decides.
+/// contain the file, the innermost directory decides.
 fn spec_of(path: &str) -> Option<&'static str> {
     let homes = HOMES.iter().flat_map(|(spec, home)| home.iter().map(move |d| (*spec, *d)));
     let of_path = homes.filter(|(_, directory)| path.starts_with(directory));

@@ -376,7 +376,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Joins parts of a list into names of cases. The list was split at its commas, but names may
-/// contain commas themselves. If several names match, the longest one is used.
+/// contain commas themselves. If several names match, the longest name is used.
 fn whole_names(parts: &[String], names: &[String]) -> Vec<String> {
     let mut whole = Vec::new();
     let mut rest = parts;

@@ -19,7 +19,7 @@ use crate::rules::snapshot::{Rules, Verdict};
 
 /// Silence of a flow after which another flow may replace it.
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Largest number of entries that are examined to find an unused one for a new flow.
+/// Largest number of entries that are examined to find an unused entry for a new flow.
 const HAND_STEPS_MAX: u32 = 64;
 /// Number of entries in the first allocation.
 const PLACES_MIN: usize = 64;
@@ -278,7 +278,8 @@ impl FlowTable {
     }
 
     /// Opens an entry for a flow. `from` is the peer that sent the first packet, or `None` if the
-    /// guest sent it. Returns `None` if there is neither a free entry nor an unused one to replace.
+    /// guest sent it. Returns `None` if there is neither a free entry nor an unused entry to
+    /// replace.
     #[cold]
     fn open(
         &mut self,
@@ -421,8 +422,8 @@ impl FlowTable {
         numbering.peer
     }
 
-    /// Whether an entry is the overflow entry of a peer, which flows share that found no free
-    /// entry.
+    /// Whether an entry is the overflow entry of a peer. All flows of the peer that found no free
+    /// entry share it.
     pub(crate) fn is_overflow(&self, slot: u32) -> bool {
         self.entries[slot as usize].owner == Owner::Overflow
     }

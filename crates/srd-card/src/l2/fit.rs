@@ -68,7 +68,7 @@ pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(
     true
 }
 
-/// Completes the checksum of a packet if the device does not accept an incomplete one.
+/// Completes the checksum of a packet if the device does not accept an incomplete checksum.
 fn finish(packet: &mut [u8], layout: &Layout, accepts: Accepts) {
     if !accepts.checksum {
         checksum::complete(&mut packet[OFFLOAD_BYTES..], layout);

@@ -79,7 +79,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Returns the data of a packet, as an accepted one without bytes and path, which the caller
+    /// Returns the data of a packet, as an accepted packet without bytes and path, which the caller
     /// fills in. Returns `None` if flow logs omit the packet. // F6
     pub fn of(packet: &Packet, bytes: &[u8], egress: bool) -> Option<Self> {
         let ports = packet.ports.unwrap_or_default();

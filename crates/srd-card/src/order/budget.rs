@@ -65,8 +65,8 @@ impl Budget {
         self.bytes.give_back(peer, bytes);
     }
 
-    /// Returns the peer that has to give up a flow for a new one of `peer`. If `peer` has used up
-    /// its part of the exhausted limit, that is `peer` itself; otherwise the peer that holds most.
+    /// Returns the peer that has to give up a flow for a new flow of `peer`: `peer` itself, if it
+    /// has used up its part of the exhausted limit, or otherwise the peer that holds most.
     pub(super) fn gives_way(&self, peer: u32) -> Option<u32> {
         let full = if self.flows.has_room(peer, 1, 0) { &self.bytes } else { &self.flows };
         if full.is_beyond(peer) { Some(peer) } else { full.largest() }

@@ -279,8 +279,8 @@ impl Card {
 
     /// Sets the largest packet, in bytes, that is sent to another host outside of SRD. The MSS of
     /// TCP connections is lowered to fit it. Larger packets are fragmented as by a router, or the
-    /// guest gets an ICMP error (V7). A super-packet is passed to [`Environment::to_host`] whole,
-    /// which has to segment it. Before the first call, packets may have any size.
+    /// guest gets an ICMP error (V7). A super-packet is passed whole to [`Environment::to_host`],
+    /// and this function has to segment it. Before the first call, packets may have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
     }
@@ -395,7 +395,7 @@ impl Card {
     /// Removes expired flows, with at most `work` steps for all instances together. If the steps do
     /// not suffice, the next call continues with the instance at which this call ends. Returns
     /// whether the search has reached the last instance, so that the next call begins with the
-    /// first one again.
+    /// first instance again.
     pub fn expire(&mut self, now: Instant, mut work: u32) -> bool {
         while let Some(instance) = self.instances.get_mut(self.expiring) {
             if !instance.flows.expire_within(now, &mut work, |_, _| ()) {

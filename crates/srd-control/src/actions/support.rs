@@ -146,7 +146,7 @@ pub(super) fn tags_for(
     Ok(tags)
 }
 
-/// Reads a list of tags; a tag without a value has an empty one.
+/// Reads a list of tags; a tag without a value has an empty value.
 pub(super) fn read_tags(list: &Value) -> ApiResult<Vec<Tag>> {
     let list = list.as_array().map_or(&[][..], Vec::as_slice);
     if list.len() > TAGS_MAX {

@@ -293,7 +293,7 @@ impl TapReader {
         }
     }
 
-    /// Numbers of packets that did not fit into a queue: first inner ones, then outer ones.
+    /// Numbers of packets that did not fit into a queue: first inner packets, then outer packets.
     pub fn dropped(&self) -> [u64; 2] {
         [0, 1].map(|at: usize| self.shared.dropped[at].load(Ordering::Relaxed))
     }

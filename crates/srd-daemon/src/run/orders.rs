@@ -104,7 +104,7 @@ pub(crate) enum Change {
 pub(crate) enum Report {
     /// An event of a peer, whose row the control thread has to check.
     Peer(PeerNumber),
-    /// The network passes packets of another size to a peer than the configured one.
+    /// The network passes packets of another size to a peer than the configured size.
     PathMtu { peer: PeerNumber, configured_bytes: u16 },
     /// A message of the sockets for people, which is logged.
     Notice(Notice),

@@ -39,7 +39,7 @@ pub enum Outcome {
     Unreachable,
     /// The peer has answered earlier, but answers no longer.
     Unresponsive,
-    /// The peer has restarted, or its address now belongs to another run than the requested one.
+    /// The peer has restarted, or its address now belongs to another run than the requested run.
     Restarted,
     /// The peer was removed.
     Removed,

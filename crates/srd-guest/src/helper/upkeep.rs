@@ -193,7 +193,7 @@ impl Guard {
         self.look_at_forwarding(before);
     }
 
-    /// Sets the packet rules again if they differ from the stored ones. `before`: the value of
+    /// Sets the packet rules again if they differ from the stored rules. `before`: the value of
     /// `net.ipv4.ip_forward` before the card started.
     pub(super) fn tend(&mut self, spec: &Spec, before: &str) {
         let found = edge::rules();

@@ -114,7 +114,7 @@ pub(crate) struct SendQueue {
     aside: Chain,
     low_latency: Chain,
     bulk: Chain,
-    /// Flows without a waiting datagram, the longest idle one first.
+    /// Flows without a waiting datagram, the flow that has been idle longest first.
     idle: Chain,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
     low_latency_credit: i64,

@@ -49,7 +49,8 @@ pub(crate) struct SentPackets {
     base: u64,
     in_flight_bytes: u64,
     in_flight_packets: u32,
-    /// Lower bound of the PSNs in flight, from which a search for the oldest one begins.
+    /// Lower bound of the PSNs in flight, from which a search for the oldest packet in flight
+    /// begins.
     scan_from: u64,
 }
 

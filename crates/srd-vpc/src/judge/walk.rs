@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Delivers the packet to the interface that has the destination, in this cloud or in a peered
-    /// one.
+    /// cloud.
     fn towards(
         &mut self,
         eni: Option<&Eni>,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::ser::SerializeStruct;
 use std::collections::BTreeMap;
 
-/// Percentiles that are reported for a distribution; the last one is the largest sample.
+/// Percentiles that are reported for a distribution; the last percentile is the largest sample.
 pub const PERCENTILES: [f64; 9] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 99.9999, 100.0];
 
 /// Percentiles from this percentile on are reported only if [`BEYOND_MIN`] samples are beyond them.

@@ -139,7 +139,7 @@ impl Sink for Up {
 #[derive(Clone, Debug)]
 enum Step {
     /// Sends the chunks of a frame, from the chunk `first` on. The frame is `ahead` frames beyond
-    /// the last one of its flow that was sent.
+    /// the last frame of its flow that was sent.
     Send {
         peer: u32,
         flow: u32,

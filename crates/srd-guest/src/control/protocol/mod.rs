@@ -313,7 +313,7 @@ pub struct Instance {
     /// The network namespace; `None` if the interfaces are vhost-user sockets, of a virtual machine
     /// or a DPDK program.
     pub namespace: Option<NamespaceName>,
-    /// The interfaces, the primary one first.
+    /// The interfaces, the primary interface first.
     pub interfaces: Vec<Interface>,
     /// Number of tracked connections.
     pub tracked: u32,

@@ -170,8 +170,8 @@ impl Peer {
     }
 
     /// Begins our context anew: sent datagrams fail, because it is unknown whether they were
-    /// delivered; unsent ones move to the new context. `down` is the reason that is reported to the
-    /// application; `None`: no report.
+    /// delivered; unsent datagrams move to the new context. `down` is the reason that is reported
+    /// to the application; `None`: no report.
     fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
@@ -205,7 +205,7 @@ impl Peer {
         }
     }
 
-    /// Fails all sent datagrams and returns the unsent ones. Removes the sending half of the
+    /// Fails all sent datagrams and returns the unsent datagrams. Removes the sending half of the
     /// context.
     fn take_unsent(
         &mut self,

@@ -95,7 +95,7 @@ impl Peer {
     }
 
     /// Processes the answer to a challenge: if it contains the token of our challenge, the address
-    /// of the peer changes to the challenged one.
+    /// of the peer changes to the challenged address.
     pub(crate) fn on_challenge_reply(&mut self, token: Token) {
         if let Some(roam) = self.protected.roam.take_if(|roam| roam.token == token) {
             self.move_to(roam.to);

@@ -263,10 +263,10 @@ impl Window {
         AckSignal { credit_limited: s.credit_limited || s.now < self.limited_until, ..*s }
     }
 
-    /// The target, reduced if the queue of a slow link cannot hold that many packets (C16). If
-    /// several packets are lost while many wait, the queue was full, and a window that grows until
-    /// then would lose packets in each round trip. A single loss is no evidence, because links lose
-    /// packets at random.
+    /// The target, reduced if the queue of a slow link cannot hold the packets that wait at the
+    /// target (C16). If several packets are lost while many wait, the queue was full, and a window
+    /// that grows until then would lose packets in each round trip. A single loss is no evidence,
+    /// because links lose packets at random.
     fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
         // C16. If the sixteen packets do not determine the target, the queues of the fabric can
         // hold it.

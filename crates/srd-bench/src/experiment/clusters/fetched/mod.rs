@@ -33,7 +33,7 @@ trait Fetchable: Sync {
     /// Returns the name of a file that is missing in the program's directory; `None` if it is
     /// complete.
     fn missing(&self, directory: &Path) -> Option<String>;
-    /// Checks that the files in the program's directory are the expected ones.
+    /// Checks that the files in the program's directory are the expected files.
     fn check(&self, directory: &Path) -> Result<()>;
     /// Downloads all parts of the program into an empty directory.
     fn fetch_into(&self, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<()>;
