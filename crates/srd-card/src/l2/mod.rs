@@ -87,7 +87,7 @@ pub enum Cause {
     /// The source is not the interface's hardware address.
     Source,
     /// The destination is multicast, broadcast, or a hardware address other than the gateway's. A
-    /// cloud carries none of these.
+    /// cloud carries no such frame.
     Destination,
     /// The type is neither IPv4 nor IPv6 nor ARP.
     Type,

@@ -91,7 +91,8 @@ pub enum Outcome<T> {
     /// The frame has passed all limits.
     Passed(T),
     /// The frame waits before this limit, and [`Limits::pop`] returns it later. `None` means that
-    /// the frame has passed all limits, but earlier frames wait for [`Limits::pop`] before it.
+    /// the frame has passed all limits, but has to wait until [`Limits::pop`] has returned earlier
+    /// frames.
     Taken(Option<Limit>),
     /// The frame exceeds this limit, which has counted it, and may not wait.
     Dropped(Limit, T),

@@ -254,7 +254,8 @@ fn regression_a_request_has_to_be_whole_in_time() {
     assert!(setting.stack.metadata.poll_timeout().is_none(), "all places are free");
 }
 
-/// Regression: half a request and an end kept a connection for ten seconds.
+/// Regression: a client that sent half a request, and then ended its stream, kept its connection
+/// for ten seconds.
 #[test]
 fn regression_a_request_that_never_becomes_whole_ends_at_once() {
     let mut setting = Setting::new();

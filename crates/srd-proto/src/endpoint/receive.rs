@@ -380,7 +380,7 @@ impl Endpoint {
 }
 
 /// Round-trip code of a packet that names our context: the sender has received packets of ours and
-/// may have measured. Otherwise [`RTT_UNKNOWN`].
+/// may have measured the round trip. For any other packet, [`RTT_UNKNOWN`].
 fn rtt_code(header: &Header) -> u8 {
     if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }

@@ -52,7 +52,8 @@ const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Minimum time between two probes of larger sizes, which leave only while packets are sent.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
-/// If a raised size lasts for less, only some paths pass it. The next probe waits twice as long.
+/// If a raised size stays in use for less time, only some paths pass it. The next probe waits twice
+/// as long.
 const RAISED_LASTS: Duration = Duration::from_secs(30);
 const RAISE_EVERY_MAX: Duration = Duration::from_secs(64);
 /// Time for which a size counts as proved after a packet of this size passed.

@@ -144,8 +144,8 @@ impl Peer {
         ready
     }
 
-    /// If the keepalive probe of this context is due, makes it the next packet. Returns whether it
-    /// is.
+    /// If the keepalive probe of this context is due, makes it the next packet. Returns whether the
+    /// probe is due.
     fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
         if now < self.keepalive_at(&shared.node.config) {
             return false;

@@ -39,8 +39,8 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 /// Upper bound of a sender's reported round trip, in nanoseconds. A sender that reports nonsense
 /// can enlarge the total credit up to this round trip, while it sends.
 const RTT_MAX_NS: u64 = 1_000_000_000;
-/// Duration of a generation of a sender's least round trip. The least of the present and the
-/// previous generation counts, so a value is remembered for five to ten seconds.
+/// Duration of a generation. For each sender, the least round trip of the present and the previous
+/// generation counts, so a value is remembered for five to ten seconds.
 const RTT_GENERATION: Duration = Duration::from_secs(5);
 /// Number of entries of ended contexts that each list may hold in addition to twice `peers_max`.
 const STALE_MIN: usize = 16;

@@ -58,8 +58,8 @@ impl Peer {
         here.unwrap_or(self.address).port()
     }
 
-    /// Whether the peer's address may change. It may not if the application named several
-    /// addresses.
+    /// Whether the peer's address may change. The address may not change if the application named
+    /// several addresses.
     pub(crate) fn roams(&self) -> bool {
         self.keys.as_deref().is_none_or(|known| known.further[0].is_none())
     }
