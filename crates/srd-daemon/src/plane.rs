@@ -250,7 +250,8 @@ impl PlaneHandle {
     /// at a time, so that no change overwrites another change.
     ///
     /// # Errors
-    /// If there was no answer; the inner error is that of `make`, or the control thread's refusal.
+    /// If there was no answer; the inner error is the error of `make`, or the control thread's
+    /// refusal.
     pub fn change<E: From<String>>(
         &self,
         make: impl FnOnce(&Config) -> Result<Config, E>,
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A source of statistics for tests that read none of them.
+    /// A source of statistics for tests that read no statistics.
     struct None;
 
     impl Statistics for None {

@@ -240,7 +240,7 @@ impl Experiment {
     }
 
     /// Returns the name of the program that `srd lab fetch` has to fetch for this experiment;
-    /// `None` if it needs none of them.
+    /// `None` if it needs no fetched program.
     #[must_use]
     pub fn fetched(&self) -> Option<&'static str> {
         clusters::fetched::needed_by(self.name)

@@ -44,7 +44,7 @@ impl Backlog {
 pub(super) struct Tenant {
     pub(super) number: u32,
     /// Bytes that the tenant may still send before it is the next tenant's turn; negative after a
-    /// frame larger than that.
+    /// frame that was larger than the rest.
     pub(super) deficit: i64,
     /// For each lane, whether the tenant is in the scheduler's list of turns.
     pub(super) listed: [bool; 2],

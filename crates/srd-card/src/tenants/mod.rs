@@ -63,7 +63,7 @@ pub struct Settings {
     pub slice: Duration,
     /// Largest number of frames in a turn.
     pub frames_max: u32,
-    /// Unused time that a tenant may keep for a short burst within its share. The value is that of
+    /// Unused time that a tenant may keep for a short burst within its share. The value applies to
     /// a tenant of weight 1; other tenants keep more, in proportion to their weight.
     pub credit: Duration,
 }

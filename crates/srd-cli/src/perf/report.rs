@@ -39,7 +39,7 @@ pub(super) struct ConfigEcho {
 /// Results that the client measured.
 #[derive(Clone, Debug)]
 pub(super) struct ClientResult {
-    /// Payload bytes: in bulk mode those that were sent, in rr mode those of both directions.
+    /// Payload bytes: in bulk mode the sent bytes, in rr mode the bytes of both directions.
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,

@@ -21,8 +21,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// MTU of the daemons for inner packets; [`INTERFACE_MTU`] is that of their interfaces. Packets
-/// with a size between the two are oversize, like those of 8901 to 9001 bytes with ENA Express.
+/// MTU of the daemons for inner packets; [`INTERFACE_MTU`] is the MTU of their interfaces. Packets
+/// with a size between the two MTUs are oversize, like packets of 8901 to 9001 bytes with ENA
+/// Express.
 const MTU: usize = 1300;
 const INTERFACE_MTU: usize = 1400;
 
@@ -63,7 +64,7 @@ const UNRELIABLE_BYTES: usize = 12 + 12 + 16;
 const DATA_BYTES: usize = 12 + 24 + 16;
 const DATA_PAYLOAD_BYTES_MAX: usize = 1500 - IP_UDP_BYTES - DATA_BYTES;
 const OFFLOAD_BYTES: usize = 10;
-/// Type of outer data packets, in the header. [`UNRELIABLE`] is that of unreliable packets.
+/// Type of outer data packets, in the header. [`UNRELIABLE`] is the type of unreliable packets.
 const DATA: u8 = 1;
 const UNRELIABLE: u8 = 8;
 /// Flag of a data packet that carries an acknowledgement. [`ACK_BYTES`] are the lengths that the

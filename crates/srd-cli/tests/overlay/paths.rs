@@ -5,7 +5,8 @@
 
 use crate::support::pair::{Pair, Settings, must, ready};
 
-/// Largest UDP payload of a packet of 1500 bytes. [`LARGE`] is that of a packet of 9000 bytes.
+/// Largest UDP payload of a packet of 1500 bytes. [`LARGE`] is the largest payload of a packet of
+/// 9000 bytes.
 const SMALL: u64 = 1472;
 const LARGE: u64 = 8972;
 

@@ -180,7 +180,7 @@ fn too_many_tags() -> ApiError {
     ApiError::new("TagLimitExceeded", message)
 }
 
-/// Adds tags, or replaces the values of those with the same keys.
+/// Adds tags, or replaces the values of tags with the same keys.
 pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
     for tag in new {
         match tags.iter_mut().find(|old| old.key == tag.key) {

@@ -35,8 +35,8 @@ pub(super) struct Packet {
     pub(super) direction: Direction,
     /// Time of the capture, in nanoseconds since 1970 (wall clock).
     pub(super) time_ns: u64,
-    /// Length of the packet on the wire in bytes; larger than that of `bytes` if the packet was
-    /// cut.
+    /// Length of the packet on the wire in bytes; larger than the length of `bytes` if the packet
+    /// was cut.
     pub(super) length: u32,
     /// The stored part of the packet, from its IP header on.
     pub(super) bytes: Vec<u8>,

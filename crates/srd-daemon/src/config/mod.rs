@@ -110,7 +110,7 @@ pub struct Interface {
     /// port; these ports follow the first port.
     pub listen: SocketAddr,
     /// Further addresses at which packets are received, one for each additional network card; the
-    /// ports are those of `listen`.
+    /// ports are the same as with `listen`.
     pub listen_further: Vec<IpAddr>,
     /// MTU of the interface in bytes; `None`: as large as the MTU of the network permits.
     pub mtu: Option<u16>,
@@ -260,7 +260,8 @@ pub struct PeerSettings {
     /// Further addresses of the peer, one for each additional network card. Empty if `endpoint` is
     /// `None`.
     pub endpoints_further: Vec<SocketAddr>,
-    /// Prefixes of inner addresses behind the peer: packets to them are sent to it. At least one.
+    /// Prefixes of inner addresses behind the peer: packets to these addresses are sent to the
+    /// peer. At least one.
     pub allowed: Vec<IpNet>,
     /// Whether packets to the peer are sent over SRD; if false, all are sent plainly.
     pub express: bool,

@@ -89,7 +89,8 @@ pub(crate) enum Change {
     Withdraw(PeerNumber),
     /// Ends the context with a peer, and removes its row.
     Remove(PeerNumber),
-    /// Sets the inner prefixes behind a peer: it may send from them, and packets to them go to it.
+    /// Sets the inner prefixes behind a peer: the peer may send from these prefixes, and packets to
+    /// these prefixes go to the peer.
     Allow(PeerNumber, Vec<Prefix>),
     /// Switches SRD to a peer on or off: the first value is for all packets, the second for UDP.
     Express(PeerNumber, bool, bool),

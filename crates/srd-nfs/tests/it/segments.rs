@@ -316,7 +316,7 @@ fn captured(machines: &Machines, record_bytes: usize) -> Vec<Vec<Segment>> {
     link.calls(sealed).split_off(SETTLE_CALLS)
 }
 
-/// Fails unless most of these calls have a property. A machine that is busy may delay some of them.
+/// Fails unless most of these calls have a property. A machine that is busy may delay some calls.
 fn most(calls: &[Vec<Segment>], what: &str, is_so: impl Fn(&[Segment]) -> bool) {
     let count = calls.iter().filter(|call| is_so(call)).count();
     println!("{what}: {count} of {}", calls.len());

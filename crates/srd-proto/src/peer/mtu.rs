@@ -52,8 +52,7 @@ const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Minimum time between two probes of larger sizes, which leave only while packets are sent.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
-/// If a raised size stays in use for less time, only some paths pass it. The next probe waits twice
-/// as long.
+/// If a raised size lasts for less, only some paths pass it. The next probe waits twice as long.
 const RAISED_LASTS: Duration = Duration::from_secs(30);
 const RAISE_EVERY_MAX: Duration = Duration::from_secs(64);
 /// Time for which a size counts as proved after a packet of this size passed.
@@ -267,7 +266,7 @@ impl Mtu {
         }
     }
 
-    /// Begins a probe of larger sizes when a packet leaves, if one is due.
+    /// Begins a probe of larger sizes when a packet leaves, if a probe is due.
     pub(crate) fn on_departure(&mut self, now: Instant) {
         if self.stage == Stage::Settled && self.limit < self.configured && now >= self.raise_at {
             self.stage = Stage::Raise;

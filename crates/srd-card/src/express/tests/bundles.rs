@@ -296,7 +296,7 @@ fn a_flow_that_begins_goes_before_a_path_with_large_packets() {
     assert_eq!(all.len(), 432);
 }
 
-/// C7: the order is kept, although a new flow goes before one that has used its share.
+/// C7: the order is kept, although a new flow goes before a flow that has used its share.
 #[test]
 fn a_large_plain_packet_follows_the_small_ones_of_its_flow() {
     let mut rig = both();

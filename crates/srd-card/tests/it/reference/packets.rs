@@ -33,7 +33,7 @@ pub(crate) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
     sum(addresses, sum(&[0, protocol], sum(&u32::try_from(bytes).unwrap().to_be_bytes(), 0)))
 }
 
-/// Returns the address of a host at a machine: machine 0 is that of the card under test, the other
+/// Returns the address of a host at a machine: machine 0 has the card under test, the other
 /// machines are its peers.
 pub(crate) fn address(machine: usize, host: u8, v6: bool) -> IpAddr {
     let machine = u8::try_from(machine).unwrap();

@@ -41,8 +41,8 @@ const TARGET_PACKETS: u64 = 16;
 const HELD_PACKETS: u64 = 6;
 /// The reduced target (C16) as a share of the delay at which a queue was found to be full.
 const HELD_SHARE: f64 = 0.5;
-/// Factor by which the delay at which a queue was found to be full is raised in each period without
-/// a loss (C16).
+/// A delay at which a queue was found to be full is multiplied by this factor in each period
+/// without a loss (C16).
 const HELD_GROWTH: f64 = 1.1;
 /// The maximum of the window is at least this number of packets of full size: [`TARGET_PACKETS`]
 /// packets that wait, and the packets that are being sent on each of eight slow paths.

@@ -105,8 +105,8 @@ pub fn check_fetched(name: &str, cache: &Path) -> Result<()> {
     require(find(name)?, cache).map(drop)
 }
 
-/// Returns the name of the fetched program that an experiment needs; `None` if it needs none of
-/// them.
+/// Returns the name of the fetched program that an experiment needs; `None` if it needs no fetched
+/// program.
 pub(in crate::experiment) fn needed_by(experiment: &str) -> Option<&'static str> {
     let name = experiment.strip_suffix("-mpi").unwrap_or(experiment);
     let name = if name == "training" { JAX.name() } else { name };
