@@ -66,7 +66,7 @@ struct Counted {
     packets: u64,
     /// Packets that arrived after a later packet of their flow, or a second time.
     late: u64,
-    /// Packets that differ from those that were sent.
+    /// Packets that differ from the packets that were sent.
     wrong: u64,
     /// Duration of the measurement in seconds, without the first packet and the pause after it.
     seconds: f64,

@@ -159,8 +159,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Opens the sockets that this process opens itself while it has privileges: those to other
-    /// hosts, and the port for figures.
+    /// Opens the sockets that this process opens itself while it has privileges: the sockets to
+    /// other hosts, and the port for figures.
     #[allow(clippy::type_complexity)] // two things
     fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
         let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;

@@ -43,8 +43,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node with this number of shards. `epoch` must be larger than that of any earlier
-    /// run at the same address.
+    /// Creates a node with this number of shards. `epoch` must be larger than the epoch of any
+    /// earlier run at the same address.
     ///
     /// # Errors
     /// Returns the first parameter that is out of range. The number of shards counts as a

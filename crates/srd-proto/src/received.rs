@@ -163,7 +163,7 @@ impl Received {
         self.words_for(self.highest) < self.received.len()
     }
 
-    /// Releases the bits beyond those that the PSNs up to the highest need.
+    /// Releases the bits that no PSN up to the highest needs.
     pub(crate) fn shrink(&mut self) {
         self.resize(self.highest);
     }

@@ -71,14 +71,14 @@ impl Shared {
         self.lock().namespaces.get(name).copied()
     }
 
-    /// Adds a namespace, with its identity, to those that are checked.
+    /// Adds a namespace, with its identity, to the namespaces that are checked.
     pub(super) fn add(&self, owned: &Owned) {
         if let Some(identity) = owned.file().and_then(inspect::identity) {
             self.lock().namespaces.insert(owned.name().clone(), identity);
         }
     }
 
-    /// Removes a namespace from those that are checked, before it is deleted.
+    /// Removes a namespace from the namespaces that are checked, before it is deleted.
     pub(super) fn remove(&self, name: &NamespaceName) {
         self.lock().namespaces.remove(name);
     }

@@ -228,8 +228,8 @@ impl Plan {
     }
 }
 
-/// Returns the epoch of this run: larger than that of the previous run, even if the clock was set
-/// back.
+/// Returns the epoch of this run: larger than the epoch of the previous run, even if the clock was
+/// set back.
 fn epoch_of(host: &str) -> Epoch {
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
@@ -384,7 +384,7 @@ impl Transport {
 
     /// Reads packets until there are `most` frames, or until a maximum number of datagrams was
     /// read. A datagram of an unknown peer contains no frame, and such datagrams may arrive faster
-    /// than they are discarded. Returns the frames, including those that timers have released.
+    /// than they are discarded. Returns the frames, including frames that timers have released.
     pub(crate) fn receive(&mut self, most: usize) -> &mut Received {
         let mut datagrams_left = most.clamp(DATAGRAMS_AT_ONCE_MIN, DATAGRAMS_AT_ONCE_MAX);
         while self.stage.received.frames.len() < most && datagrams_left > 0 {

@@ -400,8 +400,8 @@ unsafe fn descriptor<A>(command: libc::c_long, attributes: A) -> io::Result<Owne
 /// Calls `bpf(2)` with a command and its attributes.
 ///
 /// # Safety
-/// `attributes` are those of the command, without padding, and the memory that they point to
-/// outlives the call.
+/// `attributes` has the type of the command's attributes, without padding, and the memory that they
+/// point to outlives the call.
 unsafe fn call<A>(command: libc::c_long, attributes: A) -> io::Result<usize> {
     let mut attributes = attributes;
     // SAFETY: the caller guarantees the attributes.

@@ -142,8 +142,8 @@ fn repeated(table: &str, inode: u64) -> Option<u32> {
     }
 }
 
-/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`. The timer 01 is that of
-/// retransmissions, 02 that of keepalive; `timeout` is the number of probes without an answer.
+/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`. The timer 01 is for
+/// retransmissions, and 02 for keepalive; `timeout` is the number of probes without an answer.
 const TIMER: usize = 5;
 const RETRANSMITTED: usize = 6;
 const PROBES: usize = 8;

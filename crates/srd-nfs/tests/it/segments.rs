@@ -187,8 +187,8 @@ impl Machines {
         Some(Self { pair, authority: Authority::new(), nfs })
     }
 
-    /// Starts both halves of the proxy. `pacing` is that of the half beside the client; the half
-    /// beside the server has the default, as a server without a proxy.
+    /// Starts both halves of the proxy. `pacing`: the pacing of the half beside the client; the
+    /// half beside the server has the default, as a server without a proxy.
     fn halves(&self, pacing: Pacing) -> [Acceptor; 2] {
         let own = self.authority.identity("nas.example", 30);
         let files = serve::TlsFiles { own, ..Default::default() };
@@ -308,7 +308,7 @@ fn sealed_bytes(record_bytes: usize) -> usize {
     CALL_BYTES + CALL_BYTES.div_ceil(record_bytes) * TLS_BYTES
 }
 
-/// Captures calls between the two machines, and returns those that are examined.
+/// Captures calls between the two machines, and returns the calls that are examined.
 fn captured(machines: &Machines, record_bytes: usize) -> Vec<Vec<Segment>> {
     let sealed = sealed_bytes(record_bytes);
     let link = Capture::start(&machines.pair, INTERFACE, FAR_PORT);

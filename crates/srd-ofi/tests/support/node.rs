@@ -163,7 +163,7 @@ impl Node {
         self.ask(command, "posted ").parse().unwrap()
     }
 
-    /// Returns the completions of `count` operations, or of those that end within `ms`
+    /// Returns the completions of `count` operations, or of the operations that end within `ms`
     /// milliseconds.
     pub(crate) fn ends(&mut self, count: usize, ms: u64) -> Vec<End> {
         self.tell(&format!("wait {count} {ms}"));

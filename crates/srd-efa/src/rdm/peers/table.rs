@@ -181,7 +181,7 @@ impl Rdm {
         }
     }
 
-    /// Checks some strangers, and drops those that the transport has removed and that have no
+    /// Checks some strangers, and drops a stranger if the transport has removed it, and it has no
     /// messages or operations.
     pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
         for _ in 0..looks.min(self.strangers.len()) {

@@ -61,7 +61,7 @@ impl Directory {
 }
 
 /// Returns the name of the socket of the endpoint with this address, in the network namespace of
-/// the calling thread. `version` is that of the memory layout.
+/// the calling thread. `version`: the version of the memory layout.
 ///
 /// # Errors
 /// An error of the operating system, if the network namespace cannot be determined.
