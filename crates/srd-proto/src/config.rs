@@ -107,8 +107,8 @@ pub struct Config {
     /// this on if the endpoint is the only user of its link and the host does not keep the queue of
     /// the interface short.
     pub egress_pacing: bool,
-    /// Bytes of a packet above the Ethernet layer in addition to its UDP payload: those of the IP
-    /// and UDP headers, or the value that an emulated link counts. Egress pacing uses it. Range:
+    /// Bytes of a packet above the Ethernet layer in addition to its UDP payload: the bytes of the
+    /// IP and UDP headers, or the value that an emulated link counts. Egress pacing uses it. Range:
     /// 0..=200.
     pub wire_overhead_bytes: u16,
     /// Round-trip time that is assumed before the first measurement. Range: 100 ns..=10 s.

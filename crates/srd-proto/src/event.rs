@@ -38,8 +38,7 @@ pub struct Datagram {
     pub user: u64,
 }
 
-/// Result of a datagram. Numbers and meanings are those of EFA's completions
-/// (`EFA_IO_COMP_STATUS_*`).
+/// Result of a datagram. Numbers and meanings are as in EFA's completions (`EFA_IO_COMP_STATUS_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Status {

@@ -60,13 +60,13 @@ const SECONDS_MAX_SHORT: u64 = 3600;
 /// Options for an experiment, as the user sets them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The transports to compare, in the order of the first repetition; `None`: those of the
-    /// experiment.
+    /// The transports to compare, in the order of the first repetition; `None`: the transports of
+    /// the experiment.
     pub variants: Option<Vec<Variant>>,
-    /// Number of repetitions; `None`: that of the experiment.
+    /// Number of repetitions; `None`: the experiment's own number.
     pub repetitions: Option<u32>,
-    /// Length of one run in seconds; `None`: that of the experiment. An experiment with a number of
-    /// rounds changes that number in proportion.
+    /// Length of one run in seconds; `None`: the experiment's own length. An experiment with a
+    /// number of rounds changes that number in proportion.
     pub seconds: Option<u64>,
     /// Number of spines, for experiments that do not prescribe it; `None`: the experiment's
     /// default.

@@ -307,9 +307,9 @@ impl Peer {
         self.has_received = false;
     }
 
-    /// Ends all datagrams, or those of the queue pair `of`, with a status. A sent datagram of a
-    /// closed queue pair remains in the transport without another completion, so that its PSN is
-    /// settled and the windows of both ends stay complete.
+    /// Ends all datagrams, or only the datagrams of the queue pair `of`, with a status. A sent
+    /// datagram of a closed queue pair remains in the transport without another completion, so that
+    /// its PSN is settled and the windows of both ends stay complete.
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {

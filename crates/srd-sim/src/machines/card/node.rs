@@ -49,7 +49,7 @@ pub struct CardNodeConfig {
     pub seed: u64,
 }
 
-/// Counters of a host, in addition to those of its card.
+/// Counters of a host, in addition to the counters of its card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Number of arrived packets that are not packets of the transport.
@@ -185,7 +185,7 @@ impl CardNode {
         }
     }
 
-    /// Returns the host's counters, in addition to those of its card.
+    /// Returns the host's counters, in addition to the counters of its card.
     pub fn counts(&self) -> Counts {
         self.counts
     }
