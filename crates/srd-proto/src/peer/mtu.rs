@@ -4,7 +4,7 @@
 //!
 //! | stage | probes | ends with |
 //! |---|---|---|
-//! | `Settled` | none | 3 large or 8 small packets lost in a row; unreliable ones of unproven size |
+//! | `Settled` | none | 3 large or 8 small successive losses; unreliable packets of unproven size |
 //! | `First` | the size in use, once | an answer, or `Search` |
 //! | `Search` | up to seven sizes at once, and one that every path passes | the largest answered |
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |

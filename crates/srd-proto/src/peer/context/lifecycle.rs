@@ -50,9 +50,9 @@ impl Peer {
         Ok(())
     }
 
-    /// Processes a greeting of an earlier run of the peer: either an old packet, or one of a peer
-    /// whose clock was set back. Probes the run that is known. If that run does not answer, it is
-    /// given up, and then a greeting of the other run is accepted.
+    /// Processes a greeting of an earlier run of the peer: either an old packet, or a packet of a
+    /// peer whose clock was set back. Probes the known run. If the known run does not answer, it is
+    /// given up, and then a greeting of the earlier run is accepted.
     pub(crate) fn probe_known_run(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
