@@ -46,7 +46,8 @@ const SLOWER_PROCESSOR: f64 = 2.5;
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only tests whose name contains one of these, for example `srd-cli::overlay`, `routes::`
+    /// Run only tests whose name contains one of these texts, for example `srd-cli::overlay`,
+    /// `routes::`
     filters: Vec<String>,
     /// Number of processors to use; 0: all processors of the machine
     #[arg(short, long, default_value_t = 0)]

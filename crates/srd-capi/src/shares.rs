@@ -22,7 +22,7 @@ impl Shares {
     ///
     /// # Errors
     /// `Full` if there are already `most` areas; `Again` if the key is in use, so that the caller
-    /// tries another one.
+    /// tries another key.
     pub fn add(&mut self, key: u64, most: usize) -> Outcome<RegionNumber> {
         if self.by_key.len() >= most {
             return Err(Error::new(

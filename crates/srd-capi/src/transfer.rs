@@ -106,7 +106,7 @@ fn signaled(flags: u32) -> bool {
     flags & (SRD_QUIET | SRD_INJECT) == 0
 }
 
-/// Returns the eight bytes at an address as an [`Iov`]; `None`: an empty one.
+/// Returns the eight bytes at an address as an [`Iov`]; `None`: an empty [`Iov`].
 fn handle(at: Option<usize>) -> Iov {
     match at {
         None => Iov { addr: 0, length: 0 },

@@ -229,7 +229,7 @@ impl Rig {
         rig
     }
 
-    /// Moves all packets of one end to the other.
+    /// Moves all packets of one end to the other end.
     fn carry(&mut self, from: usize) {
         let [a, b] = &mut self.ends;
         let (source, to) = if from == 0 { (a, b) } else { (b, a) };
@@ -277,7 +277,7 @@ impl Rig {
         };
     }
 
-    /// Sends a batch of packets, and moves the packets that may leave to the other end.
+    /// Sends a batch of packets. Then moves to the other end all packets that may leave.
     fn turn(&mut self) {
         for _ in 0..BATCH {
             let end = &mut self.ends[0];

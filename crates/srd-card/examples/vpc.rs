@@ -78,7 +78,7 @@ fn block(text: &str) -> ipnet::IpNet {
 }
 
 /// A cloud of one subnet, with two instances on this host, one on another host, and a security
-/// group with `rules` rules. All rules except the last one are for ports that the packets do not
+/// group with `rules` rules. All rules except the last rule are for ports that the packets do not
 /// use. The last rule refers to the group itself, which has `members` members.
 fn world(rules: u16, members: u32) -> World {
     let mut world = World::default();

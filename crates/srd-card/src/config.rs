@@ -23,9 +23,9 @@ pub struct Config {
     /// of virtual private clouds. True if this host runs a card of instances.
     pub cloud: bool,
     /// Whether UDP packets are delivered to the guest in order of arrival, without a wait for
-    /// missing ones.
+    /// missing packets.
     pub udp_bypass: bool,
-    /// Longest time for which the later frames of a flow wait for a missing one.
+    /// Longest time for which the later frames of a flow wait for a missing frame.
     pub order_wait: Duration,
     /// Queueing delay above which a queue counts as too long (the target of CoDel).
     pub queue_target: Duration,

@@ -1,4 +1,4 @@
-//! State of a card as bytes, for the process that takes over from this one: numbers in
+//! State of a card as bytes, for the process that takes over from this process: numbers in
 //! little-endian order, each table after its length.
 //!
 //! The process that writes the bytes and the one that reads them use the same version of the

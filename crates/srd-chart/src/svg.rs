@@ -3,8 +3,8 @@
 use crate::style;
 
 /// Width of the screen for which a chart is drawn. A page contains a wide and a narrow drawing of
-/// each chart and shows the one that fits the reader's screen. So text has equal size on a phone
-/// and on a desktop.
+/// each chart and shows the drawing that fits the reader's screen. So text has equal size on a
+/// phone and on a desktop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
     /// A desktop window, or an SVG file: 800 units.

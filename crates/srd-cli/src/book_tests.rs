@@ -105,7 +105,7 @@ fn scenario(words: &[String]) -> Option<&str> {
     }
 }
 
-/// Returns whether a scenario is a file of the project, or the name of one in `scenarios`.
+/// Returns whether a scenario is a file of the project, or the name of a scenario in `scenarios`.
 fn is_scenario(name: &str) -> bool {
     let root = book::root();
     root.join(name).exists() || root.join(format!("scenarios/{name}.toml")).exists()

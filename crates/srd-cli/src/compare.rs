@@ -59,7 +59,7 @@ EXIT CODES
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct CompareArgs {
-    /// Variants to compare, in this order; the others are compared with the first one.
+    /// Variants to compare, in this order; the other variants are compared with the first variant.
     #[arg(long, value_delimiter = ',', value_name = "VARIANTS", default_value = "plain,express")]
     variants: Vec<Variant>,
     /// Number of runs of each variant.
@@ -78,10 +78,11 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     keep_going: bool,
 
-    /// A peer of the running daemon: its endpoint is for plain, its address behind SRD for express.
+    /// A peer of the running daemon: the variant plain uses the peer's endpoint, and the variant
+    /// express its address behind SRD.
     #[arg(long, value_name = "NAME", conflicts_with = "addresses", help_heading = "Real machines")]
     peer: Option<String>,
-    /// Address of the server for a variant. Once for each variant.
+    /// Address of the server for a variant; may be given once for each variant.
     #[arg(long = "address", value_name = "VARIANT=ADDRESS", value_parser = parse_address,
           help_heading = "Real machines")]
     addresses: Vec<(Variant, IpAddr)>,

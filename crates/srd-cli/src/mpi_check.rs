@@ -30,7 +30,7 @@ messages with it, over TCP and then over SRD: the same MPI must be installed the
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct MpiCheckArgs {
-    /// Machines that jobs will run on, in addition to this one.
+    /// Machines that jobs will run on, in addition to this machine.
     #[arg(value_name = "HOST")]
     hosts: Vec<String>,
     /// The MPI's launcher [default: mpirun].

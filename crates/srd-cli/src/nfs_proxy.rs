@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Time in which a connection has to end after its last calls were answered.
 const END_WAIT: Duration = Duration::from_secs(2);
 /// After SIGUSR1, the process ends once no client has been connected for this time. It is long
-/// enough because a kernel that loses its connection makes a new one within three seconds.
+/// enough because a kernel that loses its connection makes a new connection within three seconds.
 const LEFT_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which the number of clients is checked after SIGUSR1.
 const LEFT_LOOK: Duration = Duration::from_millis(100);
@@ -73,10 +73,10 @@ pub(crate) struct NfsProxyArgs {
     /// Issuers of the server's certificate, in PEM.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "plain"])]
     ca: Option<PathBuf>,
-    /// Certificate of this half and those that lead to its issuer, in PEM.
+    /// Certificate of this half of the proxy, and the certificates that lead to its issuer, in PEM.
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "plain")]
     cert: Option<PathBuf>,
-    /// Key of this half's certificate, in PEM.
+    /// Private key of the certificate of this half of the proxy, in PEM.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// With --serve: serve only clients with a certificate of these issuers, in PEM.
@@ -138,8 +138,8 @@ pub(crate) struct NfsProxyArgs {
     /// Leave TCP_NODELAY off, to measure the cost.
     #[arg(long)]
     nagle: bool,
-    /// Limit TLS records to this many bytes and write each one separately, to measure the cost
-    /// [default: 16 KiB, a call or reply in one write].
+    /// Limit TLS records to this many bytes and write each record separately, to measure the cost
+    /// [default: records of 16 KiB, and one write for all records of a call or reply].
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
           value_parser = clap::value_parser!(u64).range(TLS_RECORD_BYTES))]
     tls_record_bytes: Option<u64>,

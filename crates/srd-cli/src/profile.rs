@@ -69,12 +69,12 @@ pub(crate) struct ProfileArgs {
     /// Only types with at least this many interfaces.
     #[arg(long, value_name = "N", default_value_t = 1)]
     enis: u16,
-    /// Destination of the flows, which decides the ceiling of one flow [default: the first of these
-    /// whose ceiling no flow exceeds].
+    /// Destination of the flows, which decides the ceiling of one flow [default: the first of the
+    /// possible values whose ceiling no flow exceeds].
     #[arg(long, value_enum)]
     flows_to: Option<FlowsTo>,
     /// Read the file a second time, and apply the limits of instance types to its packets: of each
-    /// recommended type, of the next smaller one, and of those of --type.
+    /// recommended type, of the next smaller type, and of the types of --type.
     #[arg(long, requires = "pcap")]
     replay: bool,
     /// With --pcap: this side's addresses, if the file does not record the direction of packets;
@@ -104,7 +104,7 @@ enum FlowsTo {
     Exterior,
     /// Within the cluster placement group: 10 Gb/s a flow.
     Group,
-    /// Over ENA Express: 25 Gb/s a flow.
+    /// Over ENA Express: 25 Gb/s per flow.
     Express,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! The command runs `tc`, and keeps no state in files: the handle of the root discipline shows
 //! whether this command has set it. Only the kernel's default discipline is replaced, so that
-//! removing the new one restores the default.
+//! removing the new discipline restores the default.
 
 mod classes;
 
@@ -262,7 +262,7 @@ fn attempt<'a>(interface: &str, rate: u64, leaves: &'a [Leaf]) -> Result<&'a Lea
 }
 
 /// Returns the commands that set the rate, in the syntax of a shell. If the kernel does not support
-/// a leaf, the shell tries the next one. If this command has already set the root, only rates are
+/// a leaf, the shell tries the next leaf. If this command has already set the root, only rates are
 /// changed.
 fn would_run(interface: &str, rate: u64, leaves: &[Leaf], there: &[Discipline]) -> Vec<String> {
     let all: Vec<Commands> = leaves.iter().map(|leaf| commands(interface, rate, leaf)).collect();
@@ -348,8 +348,8 @@ struct Leaf {
     words: &'static str,
 }
 
-/// Returns the disciplines that may share the rate between flows, the best one first. If each flow
-/// has a maximum (`flow`), only `fq` supports it.
+/// Returns the disciplines that may share the rate between flows, the best discipline first. If
+/// each flow has a maximum (`flow`), only `fq` supports it.
 fn leaves(flow: Option<u64>, rate: u64) -> Vec<Leaf> {
     let leaf = |kind, options: &[String], words| Leaf { kind, options: options.to_vec(), words };
     let shared = "flows take turns";

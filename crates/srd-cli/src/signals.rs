@@ -93,7 +93,7 @@ mod tests {
     }
 
     /// A regression: after a signal that arrived between the registrations of two handlers, the
-    /// process survived a second one while it waited.
+    /// process survived a second signal while it waited.
     #[test]
     fn regression_a_signal_during_the_installation_counts_as_the_first() {
         let flags = Flags::default();

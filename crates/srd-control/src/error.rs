@@ -42,7 +42,7 @@ impl ApiError {
         Self::new("MissingParameter", format!("The request must contain the parameter {name}"))
     }
 
-    /// An object cannot be deleted while others use it.
+    /// An object cannot be deleted while other objects use it.
     pub fn in_use(message: impl Into<String>) -> Self {
         Self::new("DependencyViolation", message)
     }

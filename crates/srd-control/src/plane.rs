@@ -115,8 +115,8 @@ pub struct CardMachines {
     /// Whether user data is run.
     user_data: bool,
     planes: BTreeMap<(String, String), RegionPlane>,
-    /// Instances of regions whose script was started: a script runs at the first start only, also
-    /// if the region gets another data plane.
+    /// For each region, the instances whose user-data script was started. A script runs at the
+    /// first start of its instance only, even if the region gets another data plane.
     started: BTreeMap<(String, String), BTreeSet<String>>,
     /// User-data scripts of the instances that the current request starts: the id of the instance,
     /// and the decoded script.

@@ -19,7 +19,7 @@ use crate::http::{HttpRequest, HttpResponse};
 use crate::stalls::Stalls;
 use crate::wire::answer;
 
-/// Largest number of connections; others wait in the kernel's queue.
+/// Largest number of connections; other connections wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 256;
 /// Largest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub fn not_loopback(address: SocketAddr) -> String {
 /// Opens the socket. Without TLS, only addresses of this machine's loopback interface are served.
 ///
 /// # Errors
-/// If the address is another one, or cannot be used.
+/// If the address is not on the loopback interface, or cannot be used.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_loopback() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, not_loopback(address)));

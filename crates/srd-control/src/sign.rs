@@ -67,7 +67,7 @@ impl DrawnKey {
         Ok(Self { id: format!("TRIAL{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
     }
 
-    /// Returns this key as the only one, for an account.
+    /// Returns a set of keys that contains only this key, for an account.
     pub fn only(&self, account: &str) -> Keys {
         let mut keys = Keys::default();
         keys.add(&self.id, &self.secret, account);
@@ -194,7 +194,7 @@ impl Signature {
     ///
     /// # Errors
     /// `AuthFailure` if the key is unknown, `RequestExpired` if the time is outside the window, and
-    /// `SignatureDoesNotMatch` if the signature is another one.
+    /// `SignatureDoesNotMatch` if the signature is not the expected signature.
     pub fn verify(&self, request: &HttpRequest, keys: &Keys, now: u64) -> ApiResult<String> {
         let refused = |code, message| ApiError::with_status(403, code, message);
         let Some(key) = keys.0.get(&self.scope.key) else {

@@ -1,8 +1,9 @@
 //! HKDF-SHA256 (RFC 5869) in the two forms that this crate uses, and the types that hold secrets.
 //!
 //! Every label starts with the protocol's name and version, so that an output for one version or
-//! purpose never equals an output for another. After the label, `info` has fixed-length fields, and
-//! at most one field of variable length at its end. So two different inputs never give equal bytes.
+//! purpose never equals an output for another version or purpose. After the label, `info` has
+//! fixed-length fields, and at most one field of variable length at its end. So two different
+//! inputs never give equal bytes.
 
 use core::fmt;
 

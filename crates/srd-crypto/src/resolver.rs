@@ -36,7 +36,8 @@ impl Resolver {
 }
 
 impl CryptoResolver for Resolver {
-    /// Returns the generator, only once: a second one would repeat its output.
+    /// Returns the generator at the first call only: a second generator would repeat the output of
+    /// the first.
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
         self.rng.take().map(|rng| Box::new(rng) as Box<dyn Random>)
     }

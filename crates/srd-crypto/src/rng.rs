@@ -60,7 +60,7 @@ impl Drbg {
         self.update(&[entropy]);
     }
 
-    /// Returns a separate generator, for a component that has to own one.
+    /// Returns a separate generator, for a component that has to own a generator.
     #[must_use]
     pub fn fork(&mut self, purpose: &str) -> Self {
         let mut seed = self.array();

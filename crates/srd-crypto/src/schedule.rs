@@ -35,7 +35,7 @@
 //!    packet that claims the next phase causes early derivation of its key, once per generation.
 //!
 //! Rotation keeps the limits of the cipher and gives forward secrecy. It does not recover from
-//! theft: an attacker that has stolen one generation's secret can compute all later ones. With
+//! theft: an attacker that has stolen one generation's secret can compute all later secrets. With
 //! static keys, a new handshake recovers.
 
 use alloc::boxed::Box;
@@ -191,7 +191,7 @@ impl SessionKeys {
     /// Returns the phase to write into the next header, after a rotation if one is due and
     /// possible. Call it before writing a header, and open no packet between this call and the
     /// seal: an opened packet may make this side follow into another phase, and the header would
-    /// have the wrong one.
+    /// have the wrong phase.
     pub fn prepare_send(&mut self, now: Instant) -> u8 {
         if self.rotation_due(now) {
             // If the rotation is not confirmed yet, the phase stays, and the next packet tries

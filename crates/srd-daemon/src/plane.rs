@@ -9,9 +9,9 @@
 //!                  <------- reply.send(answer) ----
 //! ```
 //!
-//! Bounds: at most [`COMMANDS_MAX`] commands wait; a further one is refused ([`PlaneError::Busy`]).
-//! A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. Sending an answer never blocks: a
-//! [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
+//! Bounds: at most [`COMMANDS_MAX`] commands wait; a further command is refused
+//! ([`PlaneError::Busy`]). A caller waits at most [`ANSWER_WAIT_MAX`] for its answer. Sending an
+//! answer never blocks: a [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
 
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -247,10 +247,11 @@ impl PlaneHandle {
     }
 
     /// Applies a new configuration, which `make` derives from the running one. Changes happen one
-    /// at a time, so that no change overwrites another.
+    /// at a time, so that no change overwrites another change.
     ///
     /// # Errors
-    /// If there was no answer; the inner error is that of `make`, or the control thread's refusal.
+    /// If there was no answer; the inner error is the error of `make`, or the control thread's
+    /// refusal.
     pub fn change<E: From<String>>(
         &self,
         make: impl FnOnce(&Config) -> Result<Config, E>,
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A source of statistics for tests that read none of them.
+    /// A source of statistics for tests that read no statistics.
     struct None;
 
     impl Statistics for None {

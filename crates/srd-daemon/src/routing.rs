@@ -141,8 +141,8 @@ impl Routing {
         Ok(Self { shared, thread: Some(thread), has_ended: Arc::default() })
     }
 
-    /// Requests routes in place of the previous ones. Never waits. Earlier routes that the thread
-    /// has not begun to apply are skipped.
+    /// Requests routes in place of the previously requested routes. Never waits. Earlier routes
+    /// that the thread has not begun to apply are skipped.
     pub(crate) fn want(&self, state: State) {
         self.shared.lock().state = Some(state);
         self.shared.changed.notify_all();
@@ -262,8 +262,8 @@ where
     }
 }
 
-/// Waits for new required routes (`Some(Some(_))`), or until the previous ones have to be tried
-/// again (`Some(None)`). Returns `None` at the end.
+/// Waits for new required routes (`Some(Some(_))`), or until the previously required routes have to
+/// be tried again (`Some(None)`). Returns `None` at the end.
 fn next(shared: &Shared, again: bool) -> Option<Option<State>> {
     let mut slot = shared.lock();
     loop {

@@ -2,7 +2,7 @@
 //!
 //! A [`Snapshot`] is built on its reader's thread, from pages that the workers write
 //! ([`crate::plane::Statistics`]). The five `ena_srd_*` counters have the names and meanings of the
-//! ENA driver. All other fields are ours, and new ones may be added: a reader ignores fields that
+//! ENA driver. All other fields are ours, and new fields may be added: a reader ignores fields that
 //! it does not recognize.
 //!
 //! To add a counter of the interface, change these files:
@@ -173,12 +173,13 @@ counters! {
     queue_bytes: Gauge,
     /// Inner packets that waited for an earlier one of their flow.
     order_waits: Counter,
-    /// Times that packets of a flow stopped waiting for a missing one, after the longest wait.
+    /// Times that packets of a flow stopped waiting for a missing packet, after the longest wait.
     order_timeouts: Counter,
     /// Pieces of inner packets that arrived after the wait for them had ended, arrived twice, or
     /// did not fit their packet.
     order_late_pkts: Counter,
-    /// Inner packets lost because a piece of them did not arrive, or too many were incomplete.
+    /// Inner packets that were lost because one of their pieces did not arrive, or because too many
+    /// packets were incomplete.
     reassembly_drops: Counter,
     /// Received packets that did not authenticate.
     decrypt_failures: Counter,

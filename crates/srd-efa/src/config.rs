@@ -25,11 +25,11 @@ pub struct Config {
     /// Largest size of a completion queue, in entries.
     pub cq_entries_max: u32,
     /// Largest number of inline bytes of a queue pair: 32 on the first EFA devices, 80 on later
-    /// ones.
+    /// devices.
     pub inline_bytes_max: u32,
     /// Largest number of peers' writes of more than one datagram that are in progress on this
-    /// device. A further write is refused (RNR), unless one of them has received nothing for
-    /// `write_idle`.
+    /// device. A further write is refused (RNR), unless a write in progress has received nothing
+    /// for `write_idle`.
     pub writes_in_max: u32,
     /// Time without a datagram after which a peer's write may be removed to make space for another
     /// write.

@@ -31,7 +31,7 @@ pub struct Counters {
     /// Bytes that peers wrote to this device.
     pub rdma_write_recv_bytes: u64,
     /// Datagrams refused because their destination queue pair does not exist, cannot receive in its
-    /// state, or has the wrong type (UD for a reliable datagram, SRD for an unreliable one).
+    /// state, or has the wrong type (UD for a reliable datagram, SRD for an unreliable datagram).
     pub bad_qpn: u64,
     /// Datagrams refused because their Q key differs from the Q key of the queue pair.
     pub bad_qkey: u64,

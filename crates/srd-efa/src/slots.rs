@@ -36,7 +36,8 @@ impl Key {
     }
 
     /// Returns the key as a number with which a datagram completes, with `tag` in the upper byte.
-    /// The tag distinguishes these datagrams from those of other users of the same endpoint.
+    /// The tag distinguishes these datagrams from the datagrams of other users of the same
+    /// endpoint.
     pub(crate) fn to_user(self, tag: u8) -> u64 {
         u64::from(tag) << 56 | self.to_bits()
     }

@@ -37,7 +37,7 @@ const FLAG_PART: u64 = 2;
 pub(crate) enum Opaque {
     /// A complete message.
     Send { check: u32, imm: Option<u32> },
-    /// An RDMA write: all of its bytes, or the first ones. `part`: whether the write is part of a
+    /// An RDMA write: all of its bytes, or the first bytes. `part`: whether the write is part of a
     /// larger operation, and not its last part.
     Write { check: u32, imm: Option<u32>, part: bool },
     /// Bytes of a write, at `offset`, in a datagram after the write's first.

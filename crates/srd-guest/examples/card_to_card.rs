@@ -66,11 +66,11 @@ struct Counted {
     packets: u64,
     /// Packets that arrived after a later packet of their flow, or a second time.
     late: u64,
-    /// Packets that differ from those that were sent.
+    /// Packets that differ from the packets that were sent.
     wrong: u64,
     /// Duration of the measurement in seconds, without the first packet and the pause after it.
     seconds: f64,
-    /// Seconds of this duration for which the thread ran on a core.
+    /// Part of `seconds` for which the thread ran on a core.
     core_seconds: f64,
 }
 

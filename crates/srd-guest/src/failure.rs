@@ -1,4 +1,4 @@
-//! Kinds of failures that a script has to distinguish from an ordinary one.
+//! Kinds of failures that a script has to distinguish from an ordinary failure.
 
 use std::fmt;
 

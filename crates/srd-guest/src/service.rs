@@ -58,8 +58,8 @@ impl Service {
     ///
     /// # Errors
     /// An error if the file is wrong, if a privilege or a program is missing, or if an object
-    /// cannot be created because another one with its name exists. Objects that were already
-    /// created are removed.
+    /// cannot be created because another object with the same name exists. Objects that were
+    /// already created are removed.
     pub fn open(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
@@ -159,8 +159,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Opens the sockets that this process opens itself while it has privileges: those to other
-    /// hosts, and the port for figures.
+    /// Opens the sockets that this process opens itself while it has privileges: the sockets to
+    /// other hosts, and the port for figures.
     #[allow(clippy::type_complexity)] // two things
     fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
         let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;

@@ -37,7 +37,7 @@ impl Process {
         self.0
     }
 
-    /// Whether the current process is the one with this identity.
+    /// Whether the current process has this identity.
     #[must_use]
     pub fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)

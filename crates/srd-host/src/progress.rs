@@ -36,7 +36,7 @@ fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
     }
 }
 
-/// Sleeps until `until`, until another thread wakes this one, or until `arrivals`, if given, is
+/// Sleeps until `until`, until another thread wakes this thread, or until `arrivals`, if given, is
 /// readable.
 fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant) {
     shared.sleeps_until(until);

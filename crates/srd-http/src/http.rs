@@ -243,7 +243,8 @@ mod tests {
         assert_eq!(query_value(&request.query, "pee"), None);
     }
 
-    /// In an earlier version, a head that arrived in other parts than 1,024 bytes could be longer.
+    /// In an earlier version, a head could be longer than the limit if it did not arrive in parts
+    /// of 1,024 bytes.
     #[test]
     fn regression_a_head_has_at_most_its_limit_of_bytes() {
         let status_of = |bytes: usize, part: usize| {

@@ -18,7 +18,7 @@ use super::http::{self, Request, Response, Status};
 use super::{host, names};
 use crate::places::{Places, source};
 
-/// Largest number of connections. A further connection replaces another one, or is closed
+/// Largest number of connections. A further connection replaces another connection, or is closed
 /// immediately.
 pub const CONNECTIONS_MAX: usize = 16;
 /// Pause after the system refused a connection because it lacked memory or file descriptors.

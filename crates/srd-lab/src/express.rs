@@ -84,7 +84,7 @@ struct KeyPair {
 }
 
 impl<'a> Overlay<'a> {
-    /// Starts a daemon in each host and waits until each daemon reaches all others.
+    /// Starts a daemon in each host and waits until each daemon reaches all other daemons.
     pub fn up(fabric: &'a Fabric, hosts: &[HostId], options: &OverlayOptions) -> Result<Self> {
         if !(2..=HOSTS_MAX).contains(&hosts.len()) {
             bail!("an overlay has 2 to {HOSTS_MAX} hosts, not {}", hosts.len());

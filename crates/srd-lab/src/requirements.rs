@@ -31,8 +31,8 @@ const INSTALL: &str = "apt-get install iproute2 nftables ethtool";
 const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// Returns all missing requirements, the required ones first. If the list is empty, all features
-/// work.
+/// Returns all missing requirements, first the requirements without which no fabric works. If the
+/// list is empty, all features work.
 #[must_use]
 pub fn requirements() -> Vec<Missing> {
     let missing = |present: bool, what, needed_for, remedy, required| {

@@ -207,7 +207,7 @@ fn check(link: &mut dyn Stream, bytes: usize, client: bool) {
     println!("{bytes} bytes are right, {:.3} s", begin.elapsed().as_secs_f64());
 }
 
-/// Measures messages in one direction, until the last one was received.
+/// Measures messages in one direction, until the last message was received.
 fn rate(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
     let data = pattern(1, bytes);
     let mut room = vec![0; bytes];

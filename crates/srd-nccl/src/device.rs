@@ -13,7 +13,7 @@ use srd_net::{Link, LocalAddress};
 
 use crate::settings::Settings;
 
-/// Largest number of devices; if a machine has more, the first ones are used.
+/// Largest number of devices; if a machine has more, the first devices are used.
 pub const DEVICES_MAX: usize = 64;
 /// Assumed speed in megabits per second of a link that reports no speed; NCCL's socket transport
 /// assumes the same.

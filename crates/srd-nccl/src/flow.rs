@@ -151,7 +151,8 @@ struct Slot {
 
 #[derive(Debug)]
 struct State {
-    /// Slots; their number is the largest number of requests so far at the same time.
+    /// Slots of requests. Their number is the largest number of requests that have been open at the
+    /// same time so far.
     slots: Vec<Slot>,
     free: Vec<u16>,
     requests_max: u16,
@@ -175,8 +176,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns a flow to an endpoint at an address, for the number of requests that this kind of
-    /// end needs.
+    /// Returns a flow to the endpoint `with`, with slots for the number of requests that this kind
+    /// of end needs.
     #[must_use]
     pub fn new(id: u32, end: End, link: Link, with: (Peer, SocketAddr)) -> Self {
         Self::with_room(id, (end, end.requests_max()), link, with)

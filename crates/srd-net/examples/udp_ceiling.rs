@@ -214,7 +214,7 @@ fn serve_tcp(listener: &TcpListener, spin: bool) -> io::Result<()> {
 const HEAD_BYTES: usize = 48;
 
 /// A batch in the layout of the core: encrypted segments one after the other (`split` off), or
-/// headers in one buffer and payloads in others.
+/// headers in one buffer and payloads in other buffers.
 struct Batch {
     heads: Vec<u8>,
     payloads: Vec<Vec<u8>>,

@@ -51,7 +51,7 @@ impl Clock {
     }
 
     /// Returns the arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without
-    /// a stamp, or with an impossible one, the result is the current time, `now`.
+    /// a stamp, or with an impossible stamp, the result is the current time, `now`.
     pub fn arrival(&mut self, stamp_ns: u64, now: Instant) -> Instant {
         if stamp_ns == 0 {
             return now;

@@ -178,7 +178,7 @@ struct Rate {
     left: u32,
     /// Start of the interval at whose end one more suspicion is permitted.
     granted_at: Instant,
-    /// A suspicion that the rate limit holds back.
+    /// A suspicion that is not counted yet, because the rate limit does not permit it.
     waits: Option<Copied>,
 }
 
@@ -187,9 +187,9 @@ impl Rate {
         Self { left: SUSPICIONS_MAX, granted_at: now, waits: None }
     }
 
-    /// Takes a new suspicion, if there is one. Returns the suspicion that counts now: the new one,
-    /// or an earlier one that was held back. Returns `None` if the rate limit permits no suspicion
-    /// yet.
+    /// Takes a new suspicion, if there is one. Returns the suspicion that counts now: the new
+    /// suspicion, or an earlier suspicion that was held back. Returns `None` if the rate limit
+    /// permits no suspicion yet.
     fn admit(&mut self, now: Instant, suspicion: Option<Copied>) -> Option<Copied> {
         while self.left < SUSPICIONS_MAX && now.since(self.granted_at) >= SUSPICION_EVERY {
             self.left += 1;

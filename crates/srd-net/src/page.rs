@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The writer never waits. A reader that reads a page during a write reads the page again, at most
-//! `READS_MAX` times. Then it accepts the words of the last attempt: some may be one refresh older
-//! than others. A single word is never torn, so in either case a counter that only increases never
-//! decreases for a reader.
+//! `READS_MAX` times. Then it accepts the words of the last attempt: some values may be one refresh
+//! older than other values. A single word is never torn, so in either case a counter that only
+//! increases never decreases for a reader.
 
 use std::slice::Iter;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,10 +1,10 @@
 //! Incoming connections, limited in number, each with its own thread.
 //!
 //! Where clients authenticate themselves, a connection is evictable until its TLS handshake is
-//! complete: if all slots are in use, the oldest evictable connection is closed for a new one. So
-//! unauthenticated connections block a client only if they arrive during its handshake and are as
-//! many as the slots. Where clients present no certificate, a connection is evictable until it has
-//! delivered a whole record.
+//! complete: if all slots are in use, the oldest evictable connection is closed for a new
+//! connection. So unauthenticated connections block a client only if they arrive during its
+//! handshake and are as many as the slots. Where clients present no certificate, a connection is
+//! evictable until it has delivered a whole record.
 //!
 //! One source address may use only a part of the slots ([`Admission::address_max`]), and a new
 //! connection of an address at this limit evicts an older one of the same address.
@@ -37,12 +37,12 @@ pub type Serve = dyn Fn(TcpStream, &ConnectionSlot) + Send + Sync;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
     /// Largest number of connections at once. A further connection is closed at once, or evicts an
-    /// older one.
+    /// older connection.
     pub clients_max: usize,
     /// Largest number of connections of one source address.
     pub address_max: usize,
     /// Whether each connection is evictable until [`ConnectionSlot::keep`] is called: it may be
-    /// closed to make space for a newer one.
+    /// closed to make space for a newer connection.
     pub strangers: bool,
     /// Whether connections from unprivileged ports are also accepted.
     pub any_port: bool,

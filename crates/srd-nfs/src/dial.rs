@@ -91,7 +91,7 @@ pub struct Dialer {
 /// Use of source ports that only root may bind, if this process may use them.
 #[derive(Debug)]
 struct ReservedPorts {
-    /// Connections that had to use another port.
+    /// Number of connections for which no reserved port was free, so that they use another port.
     missed: Counter,
     lines: Lines,
 }

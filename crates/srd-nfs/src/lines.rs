@@ -24,7 +24,7 @@ struct State {
     left_out: u64,
 }
 
-/// Number of lines that were left out before this one, as text.
+/// Number of lines that were left out before this line, as text.
 pub(crate) struct LeftOut(u64);
 
 impl fmt::Display for LeftOut {

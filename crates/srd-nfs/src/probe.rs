@@ -70,7 +70,8 @@ pub fn null_call_within(dialer: &Dialer, wait: Duration) -> Result<()> {
     Ok(())
 }
 
-/// A stream that reports silence or a reset as its end at once, even before the first byte.
+/// A stream that turns a read timeout or a reset into the error `UnexpectedEof`. Without it, the
+/// reader of records would continue to wait after a timeout before the first byte of a record.
 struct Once<R>(R);
 
 impl<R: std::io::Read> std::io::Read for Once<R> {

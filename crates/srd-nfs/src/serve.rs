@@ -41,7 +41,7 @@ pub struct TlsFiles {
     /// File with the lists of certificates that these issuers have revoked; `None`: no list is
     /// checked.
     pub crl: Option<PathBuf>,
-    /// Accepted names; a client's certificate must have one of them. If empty, any name is
+    /// Accepted names; a client's certificate must have one of these names. If empty, any name is
     /// accepted.
     pub client_names: Vec<String>,
 }

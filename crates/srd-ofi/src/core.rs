@@ -8,7 +8,7 @@
 //! If a process has loaded several libfabrics, the newest is used for logs and allocation: all
 //! libfabrics take memory from one `malloc`, and releases only append to structures, so an older
 //! libfabric finds all fields of its release. A newer libfabric would read beyond the end of a
-//! structure that an older one allocated.
+//! structure that an older libfabric allocated.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;

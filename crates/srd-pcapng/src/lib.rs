@@ -66,7 +66,7 @@ pub struct Packet<'a> {
     pub time_ns: u64,
     /// Length of the packet on the network in bytes.
     pub length: u32,
-    /// Bytes of the packet; only the first ones, if the packet was cut off.
+    /// Bytes of the packet; only the first bytes, if the packet was cut off.
     pub bytes: &'a [u8],
     /// Comment on the packet; empty: no comment. Anything beyond 65,535 bytes is cut off.
     pub comment: &'a str,

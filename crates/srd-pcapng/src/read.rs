@@ -128,7 +128,7 @@ pub struct Captured<'a> {
     /// Number of bytes of the frame check sequence at the end of the packet; zero if the file
     /// declares no frame check sequence.
     pub fcs_bytes: u8,
-    /// Bytes of the packet; only the first ones, if the packet was cut off.
+    /// Bytes of the packet; only the first bytes, if the packet was cut off.
     pub bytes: &'a [u8],
 }
 

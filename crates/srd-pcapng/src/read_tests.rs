@@ -2,7 +2,7 @@ use super::*;
 use crate::{INTERFACE, PACKET, SECTION};
 use std::io::Cursor;
 
-/// Builds files whose numbers have a byte order.
+/// Builds capture files whose numbers are in this byte order.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct In(Order);
 

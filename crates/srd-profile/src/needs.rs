@@ -55,10 +55,10 @@ pub struct Needs {
     /// The flow with the most bits in any second, and this number of bits; `None` without packets.
     pub fastest: Option<(Flow, u64)>,
     /// Packets that the ceiling of one flow would delay or drop, for three destinations: outside of
-    /// a placement group, inside of one, with ENA Express. Each has two numbers: without headroom,
-    /// and with headroom.
+    /// a placement group, inside of a placement group, and with ENA Express. Each has two numbers:
+    /// without headroom, and with headroom.
     pub flow_over: [[u64; 2]; 3],
-    /// Backlog of each direction at each baseline rate, which credits have to cover.
+    /// Backlog of each direction at each baseline rate. Network credits have to cover this backlog.
     #[serde(skip)]
     pub(crate) backlog: [Backlog; 2],
 }
@@ -124,7 +124,7 @@ pub struct TrafficSummary {
 
 impl TrafficSummary {
     /// Returns the largest rate, in bits per second, over periods of one length, of the direction
-    /// with the larger one. `period` is an index into [`crate::rates::PERIODS_NS`].
+    /// with the larger rate. `period` is an index into [`crate::rates::PERIODS_NS`].
     pub fn peak_bps(&self, period: usize) -> f64 {
         self.rates_in[period].max.max(self.rates_out[period].max)
     }

@@ -23,7 +23,8 @@ pub const SHORT_MS: f64 = 1_000.0;
 /// Shortest captured time, in nanoseconds, that allows a statement about the lifetime of
 /// connections.
 pub const LONG_NS: u64 = 1_000_000_000;
-/// Largest number of new connections in a second from which connections count as many.
+/// Connections count as many if the largest number of new connections in a second is at least this
+/// number.
 pub const CONNECTIONS_MANY: f64 = 100.0;
 /// Traffic has bursts if the bandwidth that it needs is at least this multiple of its highest mean
 /// over a minute. If the captured time is shorter, the mean over this time counts.

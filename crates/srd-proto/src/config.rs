@@ -71,7 +71,7 @@ pub enum Spray {
     /// Prefers paths that were confirmed recently; otherwise takes the next path in a rotation that
     /// has no penalty.
     Adaptive,
-    /// Takes the next path in a rotation, even if packets on it were lost.
+    /// Takes the next path in a rotation, even if packets on this path were lost.
     Oblivious,
     /// Uses one path. A retransmission timeout selects another entropy value for it.
     Single,
@@ -86,7 +86,7 @@ pub struct Config {
     /// Set of peers that the endpoint accepts. It matters only if `protection` is `Static`.
     pub admission: Admission,
     /// The well-known UDP port at which we receive. The greeting contains it, because the source
-    /// port of a packet is that of its path. Range: 1..=65,535.
+    /// port of a packet belongs to the packet's path. Range: 1..=65,535.
     pub local_port: u16,
     /// Number of local IP addresses from which packets leave. Entropy value `i` uses address `i`
     /// modulo this number. Range: 1..=4.
@@ -107,8 +107,8 @@ pub struct Config {
     /// this on if the endpoint is the only user of its link and the host does not keep the queue of
     /// the interface short.
     pub egress_pacing: bool,
-    /// Bytes of a packet above the Ethernet layer in addition to its UDP payload: those of the IP
-    /// and UDP headers, or the value that an emulated link counts. Egress pacing uses it. Range:
+    /// Bytes of a packet above the Ethernet layer in addition to its UDP payload: the bytes of the
+    /// IP and UDP headers, or the value that an emulated link counts. Egress pacing uses it. Range:
     /// 0..=200.
     pub wire_overhead_bytes: u16,
     /// Round-trip time that is assumed before the first measurement. Range: 100 ns..=10 s.
@@ -340,7 +340,7 @@ impl Config {
     }
 
     /// Each numeric parameter as name, value, minimum and maximum. The pattern names all fields of
-    /// the configuration, so that a new one without a bound does not compile.
+    /// the configuration, so that a new field without a bound does not compile.
     #[rustfmt::skip] // a table
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 36] {
         let Self {

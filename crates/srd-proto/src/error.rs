@@ -37,7 +37,7 @@ pub enum AddPeerError {
     KeyMissing,
     /// Another peer has this key.
     KeyInUse,
-    /// The peer at this address has a public key different from the one in the call.
+    /// The peer at this address has a public key different from the key in the call.
     KeyMismatch,
     /// The public key is of small order: each secret shared with it would be zero.
     WeakKey,
@@ -113,7 +113,7 @@ pub enum DropReason {
     Replay,
     /// The packet number is outside of the receive window.
     OutsideWindow,
-    /// The packet is plain while protection is on, or protected while it is off.
+    /// The packet is plain while protection is on, or protected while protection is off.
     WrongProtection,
     /// The packet would create a peer, and the table of peers is full.
     PeersFull,

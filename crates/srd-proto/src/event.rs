@@ -21,9 +21,9 @@ pub enum Class {
 /// A datagram to be sent: at most one packet.
 #[derive(Clone, Debug)]
 pub struct Datagram {
-    /// The local queue pair that sends it. Queue pairs share the context fairly.
+    /// The local queue pair that sends the datagram. Queue pairs share the context fairly.
     pub src_qpn: Qpn,
-    /// The remote queue pair that receives it.
+    /// The remote queue pair that receives the datagram.
     pub dst_qpn: Qpn,
     /// Eight bytes of the header that are opaque to SRD: message and segment numbers of the layer
     /// above SRD.
@@ -38,8 +38,7 @@ pub struct Datagram {
     pub user: u64,
 }
 
-/// Result of a datagram. Numbers and meanings are those of EFA's completions
-/// (`EFA_IO_COMP_STATUS_*`).
+/// Result of a datagram. Numbers and meanings are as in EFA's completions (`EFA_IO_COMP_STATUS_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Status {
@@ -105,7 +104,7 @@ impl fmt::Display for Status {
 /// Reason for declaring a peer down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// The peer never answered. Perhaps the peer has another key than the configured one, or it
+    /// The peer never answered. Perhaps the peer has another key than the configured key, or it
     /// does not accept our key. An [`Event::Diagnosis`] reports evidence for the cause.
     Unreachable,
     /// The peer stopped answering.
@@ -113,7 +112,7 @@ pub enum DownReason {
     /// The peer presented a larger epoch: it is a new process, or a new machine at this address. Or
     /// this endpoint has begun another run ([`crate::Endpoint::reseed`]).
     Restarted,
-    /// The peer sent a Close: its endpoint has ended, or has removed us.
+    /// The peer sent a Close: the peer's endpoint has ended, or has removed this endpoint.
     Closed,
 }
 
@@ -210,7 +209,7 @@ impl core::fmt::Display for Unreachable {
 /// An event other than a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A datagram ended: the peer acknowledged it, or it failed.
+    /// A datagram ended: the peer acknowledged the datagram, or the datagram failed.
     Completed {
         /// Peer to which the datagram was sent.
         peer: PeerId,

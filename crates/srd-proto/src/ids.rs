@@ -10,7 +10,7 @@ pub struct PeerId {
 }
 
 /// A packet sequence number. Each direction of a context has its own number space. No number is
-/// used twice: a retransmission has a new one.
+/// used twice: a retransmission has a new number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct Psn(pub u64);
 
@@ -43,7 +43,7 @@ impl PeerId {
     }
 
     /// A small number, dense over the peers of an endpoint, for use as an index of the
-    /// application's tables. A new peer may have the index of a removed one, so a table must
+    /// application's tables. A new peer may have the index of a removed peer, so a table must
     /// compare the whole identifier.
     pub const fn index(self) -> u32 {
         self.index

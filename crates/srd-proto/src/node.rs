@@ -1,9 +1,9 @@
 //! **A node**: state that the endpoints of one process have in common.
 //!
 //! A node has one endpoint for each thread that processes packets: a **shard**. Shards share no
-//! peers, queues or timers, so no call on one waits for another. This module contains the state
-//! that belongs to the node and not to a thread: the configuration, the epoch, and the two budgets
-//! that all shards use, the rate of the link and the receiver's share.
+//! peers, queues or timers, so no call on one shard waits for another shard. This module contains
+//! the state that belongs to the node and not to a thread: the configuration, the epoch, and the
+//! two budgets that all shards use, the rate of the link and the receiver's share.
 //!
 //! A context is between one shard here and one shard of the peer's node. The highest bits of a
 //! context number are the number of the shard that assigned it. So a packet identifies the shard
@@ -43,8 +43,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Creates a node with this number of shards. `epoch` must be larger than that of any earlier
-    /// run at the same address.
+    /// Creates a node with this number of shards. `epoch` must be larger than the epoch of any
+    /// earlier run at the same address.
     ///
     /// # Errors
     /// Returns the first parameter that is out of range. The number of shards counts as a

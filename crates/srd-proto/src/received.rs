@@ -29,7 +29,8 @@ pub(crate) struct Received {
     /// *Received* bits of the PSNs from the floor to the highest received. The number of words is a
     /// power of two.
     received: Box<[u64]>,
-    /// *Delivered* bits of the PSNs from the floor to the highest received, in as many words.
+    /// *Delivered* bits of the PSNs from the floor to the highest received. It has as many words as
+    /// `received`.
     delivered: Box<[u64]>,
     /// Size of the window: a PSN is outside if it is the floor plus this number, or beyond.
     window: u64,
@@ -104,7 +105,7 @@ impl Received {
         Arrival::New
     }
 
-    /// Raises the floor, and clears the bits of all PSNs below it.
+    /// Raises the floor, and clears the bits of all PSNs below the new floor.
     pub(crate) fn advance_floor(&mut self, floor: u64) {
         if floor <= self.floor {
             return;
@@ -162,7 +163,7 @@ impl Received {
         self.words_for(self.highest) < self.received.len()
     }
 
-    /// Releases the bits beyond those that the PSNs up to the highest need.
+    /// Releases the bits that no PSN up to the highest needs.
     pub(crate) fn shrink(&mut self) {
         self.resize(self.highest);
     }

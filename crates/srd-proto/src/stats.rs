@@ -91,8 +91,8 @@ pub struct PeerStats {
     pub in_flight_bytes: u64,
     /// Datagrams that wait or are in flight.
     pub queued_datagrams: usize,
-    /// Bytes that the receiver's credit limit allows in addition to those in flight. Negative if
-    /// more bytes are in flight than it allows.
+    /// Bytes that the receiver's credit limit allows in addition to the bytes in flight. Negative
+    /// if more bytes are in flight than the limit allows.
     pub credit_left_bytes: i64,
     /// Whether a credit limit of the receiver applies.
     pub credit_limited: bool,
@@ -104,8 +104,8 @@ pub struct PeerStats {
     /// Number of paths in each state: good; skipped, because of a penalty (P5); assumed bad, after
     /// a loss or an unanswered probe (P7); denied by the operator (P12).
     pub paths: [u16; 4],
-    /// Number of paths that are assumed to pass packets: the good and the skipped ones. Zero if the
-    /// peer has never answered in this context.
+    /// Number of paths that are assumed to pass packets: the good and the skipped paths. Zero if
+    /// the peer has never answered in this context.
     pub paths_passing: u16,
 }
 

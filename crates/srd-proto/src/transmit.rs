@@ -111,7 +111,7 @@ impl TransmitBuf {
         })
     }
 
-    /// Takes out the payload of segment `index` and leaves an empty one (for worlds that move
+    /// Takes out the payload of segment `index` and leaves an empty payload (for worlds that move
     /// packets instead of copying them).
     pub fn take_payload(&mut self, index: usize) -> Bytes {
         core::mem::take(&mut self.segments[index].payload)

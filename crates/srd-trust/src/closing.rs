@@ -4,7 +4,7 @@
 //! Closing a socket may wait until its bytes are sent (`SO_LINGER`). So a descriptor that another
 //! process has chosen is closed on a separate thread, which may block.
 //!
-//! Bound: the owner accepts no more descriptors until the earlier ones are closed.
+//! Bound: the owner accepts no more descriptors until the earlier descriptors are closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

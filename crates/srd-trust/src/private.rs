@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 /// Bits of a file's mode that let other users read or change the file.
 const OTHERS: u32 = 0o077;
 
-/// Reason why a file is not private: a user other than the permitted ones can access it.
+/// Reason why a file is not private: a user without permission can access it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Exposed {

@@ -216,7 +216,7 @@ impl Device {
         }
     }
 
-    /// Ends the device, and leaves the socket file to the process that replaces this one.
+    /// Ends the device, and leaves the socket file to the process that replaces this process.
     pub fn leave(mut self) {
         self.is_replaced = true;
     }

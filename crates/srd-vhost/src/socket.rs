@@ -18,8 +18,8 @@ use crate::message::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Request, answer};
 /// (`SCM_MAX_FD`). With less space the kernel would close the excess descriptors in `recvmsg`, and
 /// closing a descriptor may block.
 const RIGHTS_MAX: usize = 253;
-/// Largest number of messages that are read from a socket before it is closed. The rest is left to
-/// the thread that closes descriptors.
+/// Largest number of messages that are read from a socket before it is closed. Further messages are
+/// left to the thread that closes descriptors.
 const LEFT_MAX: usize = 1024;
 /// Largest number of bytes of each message that is read before a socket is closed.
 const LEFT_BYTES: usize = 4096;

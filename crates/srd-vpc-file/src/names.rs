@@ -159,8 +159,8 @@ pub(crate) fn hash(kind: Kind, name: &str) -> u64 {
     })
 }
 
-/// Returns the number of insertions, deletions and replacements that change one word into the
-/// other.
+/// Returns the number of insertions, deletions and replacements that change one word into the other
+/// word.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -121,7 +121,8 @@ fn is_headless(ended: &Ended) -> bool {
 /// Checks the end of an answer that takes another way than the first packet `sent`. The sender of
 /// that packet must not receive the answer as a part of its flow: the rules or a NAT gateway drop
 /// the answer, or it arrives at another end, or with other addresses or ports. `explain` assumes
-/// that each interface tracks the connection, so the rules of groups may drop it at the card.
+/// that each interface tracks the connection, so the card may drop the answer by the rules of
+/// groups.
 fn check_another_way((origin, sent): (Origin, &Packet), wanted: &Judgement, ended: &Ended) {
     let agrees = match ended {
         Ended::Dropped(_) if is_headless(ended) => true,
@@ -164,7 +165,7 @@ fn check(wanted: &Judgement, ended: &Ended, what: &str) {
     assert!(agree_on(wanted, ended), "{what}: explain says {wanted:#?}; the card: {ended:?}");
 }
 
-/// Whether the card treated a packet as `explain` predicts, for the same reason.
+/// Whether the card has treated a packet as `explain` predicts, and for the same reason.
 fn agree_on(wanted: &Judgement, ended: &Ended) -> bool {
     match (wanted.verdict, ended) {
         (Verdict::Delivered(eni), Ended::At(at, _)) => eni == *at,

@@ -1,6 +1,6 @@
 //! Tests of the memory that peers can make the receiving side of ENA Express use, measured by a
 //! counting allocator. The memory must stay below the configured bound whatever packets arrive, and
-//! one peer must not be able to use the share of the others.
+//! one peer must not be able to use the share of the other peers.
 
 use srd_card::frame::ChunkPosition;
 use srd_card::offload::OFFLOAD_BYTES;

@@ -170,7 +170,7 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
     })
 }
 
-/// Runs a turn: two bursts of traffic, with random events before and during the first one.
+/// Runs a turn: two bursts of traffic, with random events before and during the first burst.
 fn turn(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), String> {
     let end = world.now + TURN;
     let mut flows = Flows::default();

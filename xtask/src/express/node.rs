@@ -95,8 +95,8 @@ pub(super) struct Node {
     pub express: Express,
     pub peers: [Option<(PeerId, PeerSlot)>; NODES],
     pub reach: [Option<Reach>; NODES],
-    /// Number of packets that the guest sent, and that were delivered to it, since the node's last
-    /// start.
+    /// Number of packets that the guest sent (`given`), and number of packets that were delivered
+    /// to it (`got`), since the node's last start.
     pub given: u64,
     pub got: u64,
     /// Least and largest possible number of frames that were lost in the queues of removed peers.

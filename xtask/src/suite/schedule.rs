@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use super::programs::Test;
 
 /// List of the tests that take seconds, the slowest first: a long test that started last would keep
-/// one processor busy while the others are idle.
+/// one processor busy while the other processors are idle.
 const SLOW: &str = include_str!("slow.txt");
 
 /// Number of waiting tests that run at the same time per processor.

@@ -80,7 +80,7 @@ pub(super) fn untitled(specs: &[(String, String)], sources: &[(String, String)])
 }
 
 /// Returns the specification that a bare rule number in a file means. If several directories
-/// contain the file, the innermost one decides.
+/// contain the file, the innermost directory decides.
 fn spec_of(path: &str) -> Option<&'static str> {
     let homes = HOMES.iter().flat_map(|(spec, home)| home.iter().map(move |d| (*spec, *d)));
     let of_path = homes.filter(|(_, directory)| path.starts_with(directory));
@@ -100,7 +100,7 @@ pub(super) fn rule(line: &str) -> Option<&str> {
 }
 
 /// Whether a text is a rule number: capital letters and digits, followed by a small letter if the
-/// rule was inserted between two others. Examples are `S15` and `P4a`.
+/// rule was inserted between two other rules. Examples are `S15` and `P4a`.
 fn is_number(id: &str) -> bool {
     let letters = id.chars().take_while(char::is_ascii_uppercase).count();
     let digits = &id[letters..];

@@ -1,4 +1,5 @@
-//! Checks of one Rust file: its length, its lines, its module page, and guessable secrets.
+//! Checks of one Rust file: its length, its lines, the doc comment of its module, and guessable
+//! secrets.
 
 /// Largest number of lines of a file.
 const LINES_MAX: usize = 600;
@@ -74,8 +75,8 @@ fn may_be_long(line: &str) -> bool {
     content.starts_with('|') || line.contains("https://")
 }
 
-/// Whether a file contains tests that were moved out of their module. It needs no page of its own,
-/// because the page of the module covers the tests.
+/// Whether a file contains tests that were moved out of their module. Such a file needs no module
+/// comment, because the comment of the module covers the tests.
 fn is_test_submodule(name: &str) -> bool {
     name.contains("/src/") && (name.ends_with("/tests.rs") || name.ends_with("_tests.rs"))
 }

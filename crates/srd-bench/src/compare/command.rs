@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Placeholder for the server's address in the arguments of a command.
 pub const SERVER: &str = "{server}";
-/// Largest number of bytes of a command's output that are stored; if it is longer, the last ones.
+/// Largest number of bytes of a command's output that are stored. Of a longer output, the last
+/// bytes are stored.
 const KEPT_BYTES: usize = 16 << 20;
 /// Time between SIGTERM and SIGKILL when a command is ended, and longest wait for its last output.
 const LEAVE_MAX: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! Parts (a), (b) and (c) of the demonstration in a fabric of network namespaces, with kernel TCP
-//! and SRD in turns.
+//! Three parts of the demonstration in a fabric of network namespaces, with kernel TCP and SRD in
+//! turns: one flow (a), an incast (b), and a failed spine (c).
 
 use super::srd_incast::{self, SrdIncast};
 use super::srd_probe::{self, Flow, Setup};
@@ -15,7 +15,7 @@ const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 /// Length of an interval of the timelines.
 const INTERVAL_MS: u64 = 5;
-/// Number of MPTCP subflows in addition to the first one.
+/// Number of MPTCP subflows in addition to the first subflow.
 const EXTRA_SUBFLOWS: u16 = 4;
 /// Linux's default for the minimum retransmission timeout.
 const RTO_MIN_DEFAULT_MS: u32 = 200;

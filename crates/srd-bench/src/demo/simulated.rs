@@ -96,8 +96,8 @@ fn simulate(text: &str, contestant: Contestant, seed: u64) -> Result<RunResult> 
     Ok(run(&Job { scenario, transport: transport(contestant), seed })?)
 }
 
-/// Runs one endless flow from the first host to the last one. Returns the start of each interval in
-/// milliseconds, and the bytes that arrived in it.
+/// Runs one endless flow from the first host to the last host. Returns the start of each interval
+/// in milliseconds, and the bytes that arrived in it.
 fn one_flow(contestant: Contestant, lasts_ms: u64, faults: &str) -> Result<Vec<(u64, u64)>> {
     let text = network("one flow", 0.25, rto_min_ms(contestant))
         + &format!(

@@ -52,7 +52,8 @@ impl Contestant {
         }
     }
 
-    /// Returns the dashes that distinguish the contestant's line from others of the same colour.
+    /// Returns the dashes that distinguish the contestant's line from other lines of the same
+    /// colour.
     pub(super) fn dashes(self) -> Dashes {
         match self {
             Self::Cubic { rto_min_ms: 200 } => Dashes::Solid,
@@ -113,12 +114,14 @@ impl IncastRun {
         sorted(self.rounds_ms.iter().map(slowest).collect())
     }
 
-    /// Returns the ratio of the slowest flow to the ideal in the median round.
+    /// Returns the completion time of the slowest flow as a multiple of the ideal time, in the
+    /// median round.
     pub(super) fn median_ratio(&self) -> Option<f64> {
         median(&self.ratios())
     }
 
-    /// Returns the ratio of the slowest flow to the ideal in the worst round.
+    /// Returns the completion time of the slowest flow as a multiple of the ideal time, in the
+    /// worst round.
     pub(super) fn worst_ratio(&self) -> Option<f64> {
         self.ratios().last().copied()
     }
@@ -217,7 +220,8 @@ pub(super) struct Goal {
 const SINGLE_SHARE_MIN: f64 = 0.9;
 /// Smallest ratio of the goodput of SRD to that of single-path TCP.
 const SINGLE_FACTOR_MIN: f64 = 3.5;
-/// For each size of flows, the largest ratio of the slowest flow to the ideal.
+/// For each size of flows in bytes, the goal for the completion time of the slowest flow, as a
+/// multiple of the ideal time.
 const INCAST_RATIO_MAX: [(u64, f64); 2] = [(2 << 20, 1.10), (512 << 10, 1.25)];
 /// Longest time without a byte after a spine's failure, in milliseconds.
 const SILENCE_MS_MAX: u64 = 20;

@@ -19,8 +19,8 @@
 //!    `paths/nconnect.rs` is a short example.
 //! 2. An entry in [`ALL`].
 //! 3. If its programs are fetched: an entry in `needed_by` of `clusters/fetched`.
-//! 4. `tests/lab/lab_all.rs` of `srd-cli` runs it with the others. If it compares speeds, its name
-//!    belongs into `COMPARING` there, and if it starts a cluster, into `CLUSTERS`.
+//! 4. `tests/lab/lab_all.rs` of `srd-cli` runs it with the other experiments. If it compares
+//!    speeds, its name belongs into `COMPARING` there, and if it starts a cluster, into `CLUSTERS`.
 
 mod clusters;
 mod faults;
@@ -60,13 +60,13 @@ const SECONDS_MAX_SHORT: u64 = 3600;
 /// Options for an experiment, as the user sets them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The transports to compare, in the order of the first repetition; `None`: those of the
-    /// experiment.
+    /// The transports to compare, in the order of the first repetition; `None`: the transports of
+    /// the experiment.
     pub variants: Option<Vec<Variant>>,
-    /// Number of repetitions; `None`: that of the experiment.
+    /// Number of repetitions; `None`: the experiment's own number.
     pub repetitions: Option<u32>,
-    /// Length of one run in seconds; `None`: that of the experiment. An experiment with a number of
-    /// rounds changes that number in proportion.
+    /// Length of one run in seconds; `None`: the experiment's own length. An experiment with a
+    /// number of rounds changes that number in proportion.
     pub seconds: Option<u64>,
     /// Number of spines, for experiments that do not prescribe it; `None`: the experiment's
     /// default.
@@ -119,13 +119,13 @@ impl Options {
         srd_lab::config::check_name(&self.name)
     }
 
-    /// Returns the length of a run in seconds: the one that the user has set, or otherwise `quick`
-    /// for a smoke test and `normal` for a measurement.
+    /// Returns the length of a run in seconds: the length that the user has set, or otherwise
+    /// `quick` for a smoke test and `normal` for a measurement.
     fn seconds_or(&self, normal: u64, quick: u64) -> u64 {
         self.seconds.unwrap_or(if self.quick { quick } else { normal })
     }
 
-    /// Whether the list of transports in the options contains this one; false if there is no list.
+    /// Whether the list of transports in the options contains `variant`; false if there is no list.
     fn compares(&self, variant: Variant) -> bool {
         self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
     }
@@ -240,7 +240,7 @@ impl Experiment {
     }
 
     /// Returns the name of the program that `srd lab fetch` has to fetch for this experiment;
-    /// `None` if it needs none of them.
+    /// `None` if it needs no fetched program.
     #[must_use]
     pub fn fetched(&self) -> Option<&'static str> {
         clusters::fetched::needed_by(self.name)
@@ -376,7 +376,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Joins parts of a list into names of cases. The list was split at its commas, but names may
-/// contain commas themselves. If several names match, the longest one is used.
+/// contain commas themselves. If several names match, the longest name is used.
 fn whole_names(parts: &[String], names: &[String]) -> Vec<String> {
     let mut whole = Vec::new();
     let mut rest = parts;

@@ -124,8 +124,8 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
         .collect()
 }
 
-/// Returns a chart and its caption for each kind of samples: over N, the latency that one of N
-/// samples exceeds.
+/// Returns a chart and its caption for each kind of samples. The chart shows, for each number N,
+/// the latency that one of N samples exceeds.
 fn tails(case: &CaseResult) -> Vec<(String, LineChart)> {
     let kinds = case.summaries.first().map(|summary| &summary.distributions[..]);
     kinds.unwrap_or_default().iter().filter_map(|kind| tail(case, kind)).collect()

@@ -305,8 +305,8 @@ impl Drop for Directory {
     }
 }
 
-/// Removes the directories that killed runs with this prefix have left behind, because they contain
-/// keys.
+/// Removes directories whose names begin with `prefix`, and that killed runs have left behind. The
+/// directories contain keys.
 fn remove_left_behind(prefix: &str) {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {

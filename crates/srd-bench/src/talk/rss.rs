@@ -1,5 +1,5 @@
-//! The experiment `rss`: the receive queue of a packet is always the same one, depends on the hash,
-//! or follows the talk's three rules.
+//! The experiment `rss`: the receive queue of a packet is always the same, depends on the hash, or
+//! follows the talk's three rules.
 
 use crate::experiment::measure::programs::IPERF3;
 use anyhow::{Context as _, Result};
@@ -95,7 +95,7 @@ impl Slide for Figure {
     }
 }
 
-/// Returns the number of packets that each queue of `b` receives during `work`.
+/// Returns the number of packets that each queue of the instance `b` receives during `work`.
 fn watch(cloud: &Cloud, work: impl FnOnce() -> Result<()>) -> Result<Vec<u64>> {
     let before = cloud.queues("b")?;
     work()?;

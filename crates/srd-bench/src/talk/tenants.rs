@@ -127,7 +127,7 @@ fn run(context: &Context<'_>) -> Result<Findings> {
 const PPS: &str = "pps_allowance_exceeded";
 
 /// Restricts the calling thread to the last processor, so that the card and the quiet pair can use
-/// the others.
+/// the other processors.
 fn stay_on_one() {
     let Ok(all) = sched_getaffinity(None) else { return };
     let mut set = CpuSet::new();

@@ -1,5 +1,5 @@
 //! A closed loop: on every connection one message after another is sent; each message begins when
-//! the previous one is complete.
+//! the previous message is complete.
 //!
 //! A message is complete when its sender has read the one-byte answer that the receiver sends after
 //! the last byte of the message, as in [`super::Barrier`].

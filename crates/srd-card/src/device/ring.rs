@@ -157,7 +157,7 @@ mod tests {
         assert!(ring.is_empty());
     }
 
-    /// A larger ring absorbs a burst that overflows a small one.
+    /// A larger ring absorbs a burst that overflows a small ring.
     #[test]
     fn a_deeper_ring_absorbs_a_burst() {
         let lost = |entries| {

@@ -168,7 +168,7 @@ impl Steering {
         own.map(|(location, (_, rule))| (*location, rule))
     }
 
-    /// Removes the rule at a location; returns whether there was one.
+    /// Removes the rule at a location; returns whether there was a rule.
     pub fn remove(&mut self, location: u32) -> bool {
         self.rules.remove(&location).is_some()
     }

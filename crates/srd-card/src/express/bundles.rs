@@ -59,7 +59,7 @@ impl Express {
         self.put_in_line(line, &parcel.trailer, QueuedFrame { frame, layout, at: now, kind, path });
     }
 
-    /// Returns the queue for a frame of a cloud outside of SRD: that of its path or that of its
+    /// Returns the queue for a frame of a cloud outside of SRD: the queue of its path or of its
     /// flow. Returns `None` if the peer was removed. // C7
     fn line_of_path(
         &mut self,

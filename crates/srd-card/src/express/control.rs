@@ -22,7 +22,7 @@ impl Express {
     /// Replaces all rules by a snapshot, which must be a changed copy of the present rules.
     ///
     /// # Panics
-    /// If the epoch of the snapshot is not greater than that of the present rules.
+    /// If the epoch of the snapshot is not greater than the epoch of the present rules.
     pub fn set_rules(&mut self, now: Instant, rules: Arc<Rules>) {
         assert!(rules.epoch() > self.rules.epoch(), "a snapshot that is not later");
         let before = core::mem::replace(&mut self.rules, rules);

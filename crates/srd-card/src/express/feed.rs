@@ -47,7 +47,7 @@ pub(super) struct Feed {
     /// Whether the peer accepts frames of clouds.
     pub(super) cloud: bool,
     /// Whether the peer has a super-packet of which some packets were sent outside of SRD, and the
-    /// others wait.
+    /// other packets wait.
     is_cut: bool,
 }
 

@@ -59,13 +59,14 @@ pub(super) struct Peer {
     pub(super) offer_at: Instant,
     /// Number that changes when frames in flight may have been lost: then the flows to the peer
     /// take new flow numbers. No two peers have the same number, so that a new peer does not
-    /// inherit the flow numbers of a removed one.
+    /// inherit the flow numbers of a removed peer.
     pub(super) generation: u64,
     /// Number of bytes by which datagrams to the peer must be smaller than configured, because the
     /// path MTU is smaller than configured; otherwise zero.
     pub(super) bytes_lost: usize,
     pub(super) scheduler: Scheduler,
-    /// Frame of which some packets were sent outside of SRD and others wait, if there is one.
+    /// Frame of which some packets were sent outside of SRD and other packets wait; `None` if there
+    /// is no such frame.
     pub(super) cut: Option<Cut>,
     /// Counter of cloud frames outside of SRD that found all queues of the peer empty. It begins at
     /// one.

@@ -17,7 +17,7 @@ use crate::wire::offer::Offer;
 pub struct PeerReport {
     /// Encapsulation of packets to the peer.
     pub reach: Reach,
-    /// Offer of the peer, if it has made one.
+    /// Offer of the peer, if the peer has made an offer.
     pub offer: Option<Offer>,
     /// Counters of the peer.
     pub traffic: Traffic,

@@ -85,7 +85,7 @@ pub struct Express {
     pub(super) config: Config,
     pub(super) aqm: Aqm,
     pub(super) rules: Arc<Rules>,
-    /// Peers that the rules name; the index is the slot.
+    /// Peers that the rules name; the index of a peer is its slot.
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_id: BTreeMap<PeerId, u32>,
     /// For each peer, by its slot, the contexts of further shards of its node that have requested

@@ -140,7 +140,7 @@ impl Rig {
         express.from_guest(self.now, frame.to_vec(), guest);
     }
 
-    /// Puts a batch of an end's packets on the link. Returns whether there was one.
+    /// Puts a batch of an end's packets on the link. Returns whether there was a batch.
     fn carry(&mut self, end: usize, buf: &mut TransmitBuf) -> bool {
         buf.clear();
         let Some(t) = self.ends[end].endpoint.poll_transmit(self.now, buf) else { return false };

@@ -7,7 +7,7 @@ use srd_proto::time::{Duration, Instant};
 use crate::wire::frame::FLOW_NUMBERS;
 
 /// Silence after which a flow takes a new number, because the receiver may have removed the old
-/// one.
+/// number.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
 
 /// Flow number and sequence number under which a flow is sent to its peer.
@@ -15,7 +15,7 @@ const RENUMBER_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct Numbering {
     /// Peer in whose queue the flow's frames wait.
     pub(crate) peer: u32,
-    /// Flow number in the packets; `None` until the next frame over SRD takes a new one.
+    /// Flow number in the packets; `None` until the next frame over SRD takes a new number.
     number: Option<u32>,
     /// Sequence number of the next frame.
     sequence: u16,

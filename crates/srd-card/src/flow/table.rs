@@ -19,7 +19,7 @@ use crate::rules::snapshot::{Rules, Verdict};
 
 /// Silence of a flow after which another flow may replace it.
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Largest number of entries that are examined to find an unused one for a new flow.
+/// Largest number of entries that are examined to find an unused entry for a new flow.
 const HAND_STEPS_MAX: u32 = 64;
 /// Number of entries in the first allocation.
 const PLACES_MIN: usize = 64;
@@ -166,9 +166,8 @@ impl FlowTable {
     }
 
     /// Returns the flow of a packet, and its peer, by the rules. `from` is the peer that sent the
-    /// packet, or `None` if the guest sent it. `near` is a slot that is probably the right one.
-    /// Returns `None` if the remote address belongs to no peer, or not to the peer that sent the
-    /// packet.
+    /// packet, or `None` if the guest sent it. `near` is probably the slot of the flow. Returns
+    /// `None` if the remote address belongs to no peer, or not to the peer that sent the packet.
     #[inline]
     pub(crate) fn classify(
         &mut self,
@@ -222,8 +221,8 @@ impl FlowTable {
     }
 
     /// Returns the entry of a path that plain packets of an interface take to a peer, or `None` if
-    /// the table has no free entry for it. `path` is one of a few numbers; `near` is a slot that
-    /// is probably the right one.
+    /// the table has no free entry for it. `path` is one of a few numbers; `near` is probably the
+    /// slot of the path.
     #[inline]
     pub(crate) fn of_path(
         &mut self,
@@ -279,7 +278,8 @@ impl FlowTable {
     }
 
     /// Opens an entry for a flow. `from` is the peer that sent the first packet, or `None` if the
-    /// guest sent it. Returns `None` if there is neither a free entry nor an unused one to replace.
+    /// guest sent it. Returns `None` if there is neither a free entry nor an unused entry to
+    /// replace.
     #[cold]
     fn open(
         &mut self,
@@ -300,7 +300,7 @@ impl FlowTable {
         Some(slot)
     }
 
-    /// Returns a slot: a new one, or that of a flow which has been unused for a while.
+    /// Returns a slot: a new slot, or the slot of a flow which has been unused for a while.
     fn place(&mut self, now: Instant) -> Option<u32> {
         if self.len() < self.flows_max {
             return self.push();
@@ -328,7 +328,8 @@ impl FlowTable {
         slot
     }
 
-    /// Returns the slot of an unused flow that may be replaced; `may_go` selects by the owner.
+    /// Returns the slot of an unused flow that may be replaced; `may_go`: whether a flow of this
+    /// owner may be replaced.
     fn unused(&mut self, now: Instant, may_go: impl Fn(Owner) -> bool) -> Option<u32> {
         for _ in 0..HAND_STEPS_MAX {
             let slot = self.hand;
@@ -409,9 +410,9 @@ impl FlowTable {
         self.entries[slot] = entry;
     }
 
-    /// Returns the peer in whose queue the next frame of the flow has to wait. This is `peer`, to
-    /// which the rules send the flow. While earlier frames wait for a previous peer of the flow, it
-    /// is that peer, so that the frames stay in order.
+    /// Returns the peer in whose queue the next frame of the flow has to wait: `peer`, to which the
+    /// rules send the flow, or a previous peer of the flow while earlier frames wait for this
+    /// previous peer. So the frames stay in order.
     pub(crate) fn queue_of(&mut self, flow: FlowId, peer: u32) -> u32 {
         let slot = flow.slot() as usize;
         let numbering = &mut self.numbering[slot];
@@ -421,8 +422,8 @@ impl FlowTable {
         numbering.peer
     }
 
-    /// Whether an entry is the overflow entry of a peer, which flows share that found no free
-    /// entry.
+    /// Whether an entry is the overflow entry of a peer. All flows of the peer that found no free
+    /// entry share it.
     pub(crate) fn is_overflow(&self, slot: u32) -> bool {
         self.entries[slot as usize].owner == Owner::Overflow
     }
@@ -452,7 +453,8 @@ impl FlowTable {
         }
     }
 
-    /// Returns at most `most` flows with the highest rates of what the guest sends, busiest first.
+    /// Returns at most `most` flows: those in which the guest sends at the highest rates, busiest
+    /// first.
     pub(crate) fn busiest(&self, most: usize) -> Vec<(FlowKey, u32, Counts)> {
         let flows = self.entries.iter().zip(&self.numbering).zip(&self.counts);
         let is_flow = |owner| !matches!(owner, Owner::Overflow | Owner::Path);

@@ -10,7 +10,7 @@ use crate::meta::offload::{GSO_ECN, Gso, OFFLOAD_BYTES};
 use crate::rewrite::checksum;
 use crate::rewrite::segment::Segments;
 
-/// Packets that a guest's device accepts, beside ordinary ones.
+/// Packets that a guest's device accepts, beside ordinary packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accepts {
     /// Whether the device accepts packets whose checksums are not complete.
@@ -68,7 +68,7 @@ pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(
     true
 }
 
-/// Completes the checksum of a packet if the device does not accept an incomplete one.
+/// Completes the checksum of a packet if the device does not accept an incomplete checksum.
 fn finish(packet: &mut [u8], layout: &Layout, accepts: Accepts) {
     if !accepts.checksum {
         checksum::complete(&mut packet[OFFLOAD_BYTES..], layout);

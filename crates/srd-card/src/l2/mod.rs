@@ -36,7 +36,7 @@ use crate::meta::packet::{IPV6_BYTES, u16_at};
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
 /// Hardware address of the gateway, locally administered. The hardware addresses of interfaces
-/// begin with 02, so none is equal to it.
+/// begin with 02, so no interface has this address.
 pub const GATEWAY: Mac = [0x0a, b'S', b'R', b'D', 0, 1];
 /// MTU of the link, in bytes (EC2 User Guide, *Network MTU*).
 pub const MTU: u16 = 9001;
@@ -87,7 +87,7 @@ pub enum Cause {
     /// The source is not the interface's hardware address.
     Source,
     /// The destination is multicast, broadcast, or a hardware address other than the gateway's. A
-    /// cloud carries none of these.
+    /// cloud carries no such frame.
     Destination,
     /// The type is neither IPv4 nor IPv6 nor ARP.
     Type,

@@ -74,7 +74,8 @@ impl Bucket {
         self.level >= cost(tokens)
     }
 
-    /// Takes tokens that the bucket has.
+    /// Takes tokens from the bucket. The caller has checked by [`Bucket::has`] that the bucket has
+    /// them.
     #[inline]
     pub(super) fn pay(&mut self, tokens: u64) {
         self.level -= cost(tokens);
@@ -135,7 +136,8 @@ impl Bucket {
         self.stopped = false;
     }
 
-    /// Adds the tokens earned up to `now`. A time before that of an earlier call changes nothing.
+    /// Adds the tokens earned up to `now`. A time before the time of an earlier call changes
+    /// nothing.
     #[inline]
     fn earn(&mut self, now: Instant) {
         // Packets of one batch have the same time.

@@ -91,7 +91,8 @@ pub enum Outcome<T> {
     /// The frame has passed all limits.
     Passed(T),
     /// The frame waits before this limit, and [`Limits::pop`] returns it later. `None` means that
-    /// the frame has passed all limits, but earlier frames wait for [`Limits::pop`] before it.
+    /// the frame has passed all limits, but has to wait until [`Limits::pop`] has returned earlier
+    /// frames.
     Taken(Option<Limit>),
     /// The frame exceeds this limit, which has counted it, and may not wait.
     Dropped(Limit, T),
@@ -352,8 +353,8 @@ impl<T> Limits<T> {
             && self.packets.take(now, packets, Duration::ZERO).is_ok()
     }
 
-    /// Returns the next frame that has passed all limits. A frame that a later limit drops after
-    /// it waited before an earlier one is counted and freed.
+    /// Returns the next frame that has passed all limits. A frame that a later limit drops, after
+    /// the frame has waited before an earlier limit, is counted and freed.
     pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {
         self.pop_held(now).map(|(offer, item, _)| (offer, item))
     }
@@ -365,7 +366,7 @@ impl<T> Limits<T> {
     }
 
     /// Returns the next frame that a limit dropped after it had waited before an earlier limit, so
-    /// that the caller can report it. At most 64 frames are kept for this; further ones are only
+    /// that the caller can report it. At most 64 frames are kept for this; further frames are only
     /// counted.
     pub fn pop_late(&mut self) -> Option<(Limit, T)> {
         self.dropped_late.pop_front()
@@ -455,7 +456,7 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Charges all limits after that of the flow if the frame exceeds no limit; otherwise charges
+    /// Charges all limits after the flow's limit if the frame exceeds no limit; otherwise charges
     /// nothing. Returns whether the frame has passed.
     #[inline]
     fn pays_at_once(&mut self, offer: &Offer) -> bool {
@@ -472,7 +473,7 @@ impl<T> Limits<T> {
         true
     }
 
-    /// Charges each limit from `stage` on, until the frame exceeds one.
+    /// Charges each limit from `stage` on, until the frame exceeds a limit.
     fn pass(&mut self, at: Instant, mut stage: Stage, offer: &Offer) -> Result<(), HeldUp> {
         while stage != Stage::Done {
             let (before, wait) = self.enter(at, stage, offer);

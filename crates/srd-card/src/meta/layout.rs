@@ -154,7 +154,7 @@ impl Layout {
         self.packet_bytes().saturating_sub(self.header_bytes())
     }
 
-    /// Number of packets that this one represents: more than one for a super-packet.
+    /// Number of packets that this packet represents: more than one for a super-packet.
     pub(crate) fn packets(&self) -> u64 {
         let Some((_, segment_bytes)) = self.offload.gso else { return 1 };
         (self.payload_bytes() as u64).div_ceil(segment_bytes.into()).max(1)

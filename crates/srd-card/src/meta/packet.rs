@@ -139,7 +139,8 @@ impl Packet {
         if self.fragment { None } else { self.ports_in_sight(bytes) }
     }
 
-    /// Returns source and destination port of a TCP or UDP packet, or of a first fragment of one.
+    /// Returns source and destination port of a TCP or UDP packet, or of the first fragment of such
+    /// a packet.
     pub(crate) fn ports_in_sight(&self, bytes: &[u8]) -> Option<(u16, u16)> {
         if !(has_transport_ports(self.protocol) && self.first) {
             return None;

@@ -13,7 +13,7 @@ use srd_vpc::object::{LogField, LoggedTraffic};
 use super::window::{Action, Count, FlowKey, Path, Window};
 
 /// Lowest version of a record. A record has the version of its newest field, as on EC2, but at
-/// least this one.
+/// least this version.
 const VERSION_MIN: u8 = 2;
 
 /// Fields that each record of an interface's log repeats. An empty text is written as `-`.

@@ -79,7 +79,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Returns the data of a packet, as an accepted one without bytes and path, which the caller
+    /// Returns the data of a packet, as an accepted packet without bytes and path, which the caller
     /// fills in. Returns `None` if flow logs omit the packet. // F6
     pub fn of(packet: &Packet, bytes: &[u8], egress: bool) -> Option<Self> {
         let ports = packet.ports.unwrap_or_default();
@@ -208,7 +208,7 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// Creates an aggregator with windows of this length; the first one begins now.
+    /// Creates an aggregator with windows of this length; the first window begins now.
     pub fn new(now: Instant, length: Duration, secret: Secret) -> Self {
         let keyed = Keyed::new(secret);
         Self { length, keyed, current: Self::window(now, length, keyed) }
@@ -246,7 +246,7 @@ impl Aggregator {
         flow.path = seen.path.or(flow.path);
     }
 
-    /// Returns the current window if its time is over, and begins the next one. // F2
+    /// Returns the current window if its time is over, and begins the next window. // F2
     pub fn roll(&mut self, now: Instant) -> Option<Window> {
         let ended = self.current.ended;
         if now < ended {

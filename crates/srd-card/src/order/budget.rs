@@ -65,14 +65,15 @@ impl Budget {
         self.bytes.give_back(peer, bytes);
     }
 
-    /// Returns the peer that has to give up a flow for a new one of `peer`. If `peer` has used up
-    /// its part of the exhausted limit, that is `peer` itself; otherwise the peer that holds most.
+    /// Returns the peer that has to give up a flow for a new flow of `peer`: `peer` itself, if it
+    /// has used up its part of the exhausted limit, or otherwise the peer that holds most.
     pub(super) fn gives_way(&self, peer: u32) -> Option<u32> {
         let full = if self.flows.has_room(peer, 1, 0) { &self.bytes } else { &self.flows };
         if full.is_beyond(peer) { Some(peer) } else { full.largest() }
     }
 
-    /// Returns how full the limit of flows or that of bytes is, whichever is fuller, in percent.
+    /// Returns the larger of two shares in percent: the used share of the limit of flows, and of
+    /// the limit of bytes.
     pub(super) fn utilization(&self) -> u64 {
         self.flows.utilization().max(self.bytes.utilization())
     }

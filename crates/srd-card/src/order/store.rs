@@ -24,7 +24,7 @@ const ENTRIES_MIN: usize = 4;
 /// State of a frame of which at least one chunk has arrived.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// Some chunks of the frame have arrived, and others are missing.
+    /// Some chunks of the frame have arrived, and other chunks are missing.
     Partial(Box<Partial>),
     /// The complete frame with its metadata; the frame waits for earlier frames of its flow.
     Whole(Vec<u8>, Meta),
@@ -99,8 +99,8 @@ impl Flow {
         Self { next, entries, waits_since: None, in_line: false, used_at: now, near: None }
     }
 
-    /// Whether the first recorded frame is the one with this sequence number: at least one of its
-    /// chunks has arrived.
+    /// Whether the first recorded frame has this sequence number: at least one of its chunks has
+    /// arrived.
     pub(super) fn is_begun(&self, sequence: u16) -> bool {
         self.entries.front().is_some_and(|entry| entry.sequence == sequence)
     }

@@ -72,7 +72,8 @@ impl Order {
         self.flows.len()
     }
 
-    /// Returns how full the limit of flows or that of bytes is, whichever is fuller, in percent.
+    /// Returns the larger of two shares in percent: the used share of the limit of flows, and of
+    /// the limit of bytes.
     pub(crate) fn utilization(&self) -> u64 {
         self.store.budget.utilization()
     }

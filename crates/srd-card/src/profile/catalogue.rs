@@ -30,7 +30,7 @@ pub enum Hypervisor {
 pub enum Ena {
     /// The type has only this adapter.
     Required,
-    /// The type may use this adapter or another one.
+    /// The type may use this adapter or another adapter.
     Supported,
     /// The type cannot use this adapter.
     Unsupported,

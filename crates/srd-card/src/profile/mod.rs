@@ -1,4 +1,4 @@
-//! Profile of an instance type: the figures that EC2 publishes, and estimates of the others.
+//! Profile of an instance type: the figures that EC2 publishes, and estimates of the other figures.
 //!
 //! To change a published limit of a type, change its row in `data/instance-types.csv` (its columns
 //! are described in `data/README.md`); packets per second and tracked connections are in

@@ -1,4 +1,4 @@
-//! Names similar to a misspelt one.
+//! Names similar to a misspelt name.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 const SUGGESTIONS_MAX: usize = 3;
 /// Largest edit distance of a name that is suggested.
 const DISTANCE_MAX: usize = 3;
-/// Longest name that is compared; no type has a longer one.
+/// Longest name that is compared; no type has a longer name.
 const NAME_BYTES_MAX: usize = 32;
 
 /// Returns the names most similar to `name`, the most similar first.
@@ -23,7 +23,7 @@ pub(super) fn like(name: &str, names: impl Iterator<Item = &'static str>) -> Vec
 }
 
 /// Returns the edit distance: the number of letters to insert, remove, replace, or swap with their
-/// neighbour, so that one name becomes the other.
+/// neighbour, so that one name becomes the other name.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -87,7 +87,7 @@ impl Fattest {
         *flows.link(slot) = link;
     }
 
-    /// Returns a flow with at least four fifths of the bytes of the largest one; `None` if all
+    /// Returns a flow with at least four fifths of the bytes of the largest flow; `None` if all
     /// flows are empty.
     pub(crate) fn find(&self) -> Option<u32> {
         let class = self.filled.checked_ilog2()?;

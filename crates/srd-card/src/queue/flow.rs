@@ -106,7 +106,7 @@ impl Rule {
 /// A frame that waits in the queue for a peer.
 #[derive(Debug)]
 pub(crate) struct QueuedFrame {
-    /// Offload header and packet; for a frame of a cloud, followed by its trailer.
+    /// Offload header and packet; in a frame of a cloud, the frame's trailer follows.
     pub frame: Vec<u8>,
     /// Offsets and properties of the packet in the frame.
     pub layout: Layout,
@@ -200,8 +200,8 @@ impl FlowQueue {
         !self.frames.is_empty()
     }
 
-    /// Returns the flows that share the queue, if it is that of a path. An empty queue has no
-    /// members.
+    /// Returns the flows that share the queue, if the queue belongs to a path. An empty queue has
+    /// no members.
     #[inline]
     pub(crate) fn members(&mut self) -> &mut Members {
         if self.frames.is_empty() {

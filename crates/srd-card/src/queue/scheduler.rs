@@ -46,8 +46,8 @@ pub(crate) struct Scheduler {
     places: BTreeMap<u32, u16>,
     /// Free indexes, whose tenants have left because they had no flows.
     free: Vec<u16>,
-    /// For each lane, the tenants that may have frames, the next one first. Used only if there are
-    /// several tenants.
+    /// For each lane, the tenants that may have frames, the next tenant first. Used only if there
+    /// are several tenants.
     turns: [VecDeque<u16>; 2],
     /// Tenants by size, for the search of the largest. Used only if there are several tenants.
     fattest: Fattest,

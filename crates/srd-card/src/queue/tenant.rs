@@ -11,8 +11,8 @@ use super::flow::{
     Rule, Turn,
 };
 
-/// Flows of one lane that have frames, or had frames until a moment ago. New flows and old ones are
-/// in separate lists.
+/// Flows of one lane that have frames, or had frames until a moment ago. New flows and old flows
+/// are in separate lists.
 #[derive(Debug, Default)]
 struct Lists {
     fresh: VecDeque<u32>,
@@ -33,7 +33,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Returns this amount less a smaller one.
+    /// Returns this amount less a smaller amount.
     pub(super) fn less(self, other: Self) -> Self {
         Self { frames: self.frames - other.frames, bytes: self.bytes - other.bytes }
     }
@@ -44,7 +44,7 @@ impl Backlog {
 pub(super) struct Tenant {
     pub(super) number: u32,
     /// Bytes that the tenant may still send before it is the next tenant's turn; negative after a
-    /// frame larger than that.
+    /// frame that was larger than the rest.
     pub(super) deficit: i64,
     /// For each lane, whether the tenant is in the scheduler's list of turns.
     pub(super) listed: [bool; 2],

@@ -2,7 +2,8 @@
 //! smaller MTU.
 //!
 //! A fragment is divided into smaller fragments in the same way. Options that belong only to the
-//! first fragment become no-operations in the others, so that all headers have the same length.
+//! first fragment become no-operations in the other fragments, so that all headers have the same
+//! length.
 //!
 //! Bound: one fragment for each eight bytes of the packet.
 

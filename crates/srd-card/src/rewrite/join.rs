@@ -21,7 +21,7 @@ pub const OPEN_MAX: usize = 8;
 const IPV4_BYTES: usize = 20;
 /// Largest packet that a length field of IPv4 can express.
 const PACKET_BYTES_MAX: usize = 65_535;
-/// TCP flags that a segment may have if it is joined with others.
+/// TCP flags that a segment may have if it is joined with other segments.
 const TCP_ACK: u8 = 0x10;
 const TCP_PUSH: u8 = 0x08;
 const TCP_ECE: u8 = 0x40;
@@ -194,9 +194,9 @@ fn is_of_another_protocol(frame: &[u8]) -> bool {
     packet.is_some_and(|packet| packet.protocol != protocol::TCP && !packet.fragment)
 }
 
-/// Whether a TCP packet may be joined with others: it carries data, forbids fragmentation (IPv4),
-/// has ACK and no flags other than PSH and ECE, and its TCP checksum was checked or is left to the
-/// receiver.
+/// Whether a TCP packet may be joined with other packets: it carries data, forbids fragmentation
+/// (IPv4), has ACK and no flags other than PSH and ECE, and its TCP checksum was checked or is left
+/// to the receiver.
 fn is_plain(layout: &Layout, bytes: &[u8]) -> bool {
     let told = if layout.is_v4() {
         usize::from(u16_at(bytes, 2))

@@ -107,7 +107,7 @@ pub struct Routes<T> {
 }
 
 impl<T: Copy + PartialEq> Routes<T> {
-    /// Sets the value of a prefix; returns the previous one.
+    /// Sets the value of a prefix; returns the previous value.
     pub fn insert(&mut self, prefix: Prefix, value: T) -> Option<T> {
         let family = usize::from(!prefix.address.is_ipv4());
         let lengths = &mut self.lengths[family];

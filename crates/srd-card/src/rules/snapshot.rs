@@ -120,7 +120,7 @@ impl Rules {
         self.peers.get(slot.0 as usize)?.as_ref()
     }
 
-    /// Returns the slots that have a peer, or had one.
+    /// Returns the slots that have a peer, or had a peer.
     pub fn slots(&self) -> impl Iterator<Item = PeerSlot> + use<> {
         (0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX)).map(PeerSlot)
     }

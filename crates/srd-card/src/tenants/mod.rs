@@ -3,8 +3,8 @@
 //! A tenant is an instance, or another source of work for the worker. The next turn goes to the
 //! tenant with work that has used the least time relative to its weight. Time is the measured cost
 //! of the tenant's batches, so a packet that the rules have to evaluate counts with its real cost.
-//! Time that one tenant does not need goes to the others. A tenant that becomes active again comes
-//! before all tenants that have used their shares: it waits only for the current batch.
+//! Time that one tenant does not need goes to the other tenants. A tenant that becomes active again
+//! comes before all tenants that have used their shares: it waits only for the current batch.
 //!
 //! ```text
 //! loop {
@@ -28,7 +28,7 @@
 //! # Invariants
 //! The used time of all tenants is compared on one scale, virtual time, which advances with the
 //! tenant that has the turn. A tenant keeps unused time only up to [`Settings::credit`], so it
-//! cannot delay the others for long after a long pause.
+//! cannot delay the other tenants for long after a long pause.
 //!
 //! # Bounds
 //! At most [`TENANTS_MAX`] tenants. A turn has as many frames as probably take
@@ -63,7 +63,7 @@ pub struct Settings {
     pub slice: Duration,
     /// Largest number of frames in a turn.
     pub frames_max: u32,
-    /// Unused time that a tenant may keep for a short burst within its share. The value is that of
+    /// Unused time that a tenant may keep for a short burst within its share. The value applies to
     /// a tenant of weight 1; other tenants keep more, in proportion to their weight.
     pub credit: Duration,
 }
@@ -85,8 +85,9 @@ pub struct Turn {
     pub tenant: TenantId,
     /// Number of frames that the tenant may send in this turn.
     pub frames: u32,
-    /// Whether the tenant's frames have waited while others had their turns. If so, the tenant has
-    /// used up its share, and each frame of this turn counts in `pps_allowance_exceeded` (N4).
+    /// Whether the tenant's frames have waited while other tenants had their turns. If so, the
+    /// tenant has used up its share, and each frame of this turn counts in `pps_allowance_exceeded`
+    /// (N4).
     pub waited: bool,
 }
 

@@ -162,8 +162,8 @@ fn those_that_flood_share_time_by_weight_whatever_their_packets_cost() {
     }
 }
 
-/// Time that others do not use goes to a flooding tenant. A tenant that becomes active again has
-/// its share of each millisecond from then on.
+/// Time that other tenants do not use goes to a flooding tenant. A tenant that becomes active again
+/// has its share of each millisecond from then on.
 #[test]
 fn unused_time_is_used_and_given_back_within_a_millisecond() {
     for weight in [1, 3] {

@@ -112,7 +112,7 @@ impl Key {
         bits(address)
     }
 
-    /// Index of the connection's ENI among those of the instance.
+    /// Index of the connection's ENI among the ENIs of the instance.
     pub fn eni(&self) -> u16 {
         self.eni
     }

@@ -92,7 +92,7 @@ pub(super) struct Progress {
     /// that opened the connection, bit 1 for the other end. For UDP, the number of packets in
     /// alternating directions, up to four.
     seen: u8,
-    /// For TCP, the ends that have sent FIN; the bits are those of `seen`.
+    /// For TCP, the ends that have sent FIN; the bits have the same meaning as in `seen`.
     finished: u8,
 }
 
@@ -134,7 +134,7 @@ impl Progress {
     }
 
     /// Updates the state for a UDP datagram. A datagram in the direction opposite to the previous
-    /// one counts as an answer, or as the next request.
+    /// datagram counts as an answer, or as the next request.
     fn udp(&mut self, way: ConnectionDirection) {
         let expected = if self.seen.is_multiple_of(2) {
             ConnectionDirection::Forward

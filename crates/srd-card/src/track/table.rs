@@ -22,8 +22,9 @@ use crate::track::wheel::{Link, Links, Wheel};
 
 /// Length of a tick of the table, and thereby the precision of expiry.
 pub const GRAIN: Duration = Duration::from_secs(1);
-/// Largest number of heap bytes of a connection without a value, both directions together (T8):
-/// the entry and its part of the index at the lowest load.
+/// Largest number of heap bytes that a connection needs, both directions together, without the
+/// caller's value (T8): the entry, and the entry's part of the index at the lowest load of the
+/// index.
 pub const ENTRY_BYTES_MAX: usize = size_of::<EntrySlot<()>>() + 21;
 /// Number of entries that are allocated at once; no entry moves when the table grows.
 const CHUNK: usize = 1024;
@@ -51,7 +52,7 @@ struct Entry<T> {
 
 /// A slot of the table, used or free.
 enum EntrySlot<T> {
-    /// A free slot, with the number of the next free one.
+    /// A free slot, with the number of the next free slot.
     Free(u32),
     Used(Entry<T>),
 }
@@ -254,7 +255,7 @@ impl<T> Table<T> {
     }
 
     /// Updates state and expiry time of a connection that [`Table::known`] has found for this
-    /// packet. The present time is that of the call of `known`.
+    /// packet. The time of the call of `known` counts as the present time.
     #[inline]
     pub fn moved(
         &mut self,
@@ -537,7 +538,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the tick of a time. A time before that of an earlier call counts as the earlier
+    /// Returns the tick of a time. A time before the time of an earlier call counts as the earlier
     /// call's time.
     fn tick(&mut self, now: Instant) -> u32 {
         let tick = now.since(self.epoch).as_nanos() / GRAIN.as_nanos();

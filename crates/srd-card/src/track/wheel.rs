@@ -77,7 +77,7 @@ impl Wheel {
         }
     }
 
-    /// Removes an entry from its slot, if it is in one.
+    /// Removes an entry from its slot, if the entry is in a slot.
     pub(super) fn remove(&mut self, links: &mut impl Links, entry: u32) {
         let Link { before, after, tick } = core::mem::replace(links.link(entry), Link::NONE);
         if tick == NONE {

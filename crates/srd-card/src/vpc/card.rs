@@ -119,7 +119,7 @@ pub struct Card {
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
-    /// For each instance with waiting packets, the time at which the next one may continue.
+    /// For each instance with waiting packets, the time at which the next packet may continue.
     timers: BTreeSet<(Instant, u32)>,
     /// Slots of interfaces and instances that were removed.
     free_ports: Vec<PortId>,
@@ -279,8 +279,8 @@ impl Card {
 
     /// Sets the largest packet, in bytes, that is sent to another host outside of SRD. The MSS of
     /// TCP connections is lowered to fit it. Larger packets are fragmented as by a router, or the
-    /// guest gets an ICMP error (V7). A super-packet is passed to [`Environment::to_host`] whole,
-    /// which has to segment it. Before the first call, packets may have any size.
+    /// guest gets an ICMP error (V7). A super-packet is passed whole to [`Environment::to_host`],
+    /// and this function has to segment it. Before the first call, packets may have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
     }
@@ -348,7 +348,7 @@ impl Card {
         self.ends.clear();
     }
 
-    /// Makes the verdicts invalid that depend on the changed interfaces, groups and addresses.
+    /// Invalidates the verdicts that depend on the changed interfaces, groups and addresses.
     fn forget_concerned(&mut self, Concerned { ways, groups, addresses }: &Concerned) {
         if ways.is_empty() && groups.is_empty() && addresses.is_empty() {
             return;
@@ -395,7 +395,7 @@ impl Card {
     /// Removes expired flows, with at most `work` steps for all instances together. If the steps do
     /// not suffice, the next call continues with the instance at which this call ends. Returns
     /// whether the search has reached the last instance, so that the next call begins with the
-    /// first one again.
+    /// first instance again.
     pub fn expire(&mut self, now: Instant, mut work: u32) -> bool {
         while let Some(instance) = self.instances.get_mut(self.expiring) {
             if !instance.flows.expire_within(now, &mut work, |_, _| ()) {
@@ -540,7 +540,8 @@ impl Card {
         FlowState { local, remote, protocol, connection, local_first, sent, received, ride }
     }
 
-    /// Counts dropped packets under their cause: at the interface, or at the card without one.
+    /// Counts dropped packets under their cause: at the interface, or at the card if there is no
+    /// interface.
     pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {
         let drops = port.and_then(|port| self.ports.get_mut(port.0 as usize));
         drops.map_or(&mut self.drops, |port| &mut port.drops).count(cause, packets);

@@ -21,7 +21,7 @@ pub enum Envelope {
         to: EniId,
     },
     /// From an interface out of the cloud, to the edge of a gateway. An IPv4 source address is
-    /// already the public one.
+    /// already the public address.
     Leaving {
         /// Interface that sends the packet.
         from: EniId,
@@ -29,7 +29,7 @@ pub enum Envelope {
         exit: Exit,
     },
     /// From an interface out of the cloud, to the edge that translates for a NAT gateway. The
-    /// source address is still the private one.
+    /// source address is still the private address.
     ByNat {
         /// Interface that sends the packet.
         from: EniId,
@@ -39,7 +39,7 @@ pub enum Envelope {
     /// From the internet, to a public address.
     Arriving,
     /// From the edge to an interface: the answer to a packet that left through a NAT gateway. The
-    /// destination address is already the private one.
+    /// destination address is already the private address.
     FromNat {
         /// NAT gateway to which the answer came.
         nat: NatGatewayId,

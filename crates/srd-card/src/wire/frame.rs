@@ -89,7 +89,7 @@ impl ChunkPosition {
     }
 }
 
-/// Returns the chunk size of a frame: chunks of equal size, as few as possible; the last one may
+/// Returns the chunk size of a frame: chunks of equal size, as few as possible; the last chunk may
 /// be shorter. Returns `None` for more than [`CHUNKS_MAX`] chunks.
 pub fn chunk_bytes(frame_bytes: usize, chunk_bytes_max: usize) -> Option<usize> {
     let chunks = frame_bytes.div_ceil(chunk_bytes_max.max(1)).max(1);

@@ -337,8 +337,8 @@ fn regression_a_trace_follows_a_packet_that_waits_up_to_its_end() {
     assert_eq!(asks, PACKETS_MAX);
 }
 
-/// An interface with few answers gets space for a new one, even if others have used up all space.
-/// In an earlier version, it could not reach new addresses. // V16
+/// An interface with few answers gets space for a new answer, even if other interfaces have used up
+/// all space. In an earlier version, it could not reach new addresses. // V16
 #[test]
 fn regression_a_full_table_makes_room_for_one_that_has_less() {
     let mut lab = Lab::new();

@@ -89,7 +89,7 @@ fn frame(dice: &mut Dice, packet: &Packet) -> Vec<u8> {
     bytes
 }
 
-/// Returns frames that one interface sends: random ones, and repetitions of these.
+/// Returns frames that one interface sends: random frames, and repetitions of these frames.
 fn frames(dice: &mut Dice, world: &World) -> (EniId, Vec<Vec<u8>>) {
     let sender = EniId(dice.below(INTERFACES));
     let mut frames: Vec<Vec<u8>> = Vec::new();

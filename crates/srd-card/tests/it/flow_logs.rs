@@ -1,5 +1,5 @@
 //! Flow logs, tested through the public interface: they count all packets that pass, and all
-//! packets that security groups or network ACLs refuse, and no others (F1 to F6).
+//! packets that security groups or network ACLs refuse, and no other packets (F1 to F6).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};

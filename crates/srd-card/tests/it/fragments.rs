@@ -36,7 +36,7 @@ fn lab(traffic: Traffic) -> Lab {
     Lab::new(&world(&[], [open(), admits(traffic), open()]))
 }
 
-/// The first fragment of a datagram, and two later ones.
+/// The first fragment of a datagram, and two later fragments.
 fn datagram(protocol: u8, id: u8, first: &[u8]) -> [Vec<u8>; 3] {
     let of = |flags: u16, bytes: &[u8]| {
         let mut packet = packet((0, 1), protocol, flags, bytes);
@@ -135,7 +135,8 @@ fn regression_a_later_fragment_of_a_refused_datagram_joins_no_flow() {
     assert_eq!(refused(&lab, Cause::FirstFragment), counted + 1);
 }
 
-/// If the fragments of a datagram are in one batch, later ones are treated as the first one.
+/// If the fragments of a datagram are in one batch, later fragments are treated as the first
+/// fragment.
 #[test]
 fn fragments_of_one_batch_are_one_datagram() {
     let mut lab = lab(Traffic::Udp(5201, 5201));
@@ -252,8 +253,8 @@ fn the_last_first_fragment_of_an_identification_counts() {
     assert_eq!(far.card.drops(port).of(Cause::Rule(Reason::GroupsIn)), 4);
 }
 
-/// Later fragments of a datagram wait behind the first one until the location of the receiver is
-/// known.
+/// Later fragments of a datagram wait behind the first fragment until the location of the receiver
+/// is known.
 #[test]
 fn fragments_wait_together_for_an_answer() {
     let mut world = world(&[], [open(), open(), open()]);

@@ -75,7 +75,7 @@ fn card(world: &World, rules: Rules) -> (Card, Vec<(PortId, EniId)>) {
     (card, ports)
 }
 
-/// A packet of the generator, with a few changed bytes, truncated, or joined to another one.
+/// A packet of the generator, with a few changed bytes, truncated, or joined to another packet.
 fn bytes(dice: &mut Dice, world: &World, eni: EniId) -> Vec<u8> {
     let mut packet = generate::packet(dice, world);
     if let Origin::Eni(other) = packet.0

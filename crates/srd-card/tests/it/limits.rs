@@ -103,8 +103,8 @@ fn load(bytes: u32, mbps: u64, kind: FlowKind) -> Load {
     Load { bytes, bps: mbps * 1_000_000, kind }
 }
 
-/// Checks that the bits differ from those of a rate by at most 1.2 percent; the burst that may pass
-/// at the beginning is within this bound.
+/// Checks that the number of bits differs by at most 1.2 percent from the number at a rate; the
+/// burst that may pass at the beginning is within this bound.
 fn assert_near(bits: u64, rate_bps: u64, time: Duration) {
     let expected = rate_bps * (time.as_nanos() / 1_000_000) / 1000;
     let off = bits.abs_diff(expected) * 1000 / expected;

@@ -34,9 +34,9 @@ impl Environment for SentFrames {
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-/// A world with three instances; the second one is on another host, in this zone. `settings` are
-/// the ENA Express settings of the first two. Packets for 192.168.0.0/16 are routed to the second
-/// instance, which forwards them.
+/// A world with three instances; the second instance is on another host, in this zone. `settings`
+/// are the ENA Express settings of the first two. Packets for 192.168.0.0/16 are routed to the
+/// second instance, which forwards them.
 fn world(settings: [ExpressSpec; 2], zone: &str) -> World {
     let mut world = lane::world(&[], [open(), open(), open()]);
     world.instances.get_mut(&InstanceId(1)).unwrap().host = Some("there".into());

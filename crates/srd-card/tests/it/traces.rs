@@ -129,9 +129,9 @@ fn each_condition_of_a_filter_holds() {
     assert_eq!(at, [lab.ports[1]]);
 }
 
-/// Packets of four flows are sent until limits have delayed some and dropped others. Each packet of
-/// the trace has exactly one end, and the number of records of each limit equals the card's
-/// counter.
+/// Packets of four flows are sent until limits have delayed some packets and dropped other packets.
+/// Each packet of the trace has exactly one end, and the number of records of each limit equals the
+/// card's counter.
 #[test]
 fn what_limits_hold_up_and_drop_is_noted() {
     let mut lab = lab();

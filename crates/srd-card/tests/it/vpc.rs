@@ -228,8 +228,8 @@ fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
 }
 
 /// V6: a packet from a host arrives only if the mapping places its sending interface on this host,
-/// if its source is an address of this interface, and if the interface's cloud is that of the
-/// receiver or peered with it.
+/// if its source is an address of this interface, and if the interface's cloud is the receiver's
+/// cloud or is peered with it.
 #[test]
 fn a_host_speaks_for_no_interface_but_its_own() {
     forge(Fabric::new);

@@ -42,7 +42,7 @@ pub(crate) struct LabArgs {
     /// Short runs of fewer cases: these show that it works, and measure nothing.
     #[arg(long)]
     quick: bool,
-    /// The `srd` program whose card is measured, to compare two builds. Default: this one.
+    /// The `srd` program whose card is measured, to compare two builds. Default: this program.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Write a page with tables and charts to one file that needs no other.

@@ -32,7 +32,7 @@ EXIT CODES
 pub(crate) struct SetArgs {
     /// The instance.
     instance: String,
-    /// The device, as ens6. Default: the first one.
+    /// The device, as ens6. Default: the first device.
     device: Option<String>,
     /// Number of queue pairs, up to the type's maximum, which is at most one for each vCPU.
     #[arg(long, value_name = "N")]

@@ -29,7 +29,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct StatsArgs {
     /// The instance.
     instance: String,
-    /// The device, as ens6. Default: the first one.
+    /// The device, as ens6. Default: the first device.
     device: Option<String>,
     #[command(flatten)]
     socket: SocketArg,

@@ -99,7 +99,7 @@ pub(crate) struct UpArgs {
     internet_private: bool,
     /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK
     /// program, as in web=/run/srd-card/web.sock: the primary interface at this path, each other
-    /// one at this path followed by its device's name; may be given several times.
+    /// interface at this path followed by its device's name; may be given several times.
     #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
     vhost_user: Vec<(String, PathBuf)>,
     /// Like --vhost-user, but the front end listens at the path, and the card connects to it, also
@@ -259,7 +259,7 @@ impl UpArgs {
     }
 
     /// Returns the vhost-user sockets of instances by the instance's name. An error means that an
-    /// instance has two sockets, or two instances have the same one.
+    /// instance has two sockets, or two instances have the same socket.
     fn sockets(&self) -> Result<BTreeMap<String, PathBuf>> {
         let mut all = BTreeMap::new();
         for (name, path) in self.vhost_user.iter().chain(&self.vhost_user_client) {

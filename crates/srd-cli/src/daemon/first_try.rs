@@ -28,8 +28,8 @@ use crate::failure::{Missing, Usage};
 /// Default of the first UDP port of `srd up --try`.
 pub(super) const PORT_DEFAULT: u16 = 7471;
 /// Directory of the private key and the configuration; it belongs to root. It is not the directory
-/// of the control sockets, because that one may belong to the user `srd`, who could store a key in
-/// it.
+/// of the control sockets, because that directory may belong to the user `srd`, who could store a
+/// key in it.
 const DIRECTORY: &str = "/run/srd-try";
 /// Name of the tunnel interface. [`INNER`] has its two inner addresses.
 const INTERFACE: &str = TRY_INTERFACE;
@@ -42,7 +42,7 @@ const PATHS: u16 = 64;
 /// One side of a tunnel of `srd up --try`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Try {
-    /// Outer address of this machine; `peer` is that of the other machine.
+    /// Outer address of this machine; `peer` is the outer address of the other machine.
     pub(super) own: IpAddr,
     pub(super) peer: IpAddr,
     /// Public key of this machine.
@@ -77,7 +77,8 @@ impl Try {
         Ok(Self { own, peer, ours, theirs, port })
     }
 
-    /// Returns two inner addresses of the tunnel: that of this machine, and that of the other.
+    /// Returns two inner addresses of the tunnel: that of this machine, and that of the other
+    /// machine.
     fn inner(&self) -> [&'static str; 2] {
         let [first, second] = INNER;
         if self.theirs.is_some_and(|theirs| self.ours.0 < theirs.0) {

@@ -83,7 +83,7 @@ pub(crate) enum DaemonCommand {
 /// Selection of a daemon.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    /// The daemon's interface. Default: srd0, or the only one that runs.
+    /// The daemon's interface. Default: srd0, or the interface of the only daemon that runs.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
     interface: Option<String>,
     /// The daemon's control socket, if it is not in /run/srd.

@@ -63,7 +63,7 @@ pub(crate) struct RemoveArgs {
 /// Arguments of both commands.
 #[derive(Args, Clone, Debug)]
 struct CommonArgs {
-    /// Change the configuration file, too. Everything else in it stays as it is.
+    /// Change the configuration file, too. Everything else in the file stays as it is.
     #[arg(long)]
     save: bool,
     #[command(flatten)]

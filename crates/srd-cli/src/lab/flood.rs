@@ -1,7 +1,7 @@
 //! `srd lab flood`: sends handshake packets of unknown hosts at a given rate. It has no use except
 //! in the experiment `flood`.
 //!
-//! All packets are generated before the first one is sent, so that the key exchange of the
+//! All packets are generated before the first packet is sent, so that the key exchange of the
 //! generator does not limit the rate. [`STRANGERS`] different packets are sent repeatedly, each
 //! time from another source: a random address of a prefix, and a random port.
 

@@ -52,7 +52,7 @@ pub(crate) struct ImpairArgs {
     /// Seed of losses and jitter.
     #[arg(long, value_name = "N", default_value_t = Impairment::default().seed)]
     seed: u64,
-    /// Maximum number of packets on the wire in each direction; further ones are dropped and
+    /// Maximum number of packets on the wire in each direction; further packets are dropped and
     /// counted.
     #[arg(long, value_name = "PACKETS", default_value_t = Impairment::default().queue_packets_max)]
     queue: u32,

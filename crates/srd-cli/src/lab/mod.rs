@@ -68,7 +68,8 @@ pub(crate) enum LabCommand {
     /// Send handshake packets of unknown hosts: a part of the experiment `flood`.
     #[command(hide = true)]
     Flood(flood::FloodArgs),
-    /// Run a command in a host in the way of `ssh`: for launchers of MPI.
+    /// Run a command in a host. The arguments are those of `ssh`, because launchers of MPI call
+    /// this command in place of `ssh`.
     #[command(hide = true)]
     Enter(enter::EnterArgs),
 }

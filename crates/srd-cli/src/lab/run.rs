@@ -52,10 +52,11 @@ pub(crate) struct RunArgs {
     /// Experiments to run, in this order.
     #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["list", "all"])]
     experiments: Vec<String>,
-    /// Run all experiments whose programs are installed; for the others, report what to install.
+    /// Run all experiments whose programs are installed; for the other experiments, report what to
+    /// install.
     #[arg(long, conflicts_with_all = ["experiments", "cases", "list"])]
     all: bool,
-    /// With --all: leave these out.
+    /// With --all: leave these experiments out.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "all")]
     except: Vec<String>,
     /// Describe all experiments instead of running one.
@@ -99,7 +100,7 @@ pub(crate) struct RunArgs {
     /// Client threads of `redis` [default: 1].
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// The `srd` program whose daemons are measured, to compare two builds. Default: this one.
+    /// The `srd` program whose daemons are measured, to compare two builds. Default: this program.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Run `srd up` and the libfabric provider without encryption.

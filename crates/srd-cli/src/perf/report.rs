@@ -7,7 +7,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Longest round trip that is recorded, in nanoseconds; a longer one is recorded as this time.
+/// Longest round trip that is recorded, in nanoseconds; a longer round trip is recorded as this
+/// time.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
 /// Percentiles of the round trips, in microseconds.
@@ -38,7 +39,7 @@ pub(super) struct ConfigEcho {
 /// Results that the client measured.
 #[derive(Clone, Debug)]
 pub(super) struct ClientResult {
-    /// Payload bytes: in bulk mode those that were sent, in rr mode those of both directions.
+    /// Payload bytes: in bulk mode the sent bytes, in rr mode the bytes of both directions.
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,

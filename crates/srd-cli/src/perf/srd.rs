@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{self, Instant};
 
-/// Queue pair at which the server receives, and first of those from which the client sends.
+/// Queue pair at which the server receives, and first queue pair from which the client sends.
 const QPN: Qpn = Qpn(1);
 /// Maximum number of datagrams that are queued or in flight, over all streams of all workers.
 const OUTSTANDING: u16 = 2048;

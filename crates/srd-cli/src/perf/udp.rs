@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of datagrams given to the kernel at a time.
 const SEGMENTS_MAX: usize = 64;
-/// Maximum number of bytes given to the kernel at a time, which one IP packet can hold.
+/// Maximum number of bytes given to the kernel at a time. One IP packet can hold this number of
+/// bytes.
 const BATCH_BYTES_MAX: usize = 65_000;
 /// Socket buffers, in both directions.
 const BUFFER_BYTES: i32 = 16 << 20;
@@ -125,7 +126,7 @@ pub(super) fn serve(
 }
 
 /// Sends requests by UDP, one after the other, and waits for each answer. Requests are numbered, so
-/// that a late answer to a repeated request is not taken for the answer to the next one.
+/// that a late answer to a repeated request is not taken for the answer to the next request.
 pub(super) struct Exchange {
     socket: UdpSocket,
     request: Vec<u8>,

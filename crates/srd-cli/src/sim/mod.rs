@@ -259,8 +259,9 @@ fn jobs(args: &RunArgs, scenario: &Scenario) -> Result<Vec<Job>> {
     Ok(srd_sim::run::jobs(scenario, &transports, first..first.saturating_add(seeds)))
 }
 
-/// Converts an error of a scenario. An invalid scenario is a usage error; lost packets in the
-/// simulator's own count are an error of the simulator.
+/// Converts an error of a scenario. An invalid scenario is a usage error. If the simulator's
+/// counters do not account for every packet ("packets are lost"), the error is one of the
+/// simulator.
 fn explain(error: ScenarioError) -> anyhow::Error {
     let ours = error.0.starts_with("packets are lost");
     if ours { anyhow::anyhow!(error.0) } else { Usage(error.0).into() }

@@ -144,7 +144,7 @@ enum FlowsTo {
     Exterior,
     /// Within the cluster placement group: 10 Gb/s a flow.
     Group,
-    /// Over ENA Express: 25 Gb/s a flow.
+    /// Over ENA Express: 25 Gb/s per flow.
     Express,
 }
 

@@ -59,7 +59,7 @@ fn regression_programs_that_outlive_an_orderly_end_keep_their_namespace() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// One program ends at SIGTERM, the other does not.
+/// One program ends at SIGTERM, the other program does not.
 #[test]
 fn programs_end_with_the_card_if_that_is_wanted() {
     if !ready_with_nsenter() {

@@ -129,8 +129,8 @@ fn devices(machine: &Machine) -> Vec<String> {
     all
 }
 
-/// If one of several new instances, or of several new interfaces, cannot be created, the others
-/// that were created are removed.
+/// If one of several new instances, or of several new interfaces, cannot be created, the other
+/// instances or interfaces that were created are removed.
 #[test]
 fn what_was_made_is_given_back_when_the_rest_cannot_be() {
     if !ready_with_nsenter() {

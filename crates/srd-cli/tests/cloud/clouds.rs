@@ -105,9 +105,9 @@ fn regression_a_host_that_does_not_answer_shows_as_silent_on_the_other() {
     drop(card);
 }
 
-/// A card has the tables of its own interfaces, and requests others. It receives the changes that
-/// concern it. A guest that tries all addresses causes no more requests than its limit permits. //
-/// V15, V16
+/// A card has the tables of its own interfaces, and requests the tables of other interfaces. It
+/// receives the changes that concern it. A guest that tries all addresses causes no more requests
+/// than its limit permits. // V15, V16
 #[test]
 fn a_card_asks_for_what_its_packets_need_and_follows_changes() {
     if !ready_with_nsenter() {
@@ -213,8 +213,8 @@ fn regression_the_internets_side_is_no_router_for_strangers() {
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
-/// Instances reach only one address of the machine: the one on the internet's side. The internet
-/// carries no private addresses, unless the operator permits it.
+/// Instances reach only one address of the machine: the address on the internet's side. The
+/// internet carries no private addresses, unless the operator permits it.
 #[test]
 fn regression_instances_reach_neither_this_machines_networks_nor_its_services() {
     if !ready_with_nsenter() {

@@ -134,7 +134,8 @@ fn regression_a_hangup_loses_no_records() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Returns the id of the web server's interface, which is the one that refused packets to port 80.
+/// Returns the id of the web server's interface, which is the interface that refused packets to
+/// port 80.
 fn web_eni(all: &[Vec<String>]) -> String {
     let refused = all.iter().find(|r| r[4] == "10.0.1.10" && r[6] == "80" && r[12] == "REJECT");
     refused.unwrap()[2].clone()

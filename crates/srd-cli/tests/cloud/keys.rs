@@ -53,7 +53,7 @@ fn overheard(namespace: &str, mut work: impl FnMut()) -> Vec<(u16, Vec<u8>)> {
     all
 }
 
-/// Regression: if a host's key was not the one in the file of the other host, neither the log nor
+/// Regression: if a host's key was not the key in the file of the other host, neither the log nor
 /// the status of either host reported it.
 #[test]
 fn regression_a_wrong_key_is_named_at_both_ends() {

@@ -265,7 +265,8 @@ fn regression_each_service_is_at_its_own_addresses_only() {
     assert!(connect(&a, link_local(254), 80).is_ok());
 }
 
-/// Regression: slow connections blocked all others, and the 33rd connection at a time was refused.
+/// Regression: slow connections blocked all other connections, and the 33rd connection at a time
+/// was refused.
 #[test]
 fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
     if !ready_with_curl() {

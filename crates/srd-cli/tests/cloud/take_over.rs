@@ -191,8 +191,8 @@ fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
     }
 }
 
-/// If two processes have counted packets of one window of a flow log, the records are those of one
-/// window, and no packet is missing.
+/// If two processes have counted packets of one window of a flow log, the log has the records of
+/// one window only, and no packet is missing.
 #[test]
 fn flow_logs_count_on_in_the_next_process() {
     if !ready_with_nsenter() {

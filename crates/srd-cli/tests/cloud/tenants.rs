@@ -43,7 +43,7 @@ fn bind(instance: &str, host: u8) -> UdpSocket {
     socket
 }
 
-/// Sends echo requests of the quiet tenant. Returns the number of lost ones, and the 99th
+/// Sends echo requests of the quiet tenant. Returns the number of lost requests, and the 99th
 /// percentile of the round trips.
 fn lost(asks: &UdpSocket) -> (u32, Duration) {
     let began = Instant::now();

@@ -21,8 +21,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// MTU of the daemons for inner packets; [`INTERFACE_MTU`] is that of their interfaces. Packets
-/// with a size between the two are oversize, like those of 8901 to 9001 bytes with ENA Express.
+/// MTU of the daemons for inner packets; [`INTERFACE_MTU`] is the MTU of their interfaces. Packets
+/// with a size between the two MTUs are oversize, like packets of 8901 to 9001 bytes with ENA
+/// Express.
 const MTU: usize = 1300;
 const INTERFACE_MTU: usize = 1400;
 
@@ -52,8 +53,8 @@ const QUIET: Duration = Duration::from_millis(1300);
 /// Maximum time until a datagram arrives. Packets are lost only if the session ends.
 const ARRIVAL_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of attempts to check a combination of settings. If the machine is busy, a daemon
-/// may be stopped for so long that the other considers it dead, and packets in flight are lost. An
-/// attempt with this outcome does not count.
+/// may be stopped for so long that the other daemon considers it dead, and packets in flight are
+/// lost. An attempt with this outcome does not count.
 const TRIES: usize = 5;
 
 /// UDP payload bytes of an outer unreliable packet, in addition to the inner frame. [`DATA_BYTES`]
@@ -63,7 +64,7 @@ const UNRELIABLE_BYTES: usize = 12 + 12 + 16;
 const DATA_BYTES: usize = 12 + 24 + 16;
 const DATA_PAYLOAD_BYTES_MAX: usize = 1500 - IP_UDP_BYTES - DATA_BYTES;
 const OFFLOAD_BYTES: usize = 10;
-/// Type of outer data packets, in the header. [`UNRELIABLE`] is that of unreliable packets.
+/// Type of outer data packets, in the header. [`UNRELIABLE`] is the type of unreliable packets.
 const DATA: u8 = 1;
 const UNRELIABLE: u8 = 8;
 /// Flag of a data packet that carries an acknowledgement. [`ACK_BYTES`] are the lengths that the
@@ -113,8 +114,8 @@ fn check(cell: Cell) {
     assert!(is_checked, "{cell:?}: the machine was too busy in each of {TRIES} tries");
 }
 
-/// Checks a combination of settings. Returns false if an end considered the other dead during the
-/// check, or if packets waited for a processor for so long that the queue dropped them.
+/// Checks a combination of settings. Returns false if one daemon considered the other daemon dead
+/// during the check, or if packets waited for a processor for so long that the queue dropped them.
 fn is_checked_undisturbed(cell: Cell) -> bool {
     let mut pair = Pair::new("e");
     // Without this setting, the kernel would send requests for IPv6 routers on a new interface,

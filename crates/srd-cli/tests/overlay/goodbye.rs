@@ -21,8 +21,8 @@ const ATTEMPTS: usize = 6;
 /// the machine is busy.
 const DEAD_MAX: Duration = Duration::from_secs(10);
 
-/// Starts two daemons in transparent mode, and waits until each steers its packets for the other
-/// through the tunnel.
+/// Starts two daemons in transparent mode, and waits until each daemon steers the packets for the
+/// other machine through the tunnel.
 fn met(tag: &str) -> Pair {
     let mut pair = Pair::new(tag);
     for end in [0, 1] {

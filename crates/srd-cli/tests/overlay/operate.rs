@@ -49,7 +49,7 @@ fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_pee
 }
 
 /// Regression: all packets of an address that is not in `allowed` were lost, and each end reported
-/// only that the other was up.
+/// only that the other end was up.
 #[test]
 fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
     if !ready() {

@@ -5,7 +5,8 @@
 
 use crate::support::pair::{Pair, Settings, must, ready};
 
-/// Largest UDP payload of a packet of 1500 bytes. [`LARGE`] is that of a packet of 9000 bytes.
+/// Largest UDP payload of a packet of 1500 bytes. [`LARGE`] is the largest payload of a packet of
+/// 9000 bytes.
 const SMALL: u64 = 1472;
 const LARGE: u64 = 8972;
 
@@ -62,8 +63,8 @@ fn a_path_mtu_that_falls_and_rises_is_found_without_icmp() {
     falls_and_rises("mn", false);
 }
 
-/// A daemon starts although the route to a peer has a small MTU, learned or configured. Neither
-/// this peer nor the others are affected, because the path may carry larger packets by now.
+/// A daemon starts although the route to a peer has a small MTU, learned or configured. This MTU
+/// limits neither this peer nor the other peers, because the path may carry larger packets by now.
 #[test]
 fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     if !ready() {

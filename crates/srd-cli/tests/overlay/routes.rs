@@ -135,7 +135,7 @@ const SOME: &str = "\"10.78.0.2/32\", \"fd78::2/128\", \"203.0.113.0/24\", \"fd7
 
 /// Addresses that must be reached through the overlay. In one of the setups, a rule of the
 /// administrator for the host's only outer address leads all its packets to one table, past all
-/// others.
+/// other tables.
 const REACHED: [&str; 4] = ["10.78.0.2", "fd78::2", "203.0.113.9", "fd79::9"];
 
 #[test]
@@ -250,7 +250,8 @@ fn local_networks_stay_reachable_under_a_default_route_into_the_overlay() {
 }
 
 /// Sends packets from addresses of the overlay, to the overlay and beyond. It has sockets that were
-/// bound to these addresses at its creation, and can open new ones. Errors of sending are ignored.
+/// bound to these addresses at its creation, and can open new sockets. Errors of sending are
+/// ignored.
 struct Sender {
     bound: Vec<std::net::UdpSocket>,
 }

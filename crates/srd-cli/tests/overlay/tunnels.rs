@@ -17,8 +17,8 @@ const PACKETS: u64 = 200;
 const BATCH: usize = 20;
 const PACKET_BYTES: usize = 1000;
 const IP_BYTES: usize = 20;
-/// Name of the counter of packets that were sent over SRD. [`PLAINLY`] is that of packets without
-/// SRD.
+/// Name of the counter of packets that were sent over SRD. [`PLAINLY`] is the name of the counter
+/// of packets without SRD.
 const BY_SRD: &str = "ena_srd_tx_pkts";
 const PLAINLY: &str = "plain_tx_pkts";
 

@@ -1,4 +1,5 @@
-//! Functions of the scripts in `bench`: options, and the wait for veth pairs. No test measures.
+//! Functions of the scripts in `bench`: options, and the wait for veth pairs. The tests run no
+//! measurement.
 
 use std::process::{Command, Output};
 

@@ -10,8 +10,9 @@ use crate::support_book::{Tested, blocks, root};
 /// Longest time in seconds for one block.
 const SECONDS_MAX: &str = "300";
 
-/// Commands before the first one of a block that runs as root, in network and mount namespaces of
-/// its own: the block has a loopback interface, and a `/run` whose content no other process sees.
+/// Commands before the first command of a block that runs as root, in network and mount namespaces
+/// of its own: the block has a loopback interface, and a `/run` whose content no other process
+/// sees.
 const ISOLATION: &str = "mount -t tmpfs tmpfs /run\nip link set lo up\n";
 
 /// Runs a block as a script. Returns its exit status and its output. A block that runs as root

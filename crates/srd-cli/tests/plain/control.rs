@@ -63,7 +63,7 @@ fn a_trial_answers_at_loopback_addresses_only() {
     assert!(answer.contains("<regionName>eu-west-1</regionName>"), "{answer}");
 }
 
-/// Reads the lines of a started server up to the last one.
+/// Reads the lines of a started server up to the last line.
 fn lines(server: &mut std::process::Child) -> Vec<String> {
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut read = Vec::new();

@@ -87,7 +87,7 @@ const NETWORK: &str = "nodes 8\ntiers 2\npodsize 8\ntier 0\ndownlink_speed_gbps 
                        radix_down 4\nradix_up 4\ndownlink_latency_ns 500\n\
                        switch_latency_ns 300\ntier 1\ndownlink_speed_gbps 100\n\
                        radix_down 2\noversubscribed 1\n";
-/// Two connections; the second one starts at time 500.
+/// Two connections; the second connection starts at time 500.
 const MATRIX: &str = "Nodes 8\nConnections 2\n0->5 start 0 size 100000\n\
                       1->6 start 500 size 100000\n";
 

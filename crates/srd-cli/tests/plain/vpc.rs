@@ -46,7 +46,7 @@ fn every_connection_of_the_example_ends_as_its_comment_says() {
 }
 
 /// Writes a cloud with the instances a, b and c on two hosts. The first of `lines` is added to the
-/// interface of a, and the second one to those of b and c.
+/// interface of a, and the second line to the interfaces of b and c.
 fn on_two_hosts(directory: &Path, kind: &str, lines: [&str; 2]) -> String {
     let mut text = String::from(
         "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[subnet.s]\ncidr = \"10.0.1.0/24\"\n\

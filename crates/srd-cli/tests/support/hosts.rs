@@ -78,7 +78,7 @@ impl Hosts {
         self.machines[end].up(&["-c", &self.config(end)])
     }
 
-    /// Starts both cards, and waits until each has a session with the other.
+    /// Starts both cards, and waits until each card has a session with the other card.
     pub(crate) fn both_up(&self) -> [Running; 2] {
         let cards = [self.up(0), self.up(1)];
         for end in [0, 1] {

@@ -27,7 +27,7 @@ const STATISTICS_DROPPED: u16 = 5;
 #[derive(Debug)]
 pub(crate) struct Packet {
     /// Whether the packet is an outer packet, which contains the headers of the network between the
-    /// machines. Inner packets are those of the applications.
+    /// machines. Inner packets are the packets of the applications.
     pub(crate) is_outer: bool,
     /// Whether the packet leaves the machine; otherwise it arrives.
     pub(crate) leaves: bool,

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use super::machine::{Machine, Running};
 
-/// Modules of the kernel, in the order in which they are loaded: each depends on earlier ones.
+/// Modules of the kernel, in the order in which they are loaded: each module depends on earlier
+/// modules.
 const MODULES: [&str; 8] = [
     "virtio/virtio_ring",
     "virtio/virtio",

@@ -277,7 +277,7 @@ impl Routed {
         found
     }
 
-    /// Returns the output of `ip route get` with these arguments on a.
+    /// Returns the output of `ip route get` with these arguments on machine a.
     pub(crate) fn route(&self, words: &str) -> String {
         let output = ip(&format!("-n {} route get {words}", self.a));
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -160,7 +160,7 @@ fn named<'a>(region: &'a Region, request: &Request) -> ApiResult<&'a Address> {
     }
 }
 
-/// Returns the interface of a request: by its identifier, or the primary one of an instance.
+/// Returns the interface of a request: by its identifier, or the primary interface of an instance.
 fn interface<'a>(region: &'a Region, request: &Request) -> ApiResult<&'a NetworkInterface> {
     if let Some(id) = request.text("NetworkInterfaceId") {
         return get(&region.interfaces, id);

@@ -1,4 +1,5 @@
-//! Free addresses and prefixes of a subnet. Each function walks over the used ones once.
+//! Free addresses and prefixes of a subnet. Each function walks over the used addresses and
+//! prefixes once.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};

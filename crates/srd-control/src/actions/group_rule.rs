@@ -196,7 +196,7 @@ fn reference(region: &Region, group: &SecurityGroup, pair: &Value) -> ApiResult<
     Ok(other(&found.group_id, Some(found.vpc_id.clone()), Some(peering)))
 }
 
-/// Returns the permissions of a request: the list, or the one in single parameters.
+/// Returns the permissions of a request: the list, or the permission in single parameters.
 fn permissions(request: &Request) -> ApiResult<Vec<Value>> {
     let list = request.list("IpPermissions");
     if !list.is_empty() {
@@ -289,7 +289,8 @@ fn duplicate(rule: &SecurityGroupRule) -> ApiError {
     ApiError::new("InvalidPermission.Duplicate", message)
 }
 
-/// A rule with a block counts for its version of IP; another rule counts for both.
+/// Checks the number of a group's rules, for each version of IP. A rule with a block of addresses
+/// counts for the block's version; any other rule counts for both versions.
 fn check_number(
     region: &Region,
     group: &str,

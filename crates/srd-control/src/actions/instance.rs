@@ -78,7 +78,7 @@ fn state(code: i64) -> InstanceState {
     InstanceState { code, name: name.to_owned() }
 }
 
-/// Returns the default subnet of a zone, or of the first zone that has one.
+/// Returns the default subnet of a zone, or of the first zone that has a default subnet.
 fn default_subnet(region: &Region, zone: Option<&str>) -> ApiResult<Subnet> {
     let mut subnets: Vec<&Subnet> = region.subnets.iter().filter(|s| s.default_for_az).collect();
     subnets.sort_by(|a, b| a.availability_zone.cmp(&b.availability_zone));

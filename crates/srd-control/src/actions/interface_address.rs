@@ -196,8 +196,9 @@ const PREFIXES_V6: Kind<Ipv6Net> = Kind {
     add: add_prefix_v6,
 };
 
-/// Adds the named values to an interface, and as many free ones as the request counts. Each value
-/// is added at once, so that the next one differs from it. Returns the added values.
+/// Adds to an interface the values that the request names, and the number of free values that it
+/// requests. Each value is added at once, so that the next free value differs from it. Returns the
+/// added values.
 fn add_all<T: Copy>(
     region: &mut Region,
     target: &Target<'_>,

@@ -200,7 +200,7 @@ fn has_pages(action: &str) -> bool {
 }
 
 /// Returns the page that the request selects. The token of the next page names the last object of
-/// this page, so that objects that are deleted meanwhile do not hide others.
+/// this page, so that objects that are deleted meanwhile do not hide other objects.
 pub(super) fn page(
     request: &Request,
     result: &str,

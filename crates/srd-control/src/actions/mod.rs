@@ -56,7 +56,7 @@ use crate::wire::Request;
 
 /// An action that works on one region.
 type RegionAction = fn(&mut Region, &Request) -> ApiResult<Value>;
-/// An action that works on several regions; the key is that of the request's account and region.
+/// An action that works on several regions; the key consists of the request's account and region.
 type CloudAction = fn(&mut Cloud, &(String, String), &Request) -> ApiResult<Value>;
 
 /// Implementation of an action.

@@ -16,7 +16,7 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteNatGateway", Handler::Region(delete)),
 ];
 
-/// Deleted gateways that are still shown.
+/// Largest number of deleted gateways that are still shown.
 const DELETED_MAX: usize = 1000;
 
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {

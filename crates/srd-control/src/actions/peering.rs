@@ -209,7 +209,7 @@ fn sides(peering: &PeeringConnection) -> [Key; 2] {
         .map(|side| (side.owner_id.clone(), side.region.clone()))
 }
 
-/// Stores a changed connection on both sides, each with its tags.
+/// Stores a changed peering connection in the regions of both sides. Each side keeps its own tags.
 fn store(cloud: &mut Cloud, peering: &PeeringConnection) {
     for at in sides(peering) {
         let Some(region) = cloud.regions.get_mut(&at) else { continue };

@@ -184,8 +184,8 @@ fn associations(region: &mut Region, request: &Request) -> ApiResult<Value> {
     list::page(request, "PrefixListAssociations", "ResourceId", shown.collect())
 }
 
-/// Returns the list of a request that may be changed. If the request gives the current version, it
-/// must be that of the list.
+/// Returns the list of a request that may be changed. If the request gives a current version, it
+/// must be the list's version.
 fn own<'a>(
     region: &'a mut Region,
     request: &Request,

@@ -255,7 +255,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     success()
 }
 
-/// Marks the routes to a target that no longer exists.
+/// Gives the state `blackhole` to the routes whose target no longer exists.
 pub(super) fn blackhole(region: &mut Region, is_target: impl Fn(&Route) -> bool) {
     for table in region.route_tables.ids_where(|table| table.routes.iter().any(&is_target)) {
         if let Some(table) = region.route_tables.get_mut(&table) {

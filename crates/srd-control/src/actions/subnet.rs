@@ -70,7 +70,7 @@ const LISTING: Listing = Listing {
 /// Addresses of a subnet that EC2 keeps: the first four and the last.
 pub(super) const KEPT: u32 = 5;
 
-/// Whether EC2 keeps the address of the subnet.
+/// Whether EC2 reserves this address of a subnet for itself.
 pub(super) fn is_kept(block: ipnet::Ipv4Net, address: Ipv4Addr) -> bool {
     let offset = u32::from(address).wrapping_sub(u32::from(block.network()));
     offset < KEPT - 1 || address == block.broadcast()

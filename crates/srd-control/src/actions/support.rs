@@ -146,7 +146,7 @@ pub(super) fn tags_for(
     Ok(tags)
 }
 
-/// Reads a list of tags; a tag without a value has an empty one.
+/// Reads a list of tags; a tag without a value has an empty value.
 pub(super) fn read_tags(list: &Value) -> ApiResult<Vec<Tag>> {
     let list = list.as_array().map_or(&[][..], Vec::as_slice);
     if list.len() > TAGS_MAX {
@@ -180,7 +180,7 @@ fn too_many_tags() -> ApiError {
     ApiError::new("TagLimitExceeded", message)
 }
 
-/// Adds tags, or replaces the values of those with the same keys.
+/// Adds tags, or replaces the values of tags with the same keys.
 pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
     for tag in new {
         match tags.iter_mut().find(|old| old.key == tag.key) {

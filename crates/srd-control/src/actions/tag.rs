@@ -60,8 +60,8 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     success()
 }
 
-/// Removes tags: those with the key, and with the value if it is given. Without tags in the
-/// request, all tags are removed.
+/// Removes the tags with the key, and with the value if the request gives a value. Without tags in
+/// the request, all tags are removed.
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let tags = request.list("Tags");
     let mut named: BTreeMap<&str, Vec<Option<&str>>> = BTreeMap::new();

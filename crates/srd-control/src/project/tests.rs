@@ -87,7 +87,7 @@ fn acl_admits(region: &Region, subnet: &str, far: Ipv4Addr, probe: Probe, egress
     first.is_some_and(|entry| entry.rule_action == "allow")
 }
 
-/// Whether packets from one VPC to an address of another take an active peering connection.
+/// Whether packets from one VPC to an address of another VPC take an active peering connection.
 fn is_routed(region: &Region, from: &NetworkInterface, to: &NetworkInterface) -> bool {
     let far = to.private_ip_address.unwrap();
     let table = region.route_tables.iter().find(|table| table.vpc_id == from.vpc_id).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ring::digest::{SHA256, digest};
 
 /// Generator of identifiers. A seed determines all identifiers; without the seed, no identifier can
-/// be derived from others.
+/// be derived from other identifiers.
 #[derive(Clone)]
 pub struct IdGenerator {
     seed: u64,

@@ -55,7 +55,7 @@ impl<T: Object> Table<T> {
         }
     }
 
-    /// Adds an object, or replaces the one with the same identifier.
+    /// Adds an object, or replaces the object with the same identifier.
     pub fn insert(&mut self, object: T) {
         let id = object.id().to_owned();
         self.remember(&id);

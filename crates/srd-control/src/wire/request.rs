@@ -25,8 +25,8 @@ const POLICY_BYTES_MAX: usize = 20 << 10;
 pub const USER_DATA_BYTES_MAX: usize = 16 << 10;
 /// Largest length of a client token in bytes.
 const TOKEN_BYTES_MAX: usize = 64;
-/// Parameters of the protocol, which are not parameters of an action. The last six are those of a
-/// presigned request; the others belong to older versions of signatures.
+/// Parameters of the protocol, which are not parameters of an action. The last six belong to a
+/// presigned request; the other parameters belong to older versions of signatures.
 const PROTOCOL: [&str; 14] = [
     "Action",
     "Version",
@@ -84,7 +84,7 @@ impl<'a> Node<'a> {
         node
     }
 
-    /// Removes and returns the node below this one with this part of the name.
+    /// Removes and returns the child of this node that has this part of the name.
     fn take(&mut self, name: &str) -> Option<Self> {
         let depth = self.depth + 1;
         self.below.remove(name).map(|parameters| Self::new(parameters, depth))

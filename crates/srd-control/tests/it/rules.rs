@@ -153,7 +153,7 @@ fn a_request_has_no_more_rules_than_a_group() {
     }
 }
 
-/// A regression: a peering request that had expired prevented a new one for the same VPCs.
+/// A regression: a peering request that had expired prevented a new request for the same VPCs.
 #[test]
 fn an_expired_peering_request_gives_way_to_a_new_one() {
     let mut client = Client::new();

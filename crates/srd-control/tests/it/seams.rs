@@ -141,7 +141,7 @@ fn a_store_that_fails_leaves_machines_and_rules_as_they_were() {
     assert_eq!(recorder.0.lock().unwrap().len(), calls.len());
 }
 
-/// A regression: the changes of a request that ended in a panic were stored by the next one.
+/// A regression: the changes of a request that ended in a panic were stored by the next request.
 #[test]
 fn a_panic_of_a_request_is_undone_before_the_next_one() {
     let recorder = Recorder::default();

@@ -20,7 +20,7 @@ fn start() -> SocketAddr {
     address
 }
 
-/// Sends bytes, and returns the answer until the server closes the connection.
+/// Sends bytes, and returns the text that the server sends until it closes the connection.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -171,7 +171,8 @@ proptest! {
     }
 }
 
-/// Run with `cargo test --release -p srd-crypto -- --ignored --nocapture aead_cost`.
+/// Measures the cost of sealing and opening. Run with
+/// `cargo test --release -p srd-crypto -- --ignored --nocapture aead_cost`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn aead_cost() {

@@ -239,7 +239,7 @@ fn greetings_have_a_limit_on_both_sides() {
     assert_eq!(initiator.finish(&responded.message2).unwrap().payload, full);
 }
 
-/// The handshake refuses points of small order, and a non-canonical form of one of them.
+/// The handshake refuses points of small order, and a non-canonical form of one of these points.
 #[test]
 fn public_keys_of_small_order_are_refused() {
     let mut one = [0; 32];

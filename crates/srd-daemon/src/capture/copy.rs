@@ -7,7 +7,7 @@ use srd_pcapng::{
     BLOCK_OVERHEAD_BYTES, PACKET, STATISTICS, STATISTICS_DROPPED, STATISTICS_HEAD_BYTES,
 };
 
-/// Largest accepted length of a pcapng block in bytes; a longer one is an error. The block of the
+/// Largest accepted length of a pcapng block in bytes; a longer block is an error. The block of the
 /// largest packet is shorter.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Largest number of bytes of one read from the stream.

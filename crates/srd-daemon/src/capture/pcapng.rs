@@ -12,7 +12,7 @@ use super::tap::{self, Packet};
 pub(super) struct Writer {
     blocks: Blocks,
     layers: Layers,
-    /// Numbers of written packets: first inner ones, then outer ones.
+    /// Numbers of written packets: first inner packets, then outer packets.
     written: [u64; 2],
 }
 
@@ -28,7 +28,7 @@ impl Writer {
         writer
     }
 
-    /// Returns the number of each interface in the file, and whether it is the one for outer
+    /// Returns the number of each interface in the file, and whether the interface is for outer
     /// packets.
     fn interfaces(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
         let layers = self.layers;
@@ -55,7 +55,7 @@ impl Writer {
     }
 
     /// Writes the blocks at the end of a file. `dropped` counts the packets that are missing in the
-    /// file: first inner ones, then outer ones.
+    /// file: first inner packets, then outer packets.
     pub(super) fn end(&mut self, now_ns: u64, dropped: [u64; 2]) {
         for (interface, is_outer) in self.interfaces() {
             let dropped = dropped[usize::from(is_outer)];
@@ -74,7 +74,7 @@ impl Writer {
         self.blocks.len()
     }
 
-    /// Number of packets written so far, inner and outer ones together.
+    /// Number of packets written so far, inner and outer packets together.
     pub(super) fn packets(&self) -> u64 {
         self.written.iter().sum()
     }

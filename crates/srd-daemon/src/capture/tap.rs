@@ -35,8 +35,8 @@ pub(super) struct Packet {
     pub(super) direction: Direction,
     /// Time of the capture, in nanoseconds since 1970 (wall clock).
     pub(super) time_ns: u64,
-    /// Length of the packet on the wire in bytes; larger than that of `bytes` if the packet was
-    /// cut.
+    /// Length of the packet on the wire in bytes; larger than the length of `bytes` if the packet
+    /// was cut.
     pub(super) length: u32,
     /// The stored part of the packet, from its IP header on.
     pub(super) bytes: Vec<u8>,
@@ -268,7 +268,7 @@ impl Taps {
 }
 
 impl TapReader {
-    /// Returns the oldest packet of all queues, and waits up to `wait_max` for one.
+    /// Returns the oldest packet of all queues, and waits up to `wait_max` for a packet.
     ///
     /// # Errors
     /// If no packet arrived in time, or all workers have ended.
@@ -293,7 +293,7 @@ impl TapReader {
         }
     }
 
-    /// Numbers of packets that did not fit into a queue: first inner ones, then outer ones.
+    /// Numbers of packets that did not fit into a queue: first inner packets, then outer packets.
     pub fn dropped(&self) -> [u64; 2] {
         [0, 1].map(|at: usize| self.shared.dropped[at].load(Ordering::Relaxed))
     }

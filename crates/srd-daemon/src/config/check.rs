@@ -40,7 +40,7 @@ const PEER_NAME_CHARS_MAX: usize = 64;
 const MTU: RangeInclusive<i64> = 1280..=65_535;
 /// Allowed numbers of paths: the entropy has one byte.
 const PATHS: RangeInclusive<i64> = 1..=256;
-/// Allowed values of `order_wait_ms`: how long later packets of a flow wait for a missing one.
+/// Allowed values of `order_wait_ms`: how long later packets of a flow wait for a missing packet.
 const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
 /// Bounds of the default of `order_wait_ms`: at least the first number and at most the second.
 /// Between them, the default is the time that the link needs for `ORDER_WAIT_BYTES`, because on a
@@ -62,7 +62,7 @@ type Result<T> = std::result::Result<T, ConfigError>;
 pub(super) enum Keys {
     /// Key files are read and checked.
     Read,
-    /// Key files are not read; each key is replaced by a random one.
+    /// Key files are not read; each key is replaced by a random key.
     Left,
 }
 
@@ -226,7 +226,7 @@ fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// Reads `listen`: the first address, and the further ones, which must have the same port.
+/// Reads `listen`: the first address, and the further addresses, which must have the same port.
 fn listens(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,

@@ -39,8 +39,8 @@ pub struct PeerChange {
 }
 
 impl PeerChange {
-    /// Whether the change closes the context with the peer and opens a new one: this is necessary
-    /// if its endpoint or its preshared key changed.
+    /// Whether the change closes the context with the peer and opens a new context: this is
+    /// necessary if its endpoint or its preshared key changed.
     pub fn is_anew(&self) -> bool {
         self.keys.iter().any(|key| matches!(*key, "endpoint" | "preshared_key_file"))
     }

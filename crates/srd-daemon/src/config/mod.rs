@@ -107,10 +107,10 @@ pub struct Interface {
     /// Protection of packets: encryption, or none.
     pub protection: Protection,
     /// Address and first UDP port at which packets are received. Each path of each worker has a
-    /// port; the ports follow this one.
+    /// port; these ports follow the first port.
     pub listen: SocketAddr,
     /// Further addresses at which packets are received, one for each additional network card; the
-    /// ports are those of `listen`.
+    /// ports are the same as with `listen`.
     pub listen_further: Vec<IpAddr>,
     /// MTU of the interface in bytes; `None`: as large as the MTU of the network permits.
     pub mtu: Option<u16>,
@@ -133,7 +133,7 @@ pub struct Interface {
     pub express_tunnels: bool,
     /// Whether UDP packets of a flow are delivered in their order of sending, or as they arrive.
     pub udp_ordering: UdpOrdering,
-    /// Longest time that later packets of a flow wait for a missing one.
+    /// Longest time that later packets of a flow wait for a missing packet.
     pub order_wait: Duration,
     /// Target delay of the queue of inner packets to each peer; packets that wait longer are marked
     /// or dropped.
@@ -260,7 +260,8 @@ pub struct PeerSettings {
     /// Further addresses of the peer, one for each additional network card. Empty if `endpoint` is
     /// `None`.
     pub endpoints_further: Vec<SocketAddr>,
-    /// Prefixes of inner addresses behind the peer: packets to them are sent to it. At least one.
+    /// Prefixes of inner addresses behind the peer: packets to these addresses are sent to the
+    /// peer. At least one.
     pub allowed: Vec<IpNet>,
     /// Whether packets to the peer are sent over SRD; if false, all are sent plainly.
     pub express: bool,

@@ -539,7 +539,7 @@ fn threads_wait_as_the_file_says_and_as_a_reload_says() {
     assert!(difference.live.contains(&"poll"), "{difference:?}");
 }
 
-/// A file with commands that others than root may change is refused at the line of the first
+/// A file with commands that users other than root may change is refused at the line of the first
 /// command. In an earlier version, the error had no line.
 #[test]
 fn regression_a_file_with_commands_of_another_user_is_refused_at_its_line() {

@@ -2,7 +2,7 @@
 //! captures send data until the client or the daemon ends.
 //!
 //! Reads and writes have deadlines. So a client that stalls occupies its own thread for a few
-//! seconds, and does not disturb others.
+//! seconds, and does not disturb other clients.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

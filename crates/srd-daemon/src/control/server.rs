@@ -3,7 +3,7 @@
 //! created again.
 //!
 //! Invariant: the server's own thread only accepts connections. Each client is served by another
-//! thread (`connection`), so a slow client does not delay the others.
+//! thread (`connection`), so a slow client does not delay the other clients.
 
 use std::fmt;
 use std::io;

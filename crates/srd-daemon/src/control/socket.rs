@@ -135,8 +135,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the path of the socket that a command uses: the given path, or the default path for the
-/// given interface. If neither is given, this is the only socket that exists, or the one of `srd0`
-/// if there are several or none.
+/// given interface. If neither is given, this is the only socket that exists, or the socket of
+/// `srd0` if there are several sockets or no socket.
 ///
 /// # Errors
 /// The names of the interfaces, if there are several sockets and none of them is for `srd0`.

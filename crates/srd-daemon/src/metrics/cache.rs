@@ -35,7 +35,7 @@ impl Cache {
         Self { plane, kept: Mutex::new(Vec::new()) }
     }
 
-    /// Returns a snapshot that is at most [`AGE_MAX`] old, from the cache or a new one.
+    /// Returns a snapshot that is at most [`AGE_MAX`] old, from the cache or newly created.
     pub(super) fn snapshot(&self, detail: Detail) -> Result<Arc<Snapshot>, PlaneError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let is_good = |k: &&CachedSnapshot| k.detail == detail && k.at.elapsed() <= AGE_MAX;

@@ -7,8 +7,8 @@
 //! | `/metrics` | OpenMetrics text |
 //!
 //! The server only reads. It accepts connections from this machine only, unless the configuration
-//! allows others, and limits their number (see `srd_http`). Between two snapshots it waits at least
-//! [`cache::PLANE_PAUSE`], whatever the number of requests.
+//! allows other machines, and limits their number (see `srd_http`). Between two snapshots it waits
+//! at least [`cache::PLANE_PAUSE`], whatever the number of requests.
 //!
 //! | module | contents |
 //! |---|---|

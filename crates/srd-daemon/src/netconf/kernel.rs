@@ -113,8 +113,8 @@ impl Kernel {
     }
 
     /// Adds missing routes and rules. Routes and rules of an earlier run are removed only if
-    /// `prune` is set: until all new ones are installed, the old ones prevent that packets leave by
-    /// another route.
+    /// `prune` is set: until all new routes and rules are installed, the old routes and rules
+    /// prevent that packets leave by another route.
     pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<SyncReport> {
         let mut done = SyncReport::default();
         if self.spec.table.is_none() {
@@ -259,7 +259,7 @@ impl Kernel {
     }
 
     /// Updates our rules. All rules with one preference are replaced together, because their order
-    /// matters: the new ones are added after the old ones, and then the old ones are removed.
+    /// matters: the new rules are added after the old rules, and then the old rules are removed.
     fn make_rules(
         &mut self,
         wanted: &Routes,

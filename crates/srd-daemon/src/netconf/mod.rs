@@ -65,7 +65,7 @@ pub enum Request {
         /// Prefixes whose routes are removed.
         remove: Vec<IpNet>,
     },
-    /// Makes the kernel's routes and rules equal to the required ones.
+    /// Makes the kernel's routes and rules equal to the required routes and rules.
     Apply,
 }
 

@@ -154,7 +154,7 @@ impl Figure for Option<i32> {
 const ABSENT: u64 = 0;
 const V4: u64 = 1;
 
-/// The first word contains kind, port and scope; the two others contain the address.
+/// The first word contains kind, port and scope; the two other words contain the address.
 impl Figure for Option<SocketAddr> {
     const WORDS: usize = 3;
 

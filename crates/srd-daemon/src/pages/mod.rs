@@ -106,7 +106,7 @@ impl Pages {
         Self { about, totals, lists: Lists::new(workers), directory, is_over }
     }
 
-    /// Replaces the directory with a new one.
+    /// Replaces the directory with a new directory.
     pub(crate) fn list(&self, directory: Directory) {
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(directory);
     }

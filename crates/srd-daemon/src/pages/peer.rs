@@ -178,8 +178,8 @@ fn link_of(links: impl Iterator<Item = Link>) -> Link {
     links.fold(Link::Untried, more)
 }
 
-/// Rank for the choice between the contexts of one peer: the highest number is the one that carries
-/// most kinds of packets over SRD.
+/// Rank for the choice between the contexts of one peer: the context that carries most kinds of
+/// packets over SRD has the highest rank.
 fn rank(reach: &Reach) -> u8 {
     match reach {
         Reach::Off => 0,

@@ -284,7 +284,7 @@ impl Listed {
     }
 }
 
-/// Returns the name of an IP protocol, or its number as text if it is not a common one.
+/// Returns the name of an IP protocol, or its number as text if it is not a common protocol.
 fn protocol_name(number: u8) -> String {
     match number {
         protocol::TCP => "tcp".into(),

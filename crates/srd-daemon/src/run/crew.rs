@@ -1,8 +1,8 @@
 //! The workers as the control thread sees them: starts, commands and ends all of them together.
 //!
 //! A change goes to all workers, and is complete when each has acknowledged it. If one worker
-//! refuses to add a peer, the caller removes the peer from the others, so that all workers have
-//! equal settings.
+//! refuses to add a peer, the caller removes the peer from the other workers, so that all workers
+//! have equal settings.
 
 use std::any::Any;
 use std::sync::Arc;

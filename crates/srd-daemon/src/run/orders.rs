@@ -89,7 +89,8 @@ pub(crate) enum Change {
     Withdraw(PeerNumber),
     /// Ends the context with a peer, and removes its row.
     Remove(PeerNumber),
-    /// Sets the inner prefixes behind a peer: it may send from them, and packets to them go to it.
+    /// Sets the inner prefixes behind a peer: the peer may send from these prefixes, and packets to
+    /// these prefixes go to the peer.
     Allow(PeerNumber, Vec<Prefix>),
     /// Switches SRD to a peer on or off: the first value is for all packets, the second for UDP.
     Express(PeerNumber, bool, bool),
@@ -104,7 +105,7 @@ pub(crate) enum Change {
 pub(crate) enum Report {
     /// An event of a peer, whose row the control thread has to check.
     Peer(PeerNumber),
-    /// The network passes packets of another size to a peer than the configured one.
+    /// The network passes packets of another size to a peer than the configured size.
     PathMtu { peer: PeerNumber, configured_bytes: u16 },
     /// A message of the sockets for people, which is logged.
     Notice(Notice),

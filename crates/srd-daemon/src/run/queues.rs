@@ -83,15 +83,15 @@ impl Queues {
         Ok(())
     }
 
-    /// Returns the number of the next queue with frames: the first one from `turn` on, or otherwise
-    /// the first of all queues.
+    /// Returns the number of the next queue with frames: the first queue from `turn` on, or
+    /// otherwise the first of all queues.
     fn next(&self) -> u32 {
         let later = self.ready & (u32::MAX << self.turn);
         (if later == 0 { self.ready } else { later }).trailing_zeros()
     }
 
     /// Returns the index of the queue to which a frame is written. All frames of a flow have the
-    /// same one.
+    /// same queue.
     fn of(&self, frame: &[u8]) -> usize {
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
         let flow = packet.map(|p| (p.source, p.destination, p.protocol, p.ports));

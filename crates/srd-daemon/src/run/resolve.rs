@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A name is resolved when the daemon starts, and whenever the peer does not answer. Each of its
-//! addresses is tried in turn for `TRY`; after the last one the name is resolved again. As long as
-//! a peer answers, its address is not changed.
+//! addresses is tried in turn for `TRY`; after the last address, the name is resolved again. As
+//! long as a peer answers, its address is not changed.
 //!
 //! Bounds: at most `THREADS` names are resolved at once. One request for each peer may wait. The
 //! time between two requests for a name grows from `BACKOFF_MIN` to `BACKOFF_MAX`.
@@ -27,7 +27,7 @@ use crate::config::{HostPort, PEERS_MAX};
 
 /// Number of threads, and so of names that are resolved at once.
 const THREADS: usize = 4;
-/// Time after which the next address is tried, if the peer has not answered at the present one.
+/// Time after which the next address is tried, if the peer has not answered at the present address.
 const TRY: Duration = Duration::from_secs(3);
 /// Pause between two requests for a name. It grows from the first value to the second,
 /// `BACKOFF_MAX`, while the peer does not answer.

@@ -95,7 +95,7 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     Ok(endpoints)
 }
 
-/// Returns the epoch of this run. If the epoch of the previous run was stored, the new one is
+/// Returns the epoch of this run. If the epoch of the previous run was stored, the new epoch is
 /// larger, even if the clock was set back. `srd up --try` leaves no traces on the machine, so it
 /// stores no epoch.
 fn epoch_of(interface: &str) -> Epoch {
@@ -170,8 +170,8 @@ fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     }
 }
 
-/// Returns the MTU of the interface: the configured one, or otherwise the largest that fits into an
-/// outer packet.
+/// Returns the MTU of the interface: the configured MTU, or otherwise the largest MTU that fits
+/// into an outer packet.
 pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> {
     let room = endpoints.iter().map(Endpoint::payload_bytes_max).min().unwrap_or(0);
     let room = room.saturating_sub(OFFLOAD_BYTES);

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) struct Waker(Arc<OnceLock<Thread>>);
 
 impl Waker {
-    /// Ends the present pause, or the next one if the thread is not pausing. Before a thread was
+    /// Ends the present pause, or the next pause if the thread is not pausing. Before a thread was
     /// attached, the call does nothing: the thread checks for all work before its first pause.
     pub(crate) fn wake(&self) {
         if let Some(thread) = self.0.get() {

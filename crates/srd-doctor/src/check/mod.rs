@@ -246,7 +246,7 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
     })
 }
 
-/// Returns the subject of checks of an image, which has no interface yet.
+/// Returns the subject of the checks of an image. An image has no interface yet.
 fn of_image(options: &Options, system: &System) -> Result<Subject> {
     let Some(purpose) = options.purpose else {
         bail!("an image has no card to go by: say --for ena or --for daemon");

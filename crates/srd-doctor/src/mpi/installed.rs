@@ -68,8 +68,8 @@ impl Mpi {
         Ok(Self { mpirun: found, kind, version, netmods })
     }
 
-    /// Returns all MPIs in `PATH`, each once. The first one is the MPI whose `mpirun` a shell
-    /// starts.
+    /// Returns all MPIs in `PATH`, each once. The first MPI in the list is the MPI whose `mpirun` a
+    /// shell starts.
     #[must_use]
     pub fn installed() -> Vec<Self> {
         let mut real = Vec::new();

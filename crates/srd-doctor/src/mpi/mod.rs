@@ -62,7 +62,7 @@ pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
 }
 
 /// Runs a program and returns its output, within the time limit `at_most`. The standard input is
-/// the one set in `command`.
+/// the input that `command` sets.
 ///
 /// # Errors
 /// A text for the user, if the program cannot be started or does not end in time.

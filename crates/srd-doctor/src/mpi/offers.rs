@@ -45,7 +45,8 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Whether this libfabric is at least as new as the oldest one that the provider supports.
+    /// Whether this libfabric is at least as new as the oldest libfabric that the provider
+    /// supports.
     #[must_use]
     pub fn is_new_enough(&self) -> bool {
         (self.major, self.minor) >= OLDEST

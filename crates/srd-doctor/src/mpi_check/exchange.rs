@@ -25,7 +25,7 @@ const LARGE_BYTES: u64 = 1 << 20;
 /// Environment of the jobs: the machine of each rank, and a directory for files.
 pub(super) struct JobEnvironment<'a> {
     pub(super) host: &'a Host<'a>,
-    /// The address by which the other machine reaches this one.
+    /// The address by which the other machine reaches this machine.
     pub(super) here: &'a str,
     pub(super) work: &'a Path,
 }

@@ -20,7 +20,7 @@ const INSTALL_LIBFABRIC: &str = "sudo apt-get install libfabric1";
 pub(super) struct Machine {
     /// The MPI to check; `None` if no MPI is installed.
     pub(super) mpi: Option<Mpi>,
-    /// The MPIs that are installed in addition to the one to check.
+    /// The MPIs that are installed in addition to the MPI to check.
     pub(super) others: Vec<Mpi>,
     /// The libfabric that the MPI loads.
     pub(super) libfabric: PathBuf,
@@ -59,8 +59,8 @@ pub(super) fn look(options: &Options, system: &System, work: &Path) -> Result<Ma
     Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, subject })
 }
 
-/// Returns the interface that the provider uses if there is no default route: the first one that is
-/// up and has an address. Loopback is used only if there is no other.
+/// Returns the interface that the provider uses if there is no default route: the first interface
+/// that is up and has an address. Loopback is used only if there is no other interface.
 fn first_interface() -> Option<String> {
     let mut addresses = srd_net::local_addresses().ok()?;
     addresses.sort_by_key(|address| address.loopback);

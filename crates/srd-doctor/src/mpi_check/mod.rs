@@ -45,7 +45,7 @@ pub struct Options {
     /// The provider or its directory; `None` to search for it.
     pub provider: Option<PathBuf>,
     /// The interface by which packets leave. `None` means the interface of the default route or,
-    /// without a default route, the first one that is up.
+    /// without a default route, the first interface that is up.
     pub interface: Option<String>,
     /// Command that runs a shell command on another machine, as in [`SSH`]. The host's name and the
     /// shell command are appended to it.

@@ -22,7 +22,7 @@ pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 pub(super) enum Stage {
     /// No datagram of the write was sent.
     Unsent,
-    /// The first datagram is in flight; the others wait for its acknowledgement (R2).
+    /// The first datagram is in flight; the other datagrams wait for its acknowledgement (R2).
     Opening,
     /// The first datagram was acknowledged: the peer has an entry for the transfer.
     Open,
@@ -42,8 +42,8 @@ pub(super) enum Work {
         sent: u32,
         stage: Stage,
     },
-    /// A read that this device requests. `asked`: whether the request was handed over; `received`:
-    /// bytes that have arrived.
+    /// A read that this device requests. `asked`: whether the request was handed over to the
+    /// transport; `received`: bytes that have arrived.
     Read { number: u32, to: MemoryLocation, from: Remote, asked: bool, received: u32 },
     /// An answer to a peer's read; `sent` bytes were handed over.
     Respond { number: u32, from: MemoryLocation, sent: u32 },

@@ -33,7 +33,7 @@ pub(super) struct PeerQueue {
     pub(super) queues: [OpQueue; 2],
     /// WRITE ABORTs and READ ERRORs, which are sent first.
     pub(super) control: VecDeque<Datagram>,
-    /// Whether the transport is full; an event follows when it has space.
+    /// Whether the transport is full; an event follows when the transport has space.
     pub(super) blocked: bool,
     /// Whether the peer is in the list of peers with work.
     pub(super) ready: bool,

@@ -1,8 +1,8 @@
 //! Admits or refuses peers' datagrams of reads and writes.
 //!
 //! A write of one datagram leaves no state. A write of several datagrams has state from its first
-//! datagram, which the initiator sends ahead of the others (R2), until its last byte (R3). Bounds:
-//! `writes_in_max`, `reads_in_max`.
+//! datagram, which the initiator sends ahead of the other datagrams (R2), until its last byte (R3).
+//! Bounds: `writes_in_max`, `reads_in_max`.
 
 use srd_proto::{Delivery, Instant};
 

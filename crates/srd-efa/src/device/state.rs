@@ -30,7 +30,8 @@ pub(super) struct AhEntry {
 pub struct Note {
     /// Peer of the transfer.
     pub peer: PeerId,
-    /// Whether the peer read. Otherwise it wrote, without immediate data.
+    /// Whether the transfer was a read by the peer. Otherwise it was a write by the peer, without
+    /// immediate data.
     pub read: bool,
     /// Length of the transfer in bytes.
     pub length: u32,

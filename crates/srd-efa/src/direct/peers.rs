@@ -44,8 +44,8 @@ impl Direct {
         self.entry(peer)?.address
     }
 
-    /// Returns the number of a peer of the transport; ensures that it has an address handle. `None`
-    /// if there are too many peers.
+    /// Returns the number of a peer of the transport; ensures that the peer has an address handle.
+    /// `None` if there are too many peers.
     pub(super) fn ensure_peer(&mut self, id: PeerId) -> Option<u32> {
         let index = id.index();
         match self.entry(Peer(index)).copied() {

@@ -116,7 +116,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Deregisters memory: transfers that use it fail.
+    /// Deregisters memory: transfers that use this memory fail.
     pub fn unshare(&mut self, rkey: u64) {
         if let Some(mr) = self.shares.remove(&rkey) {
             let _ = self.device.dereg_mr(mr);

@@ -39,7 +39,7 @@ pub enum Outcome {
     Unreachable,
     /// The peer has answered earlier, but answers no longer.
     Unresponsive,
-    /// The peer has restarted, or its address now belongs to another run than the requested one.
+    /// The peer has restarted, or its address now belongs to another run than the requested run.
     Restarted,
     /// The peer was removed.
     Removed,
@@ -48,8 +48,8 @@ pub enum Outcome {
     BadKey,
     /// The peer does not support the operation, or its answer was invalid.
     Protocol,
-    /// A message of one datagram is larger than the path passes or than the peer's receive. Only
-    /// [`crate::direct`] reports this.
+    /// A message of one datagram is larger than the largest packet that the path passes, or than
+    /// the buffer of the peer's receive. Only [`crate::direct`] reports this.
     TooLong,
 }
 

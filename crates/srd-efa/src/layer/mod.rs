@@ -50,8 +50,8 @@ pub trait Layer: Debug + Send + 'static {
     /// Sends messages that wait for further messages to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Returns whether everything that the last call queued may be sent later, and sets this flag
-    /// to false.
+    /// Whether everything that the last call queued may be sent later. The next call of this
+    /// function returns false, unless another call has queued something in between.
     fn take_deferred(&mut self) -> bool {
         false
     }
@@ -102,7 +102,7 @@ pub trait Layer: Debug + Send + 'static {
     /// [`Refused`], if the layer does not accept the call.
     fn share(&mut self, shared: Shared) -> Result<(), Refused>;
 
-    /// Deregisters memory: transfers that use it fail.
+    /// Deregisters memory: transfers that use this memory fail.
     fn unshare(&mut self, rkey: u64);
 
     /// Returns the largest number of bytes of an injected message.

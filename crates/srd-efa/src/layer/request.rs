@@ -89,7 +89,7 @@ pub enum Peek {
 pub struct Rma<'a> {
     /// Peer whose memory is accessed.
     pub to: Peer,
-    /// Whether the operation reads the peer's memory; if not, it writes.
+    /// Whether the operation reads the peer's memory; if not, the operation writes.
     pub read: bool,
     /// Pieces of local memory.
     pub local: &'a [Iov],
@@ -226,10 +226,12 @@ pub enum Family {
 /// Number of families of operations.
 pub(crate) const FAMILIES: usize = 4;
 
-/// Rules of order between operations to one peer: which operations must not overtake earlier ones.
+/// Rules of order between operations to one peer: which operations must not overtake earlier
+/// operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order {
-    /// For each family of a later operation, one bit for each family that it waits for.
+    /// For each family of operations, the families of earlier operations that it must not overtake:
+    /// one bit for each.
     waits: [u8; FAMILIES],
 }
 

@@ -33,7 +33,7 @@ pub struct RdmCounters {
 pub struct Occupancy {
     /// Operations in progress: at most `operations_max`.
     pub operations: usize,
-    /// Posted receives: at most `receives_max` with tags, and as many without tags.
+    /// Posted receives: at most `receives_max` with tags, and at most `receives_max` without tags.
     pub receives: usize,
     /// Unexpected messages: bounded by credit.
     pub messages: usize,

@@ -141,7 +141,7 @@ impl Service {
         }
     }
 
-    /// Puts another VPC in force, or keeps the current one if that fails. `why`: the error of a
+    /// Puts another VPC in force, or keeps the current VPC if that fails. `why`: the error of a
     /// change that failed and is reverted; `vpc` is then the VPC before that change.
     fn take(&mut self, now: Instant, vpc: Vpc, places: Places, then: Then, why: Option<Error>) {
         let before = self.vpc.clone();

@@ -32,8 +32,8 @@ pub(crate) struct Changes {
 pub(crate) struct Change {
     pub(crate) step: Step,
     pub(crate) then: Then,
-    /// Instances whose networks the helper is creating. If the helper's result does not name one of
-    /// them, its network could not be created, and the instance is not added.
+    /// Instances whose networks the helper is creating. If the helper's result does not name an
+    /// instance, the network of this instance could not be created, and the instance is not added.
     pub(crate) names: BTreeSet<String>,
 }
 
@@ -46,7 +46,8 @@ pub(crate) enum Step {
     Finishes {
         /// The VPC before the change.
         before: Vpc,
-        /// The error of the change that this one reverts; `None` if this one reverts no change.
+        /// The error of the earlier change that this change reverts; `None` if this change reverts
+        /// no other change.
         why: Option<Error>,
     },
 }

@@ -14,7 +14,7 @@ use crate::state::{Options, Service};
 use crate::traffic::transport::{Plan, Protection};
 use crate::warnings;
 
-/// Applies a changed configuration from a thread other than that of the loop.
+/// Applies a changed configuration from a thread other than the loop's thread.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     orders: Orders,

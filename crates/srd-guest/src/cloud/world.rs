@@ -67,7 +67,7 @@ struct Added {
 }
 
 impl Added {
-    /// Returns an address of this instance that another world already uses.
+    /// Returns an address of this instance that an object in `world` already uses.
     fn clash(&self, world: &World) -> Option<Ipv4Addr> {
         let own = &self.eni.1;
         let is_taken = is_taken(world, own.subnet);
@@ -102,7 +102,7 @@ impl Vpc {
         })
     }
 
-    /// Returns the VPC with another file in place of this one. Added instances stay.
+    /// Returns the VPC with `file` in place of the present file. Added instances stay.
     pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
         let mut vpc = Self { file: Arc::new(file), added: BTreeMap::new(), ..self.clone() };
         for (name, added) in &self.added {
@@ -306,7 +306,7 @@ impl Vpc {
     }
 }
 
-/// Returns the primary interface of an instance: the one with the smallest device index.
+/// Returns the primary interface of an instance: the interface with the smallest device index.
 fn eni_of<'a>(world: &'a World, name: &str) -> Result<&'a Eni> {
     let instance = world.instances.iter().find(|(_, instance)| instance.name == name);
     let (id, _) = instance.with_context(|| format!("there is no instance `{name}`"))?;
@@ -403,8 +403,8 @@ mod tests {
         assert_eq!(eni_of(&world, "a").unwrap().attachment, primary.attachment);
     }
 
-    /// If the file were accepted, two interfaces would have one address, and packets for one of
-    /// them would reach the other.
+    /// If the file were accepted, two interfaces would have one address, and packets for one
+    /// interface would reach the other interface.
     #[test]
     fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
         let directory = tempfile::tempdir().unwrap();

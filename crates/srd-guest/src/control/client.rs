@@ -20,7 +20,7 @@ use crate::machine::earlier;
 /// Longest wait for the answer to a request that creates or changes an object.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for the answer to a request that only reads. It is longer than a card waits for new
-/// figures before it answers with old ones.
+/// figures before it answers with old figures.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(WRITTEN_WITHIN.as_secs() < ANSWER_WAIT_MAX.as_secs());
 

@@ -54,7 +54,7 @@ struct Document {
     vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
-/// Settings of a laboratory, and those whose defaults are right on almost every network.
+/// Settings of a laboratory, and settings whose defaults are right on almost every network.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ExpertTable {

@@ -117,7 +117,7 @@ mod tests {
         fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
     }
 
-    /// A UDP packet from 10.0.1.10 to 10.0.1.11, of a separate flow for each port.
+    /// Returns a UDP packet from 10.0.1.10 to 10.0.1.11. Each port is a separate flow.
     fn packet(port: u16) -> Vec<u8> {
         let mut packet = vec![0; srd_card::offload::OFFLOAD_BYTES];
         packet.extend([0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 10, 10, 0, 1, 11]);

@@ -28,7 +28,7 @@ use crate::control::trace::TraceFormatter;
 use crate::control::views;
 use crate::figures::pages::WRITTEN_WITHIN;
 
-/// Maximum number of connections: each instance that `srd run` adds has one.
+/// Maximum number of connections: each instance that `srd run` adds has a connection.
 const CONNECTIONS_MAX: usize = 256;
 /// Longest wait for an answer of the card's loop. A loop that takes longer counts as ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! Checks by which each process of a hand-over examines the other one. The card that takes over has
-//! to trust the card that runs, because its data contain names that become parts of paths and
+//! Checks by which each process of a hand-over examines the other process. The card that takes over
+//! has to trust the card that runs, because its data contain names that become parts of paths and
 //! commands.
 
 use std::os::unix::net::UnixStream;

@@ -297,7 +297,7 @@ impl Helper {
         Ok(())
     }
 
-    /// Removes namespaces that earlier cards have left, except those of these instances.
+    /// Removes namespaces that earlier cards have left, except the namespaces of these instances.
     pub(crate) fn sweep(&self, instances: BTreeSet<NamespaceName>) -> Result<()> {
         self.do_it(Request::Sweep(instances))
     }
@@ -346,7 +346,7 @@ impl Helper {
         self.do_it(Request::Ring { namespace, device, entries })
     }
 
-    /// Returns changes by other programs, including those of these namespaces and devices.
+    /// Returns changes by other programs, including changes of these namespaces and devices.
     pub(crate) fn look(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<Upkeep> {
         let mut all = Upkeep::default();
         for some in in_requests(of)? {

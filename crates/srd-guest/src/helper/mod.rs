@@ -118,14 +118,14 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: boo
 enum Request {
     /// Create the networks of these instances, all or none, each with its devices and resolver.
     Make(Vec<NetworkRequest>),
-    /// Remove namespaces that earlier cards have left, except those of these instances.
+    /// Remove namespaces that earlier cards have left, except the namespaces of these instances.
     Sweep(BTreeSet<NamespaceName>),
     /// Remove a namespace if no program runs in it. With `ends_programs`, end its programs before.
     Remove { namespace: NamespaceName, ends_programs: bool },
     /// Create a deleted device again.
     Device {
         namespace: NamespaceName,
-        /// Index of the device among those of the instance.
+        /// Index of the device among the devices of the instance.
         number: usize,
         /// Whether the instance has several devices.
         several: bool,
@@ -137,7 +137,7 @@ enum Request {
     Queues { namespace: NamespaceName, device: String, more: u16 },
     /// Set the number of packets that wait in a queue of a device (`txqueuelen`).
     Ring { namespace: NamespaceName, device: String, entries: u32 },
-    /// Report changes by other programs, including those of these namespaces and devices.
+    /// Report changes by other programs, including changes of these namespaces and devices.
     Look(Vec<(NamespaceName, Vec<Device>)>),
     /// Restore these namespaces and devices, and the forwarding of packets, after changes by other
     /// programs.
@@ -219,7 +219,8 @@ enum Answer {
     /// comes with the answer; `None` if the configuration names no file. `others`: keys of changed
     /// settings that are not applied.
     Reloaded { vpc: Option<PathBuf>, others: Vec<String> },
-    /// The namespaces that the helper owns after it has taken over those of another helper.
+    /// The namespaces that the helper owns after it has taken over the namespaces of another
+    /// helper.
     Taken(BTreeSet<NamespaceName>),
 }
 

@@ -266,7 +266,7 @@ impl Helping {
         })
     }
 
-    /// Creates the connection for an heir, which replaces that of a previous heir.
+    /// Creates the connection for an heir, which replaces the connection of a previous heir.
     fn heir(&mut self) -> Result<Reply> {
         let (end, other) = wire::pair()?;
         self.heir = Some(Arc::new(end));

@@ -71,14 +71,14 @@ impl Shared {
         self.lock().namespaces.get(name).copied()
     }
 
-    /// Adds a namespace, with its identity, to those that are checked.
+    /// Adds a namespace, with its identity, to the namespaces that are checked.
     pub(super) fn add(&self, owned: &Owned) {
         if let Some(identity) = owned.file().and_then(inspect::identity) {
             self.lock().namespaces.insert(owned.name().clone(), identity);
         }
     }
 
-    /// Removes a namespace from those that are checked, before it is deleted.
+    /// Removes a namespace from the namespaces that are checked, before it is deleted.
     pub(super) fn remove(&self, name: &NamespaceName) {
         self.lock().namespaces.remove(name);
     }
@@ -193,7 +193,7 @@ impl Guard {
         self.look_at_forwarding(before);
     }
 
-    /// Sets the packet rules again if they differ from the stored ones. `before`: the value of
+    /// Sets the packet rules again if they differ from the stored rules. `before`: the value of
     /// `net.ipv4.ip_forward` before the card started.
     pub(super) fn tend(&mut self, spec: &Spec, before: &str) {
         let found = edge::rules();

@@ -89,8 +89,8 @@ impl LostDevices {
         due.take(DEVICES_AT_ONCE.saturating_sub(making)).map(begin).collect()
     }
 
-    /// Records that the device could not be created. Returns the error if it differs from that of
-    /// the attempt before.
+    /// Records that the device could not be created. Returns the error if it differs from the error
+    /// of the previous attempt.
     pub(crate) fn fail(&mut self, now: Instant, which: Which, why: String) -> Option<String> {
         let loss = self.losses.get_mut(&which)?;
         loss.pause = loss.pause.times(2).min(PAUSE_MAX);

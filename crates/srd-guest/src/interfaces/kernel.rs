@@ -21,7 +21,7 @@ pub(crate) struct Kernel {
     queues: Vec<Tun>,
     fds: Vec<Arc<OwnedFd>>,
     pub(crate) adapter: Adapter,
-    /// Packets for the instance that may be joined with the next ones.
+    /// Packets for the instance that may be joined with the next packets.
     joins: Joins,
     /// Index of the queue that is read, and the number of frames that were read from it in
     /// succession.
@@ -99,12 +99,12 @@ impl Kernel {
         self.joins = joins;
     }
 
-    /// Whether there are packets that may be joined with the next ones.
+    /// Whether there are packets that may be joined with the next packets.
     pub(crate) fn is_joining(&self) -> bool {
         !self.joins.is_empty()
     }
 
-    /// Gives the instance all packets that wait for others to join.
+    /// Gives the instance all packets that wait to be joined with later packets.
     pub(crate) fn finish(&mut self, now: Instant) {
         let mut joins = std::mem::take(&mut self.joins);
         joins.finish(|frame| self.arrive(now, frame));

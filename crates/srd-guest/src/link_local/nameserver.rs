@@ -130,7 +130,7 @@ impl Nameserver {
         }
     }
 
-    /// Logs a problem unless it is the last one that was logged.
+    /// Logs a problem unless the last logged problem was the same.
     fn say(&mut self, what: String) {
         if self.said != what {
             tracing::warn!("{what}");

@@ -148,8 +148,8 @@ impl Places {
         true
     }
 
-    /// Evicts a connection to make space for another one. Returns false if no connection may be
-    /// evicted.
+    /// Evicts a connection to make space for another connection. Returns false if no connection may
+    /// be evicted.
     fn evict(&mut self, now: Instant, sockets: &mut SocketSet<'static>) -> bool {
         let rank = |place: &Connection| {
             let is_old = now.since(place.since) >= GRACE;

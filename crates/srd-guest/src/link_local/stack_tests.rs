@@ -232,7 +232,7 @@ fn answers_go_one_hop_and_no_further() {
     assert_eq!((said[0][8], &said[0][16..20]), (HOPS, &[10, 0, 1, 10][..]));
 }
 
-/// Regression: one byte now and then kept a connection for hours.
+/// Regression: a client that sent one byte now and then kept its connection for hours.
 #[test]
 fn regression_a_request_has_to_be_whole_in_time() {
     let mut setting = Setting::new();
@@ -254,7 +254,8 @@ fn regression_a_request_has_to_be_whole_in_time() {
     assert!(setting.stack.metadata.poll_timeout().is_none(), "all places are free");
 }
 
-/// Regression: half a request and an end kept a connection for ten seconds.
+/// Regression: a client that sent half a request, and then ended its stream, kept its connection
+/// for ten seconds.
 #[test]
 fn regression_a_request_that_never_becomes_whole_ends_at_once() {
     let mut setting = Setting::new();

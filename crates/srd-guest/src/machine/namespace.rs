@@ -31,7 +31,8 @@ const MTU: u16 = 9001;
 /// First number of the routing tables of interfaces. The rules that lead to a table have the same
 /// number as priority.
 const TABLES: usize = 10_000;
-/// Upper bound of the number of interfaces of an instance, larger than that of any instance type.
+/// Upper bound of the number of interfaces of an instance, larger than the number of any instance
+/// type.
 pub(crate) const DEVICES_MAX: usize = 100;
 
 /// The card's handle of an instance's namespace. Dropping it removes the namespace, if no program

@@ -1,22 +1,24 @@
-//! The addresses of this machine itself. The card writes no packet of an instance to the internet's
-//! side if its destination is one of these addresses, whatever packet rules the machine has at that
-//! moment.
+//! The addresses of this machine itself. The card writes no packet of an instance to the device
+//! through which instances reach the internet, if the packet's destination is one of these
+//! addresses, whatever packet rules the machine has at that moment. There are two exceptions: the
+//! address of this machine on that device ([`OWN`]), and answers in connections that a program of
+//! this machine has opened.
 //!
-//! The packet rules of [`crate::machine::edge`] protect the machine as well, and with the same
-//! exceptions: the address of the internet's side, and answers in connections that a program of
-//! this machine has opened. But the reload of a firewall removes all packet rules of a machine for
-//! a moment.
+//! The packet rules of [`crate::machine::edge`] protect the machine in the same way, with the same
+//! exceptions. But the reload of a firewall removes all packet rules of a machine for a moment.
 //!
 //! ```text
-//!  kernel: table `local` --> thread: ranges --> a number changes --> the loop takes the ranges
+//!  kernel's table `local` --> a thread reads it into ranges, and increases their version
+//!                         --> the card's loop copies the ranges when their version has changed
 //! ```
 //!
 //! The thread reads the table at each change of an address, and every [`LOOK_EVERY_S`] seconds,
-//! because other programs may add local routes without an address. The thread ends with its
-//! [`Own`].
+//! because other programs may add local routes without an address. It ends after the [`Own`] that
+//! started it has been dropped.
 //!
-//! Bound: [`CONVERSATIONS_MAX`] connections. A connection that was idle for [`KEPT`] is removed
-//! first.
+//! Bound: [`CONVERSATIONS_MAX`] connections. When a packet of a connection is recorded, the
+//! connection that has been idle longest is removed if it was idle for [`KEPT`], or if there are
+//! too many.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,9 +45,10 @@ pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// Time in seconds between two reads of the kernel's table of local addresses, while no address
 /// changes.
 const LOOK_EVERY_S: i64 = 1;
-/// Maximum number of connections of this machine with instances, from other addresses than [`OWN`].
+/// Maximum number of recorded connections between instances and the addresses of this machine other
+/// than [`OWN`].
 const CONVERSATIONS_MAX: usize = 4096;
-/// Idle time after which a connection may be replaced by another one.
+/// Idle time after which a connection may be replaced by another connection.
 const KEPT: Duration = Duration::from_secs(3600);
 /// Longest wait for an answer of the kernel, which usually answers at once.
 const ANSWER_WAIT_MAX: WallDuration = WallDuration::from_secs(5);
@@ -85,7 +88,7 @@ impl Ranges {
     }
 }
 
-/// The ranges of local addresses that the thread has read last, shared with the loop.
+/// The ranges of local addresses that the thread has read last, shared with the card's loop.
 #[derive(Debug, Default)]
 struct Shared {
     /// Version of `ranges`, which increases with each change.

@@ -59,7 +59,8 @@ fn inside_of(wanted: &BTreeSet<Key>) -> Vec<Program> {
     that(is_inside)
 }
 
-/// Returns the programs for whose directory below `/proc` this condition is true.
+/// Returns the programs for which `shows` returns true. The argument of `shows` is the program's
+/// directory below `/proc`.
 pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let program = |entry: fs::DirEntry| {
@@ -75,7 +76,7 @@ pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
 }
 
 impl Program {
-    /// Start time in ticks since the start of the machine: later than that of its parent.
+    /// Start time in ticks since the start of the machine: later than the start time of its parent.
     #[cfg(test)]
     pub(crate) fn began(&self) -> Option<u64> {
         /// Index of the field after the name. The name may contain spaces and parentheses.
@@ -86,9 +87,9 @@ impl Program {
     }
 }
 
-/// Ends the programs in these namespaces by SIGTERM, and programs that still run after
-/// [`END_WAIT_MAX`] by SIGKILL. The log names the programs. A program that survives SIGKILL is left
-/// running.
+/// Ends the programs in the network namespaces `paths` by SIGTERM, and programs that still run
+/// after [`END_WAIT_MAX`] by SIGKILL. The log names the programs. A program that survives SIGKILL
+/// is left running.
 pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
     for signal in [Signal::TERM, Signal::KILL] {
@@ -114,7 +115,8 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     }
 }
 
-/// Sends a signal to a program of these namespaces, and not to a new process with the same id.
+/// Sends a signal to a program in one of the namespaces `wanted`, and not to a new process with the
+/// same id.
 fn tell(wanted: &BTreeSet<Key>, pid: i32, signal: Signal) {
     let process = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let Some(Ok(process)) = process else { return };

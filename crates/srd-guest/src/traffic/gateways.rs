@@ -135,7 +135,7 @@ pub(crate) struct Outside<'a> {
     pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
     /// Interfaces with packets that wait for an interrupt.
     pub(crate) held: &'a mut BTreeSet<PortId>,
-    /// Interfaces with packets that may be joined with the next ones.
+    /// Interfaces with packets that may be joined with the next packets.
     pub(crate) joining: Vec<PortId>,
     pub(crate) gateways: &'a mut Gateways,
     pub(crate) services: &'a mut Services,
@@ -144,8 +144,8 @@ pub(crate) struct Outside<'a> {
 }
 
 impl Outside<'_> {
-    /// Gives instances the packets that wait to be joined with later ones, because no more packets
-    /// follow immediately.
+    /// Gives instances the packets that wait to be joined with later packets, because no more
+    /// packets follow immediately.
     pub(crate) fn finish(&mut self) {
         for port in self.joining.drain(..) {
             let Some(device) = self.devices.get_mut(&port) else { continue };

@@ -35,7 +35,7 @@ pub(crate) struct Contact {
     received_bytes: u64,
     received_by_srd_frames: u64,
     heard_ns: Option<u64>,
-    /// Time since which the transport has no session with the host; `None` while it has one.
+    /// Time since which the transport has no session with the host; `None` while it has a session.
     down_ns: Option<u64>,
     is_up: bool,
     /// Start of the session; `None` if there is no session, or if an earlier process has begun it.
@@ -215,7 +215,7 @@ impl Contact {
     }
 
     /// Whether there was a session with the host at this time: the present session, or the previous
-    /// one.
+    /// session.
     pub(crate) fn had_session(&self, at: Instant) -> bool {
         let at = at.as_nanos();
         let had_begun = self.is_up && self.up_ns.is_none_or(|up| up <= at);

@@ -16,8 +16,9 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// Reads at most `most` frames of both sources: half of each, and one source may use the unused
-    /// part of the other. `read` returns the number of frames that it has read. The source that is
-    /// read first alternates, so that each gets its share even if a turn has only one frame. // N1
+    /// part of the other source. `read` returns the number of frames that it has read. The source
+    /// that is read first alternates, so that each gets its share even if a turn has only one
+    /// frame. // N1
     pub(crate) fn read(&mut self, most: u32, mut read: impl FnMut(Source, u32) -> u32) -> u32 {
         let (first, second) = match self.hosts_first {
             true => (Source::Hosts, Source::Edge),

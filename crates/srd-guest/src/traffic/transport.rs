@@ -168,7 +168,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Stores the epoch of this run in a file, so that the next run can choose a larger one. Call
+    /// Stores the epoch of this run in a file, so that the next run can choose a larger epoch. Call
     /// this before privileges are dropped.
     pub(crate) fn keep_epoch(mut self) -> Self {
         self.epoch = Some(epoch_of(&self.options.host));
@@ -228,8 +228,8 @@ impl Plan {
     }
 }
 
-/// Returns the epoch of this run: larger than that of the previous run, even if the clock was set
-/// back.
+/// Returns the epoch of this run: larger than the epoch of the previous run, even if the clock was
+/// set back.
 fn epoch_of(host: &str) -> Epoch {
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
@@ -384,7 +384,7 @@ impl Transport {
 
     /// Reads packets until there are `most` frames, or until a maximum number of datagrams was
     /// read. A datagram of an unknown peer contains no frame, and such datagrams may arrive faster
-    /// than they are discarded. Returns the frames, including those that timers have released.
+    /// than they are discarded. Returns the frames, including frames that timers have released.
     pub(crate) fn receive(&mut self, most: usize) -> &mut Received {
         let mut datagrams_left = most.clamp(DATAGRAMS_AT_ONCE_MIN, DATAGRAMS_AT_ONCE_MAX);
         while self.stage.received.frames.len() < most && datagrams_left > 0 {
@@ -455,8 +455,8 @@ impl Transport {
         hosts.map(|of| (of.name.to_string(), of.contact.clone())).collect()
     }
 
-    /// Takes the counters of the process that hands over, from which counting continues. Counters
-    /// of hosts that are no longer in the settings are dropped.
+    /// Takes over the counters of the process that hands over the card. Counting continues from
+    /// their values. Counters of hosts that are no longer in the settings are dropped.
     pub(crate) fn adopt_contacts(&mut self, contacts: &BTreeMap<String, Contact>) {
         for host in &mut self.stage.hosts {
             if let Some(contact) = contacts.get(&*host.name) {

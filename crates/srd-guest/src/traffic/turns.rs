@@ -37,7 +37,8 @@ const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 const EVENTS: usize = 256;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Raises this process's limit of descriptors to its maximum: each queue of each device needs one.
+/// Raises this process's limit of descriptors to its maximum: each queue of each device needs a
+/// descriptor.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

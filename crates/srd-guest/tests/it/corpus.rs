@@ -53,7 +53,7 @@ fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A card that takes over in the middle acts like the previous one, and a damaged state does no
+/// A card that takes over in the middle acts like the previous card, and a damaged state does no
 /// harm.
 #[test]
 fn a_card_that_was_handed_over_does_what_it_would_have_done() {

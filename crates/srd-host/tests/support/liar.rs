@@ -64,7 +64,8 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// Makes a peer that sends false data to the endpoint at this address, of this run.
+    /// Makes a peer that sends false data to the endpoint at the address `at`, in the run `run` of
+    /// this endpoint.
     pub(crate) fn new(options: &Options, (at, run): (SocketAddr, u64)) -> Self {
         let mut bind = BindOptions::at("127.0.0.1:0".parse().unwrap());
         bind.config.protection = Protection::JobKey(options.job_key.unwrap());

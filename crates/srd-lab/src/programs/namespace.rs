@@ -70,7 +70,7 @@ pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T>
     })
 }
 
-/// Returns the processes, except this one, whose main thread is inside of the named namespaces.
+/// Returns the processes, except this process, whose main thread is inside of the named namespaces.
 pub fn processes(names: &[String]) -> Vec<(Pid, String)> {
     let key = |path: &Path| fs::metadata(path).ok().map(|m| (m.st_dev(), m.st_ino()));
     let spaces: BTreeMap<_, _> =

@@ -175,7 +175,7 @@ pub struct CpuUse {
     /// call is not part of it.
     pub softirq_s: f64,
     /// CPU seconds in programs with a lower priority than usual (`nice`), included in `busy_s`.
-    /// Such programs wait for all others.
+    /// Such programs wait for all other programs.
     #[serde(default)]
     pub nice_s: f64,
     /// CPU seconds that the hypervisor gave to other machines.

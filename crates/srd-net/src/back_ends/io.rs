@@ -239,7 +239,7 @@ pub struct IoStats {
 ///
 /// # Example
 ///
-/// A back end around another one, which loses every tenth batch:
+/// A back end that passes batches on to another back end, and loses every tenth batch:
 ///
 #[doc = concat!("```ignore\n", include_str!("../../tests/it/back_end_example.rs"), "```\n")]
 pub trait PacketIo {

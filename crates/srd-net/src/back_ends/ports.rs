@@ -17,7 +17,7 @@ const PORT_ATTEMPTS_MAX: usize = 64;
 /// The sockets of one shard.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// Sockets: one for each path, then those that only receive, at further local addresses.
+    /// Sockets: one for each path, then sockets that only receive, at further local addresses.
     pub(crate) sockets: Vec<Socket>,
     /// Index of the socket that receives, for each local address.
     pub(crate) receivers: Vec<usize>,

@@ -41,7 +41,8 @@ use refusals::Refusals;
 const PATHS_MAX: u16 = 256;
 /// Largest number of notices that wait to be taken; further notices are dropped.
 const NOTICES_MAX: usize = 16;
-/// Shortest time until a deadline for which the thread sleeps, since a sleep itself takes longer.
+/// If no more than this time is left until a deadline, the thread polls instead of sleeping: a
+/// sleep would end after the deadline.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// Interval at which the error queues of sockets that have sent packets are read.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
@@ -361,8 +362,8 @@ impl UdpIo {
         any
     }
 
-    /// Sleeps until a packet arrives, another thread wakes this one, a full socket is writable, or
-    /// the time is `wait.until`. Returns whether a packet may have arrived.
+    /// Sleeps until a packet arrives, another thread wakes this thread, a full socket is writable,
+    /// or the time is `wait.until`. Returns whether a packet may have arrived.
     fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker
             && !waker.prepare_sleep()

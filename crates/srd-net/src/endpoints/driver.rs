@@ -192,7 +192,7 @@ struct Ledger {
 }
 
 /// Guard of the driver's thread. When the driver ends, even by a panic, the guard drops the queued
-/// commands, refuses further ones, and closes the inbox and `ended`. So no thread waits for a
+/// commands, refuses further commands, and closes the inbox and `ended`. So no thread waits for a
 /// driver that has ended.
 struct Ending(Arc<Shared>);
 

@@ -70,12 +70,12 @@ impl LocalEndpoint {
     }
 
     /// Opens the sockets of a node whose work several threads share. Returns one endpoint for each
-    /// thread, all at one address and with one budget for the link and the receiver's share. The
-    /// endpoints do not share peers: each endpoint must be connected to every peer that it sends
-    /// to. The kernel hands each endpoint the packets of its contexts; the `i`-th endpoint of
-    /// another node connects to the `i`-th endpoint of this one. Any endpoint may be moved to
-    /// another thread. Drop all of them together: the kernel distributes packets by the number of
-    /// remaining sockets.
+    /// thread. All have the same address, and share two budgets: the rate of the link, and the
+    /// credit that the node grants to its senders. The endpoints do not share peers: each endpoint
+    /// must be connected to every peer that it sends to. The kernel hands each endpoint the packets
+    /// of its contexts; the `i`-th endpoint of another node connects to the `i`-th endpoint of this
+    /// one. Any endpoint may be moved to another thread. Drop all of them together: the kernel
+    /// distributes packets by the number of remaining sockets.
     ///
     /// # Errors
     /// An error of the operating system, if the sockets cannot be opened, or an error of the

@@ -20,7 +20,7 @@ pub struct BindOptions {
     /// route determines the source address of packets; on a host with several addresses, bind the
     /// address that peers use.
     pub address: IpAddr,
-    /// The port that peers send to, and the first source port. Zero: binding chooses a free one.
+    /// The port that peers send to, and the first source port. Zero: binding chooses a free port.
     pub base_port: u16,
     /// Whether a path may use any free source port if its consecutive port is taken. Useful on
     /// hosts where many endpoints choose their ports independently.

@@ -101,8 +101,8 @@ impl Waiters {
         drop(old);
     }
 
-    /// Stores the waker of the caller of a poll function, in place of the previous one. The caller
-    /// must check the state again afterwards, since it may have changed before this call.
+    /// Stores the waker of the caller of a poll function, in place of the previous waker. The
+    /// caller must check the state again afterwards, since it may have changed before this call.
     fn register_polled(&self, waker: &Waker) {
         let mut futures = lock(&self.futures);
         let is_known = futures.polled.as_ref().is_some_and(|known| known.will_wake(waker));
@@ -372,8 +372,8 @@ impl Semaphore {
         self.capacity.saturating_sub(self.free.load(Ordering::SeqCst))
     }
 
-    /// Blocks until no permit is outstanding. Returns false if the time has passed, or if the
-    /// semaphore was closed while permits were outstanding.
+    /// Blocks until no permit is outstanding. Returns false if the time `until` passes first, or if
+    /// the semaphore was closed while permits were outstanding.
     pub(crate) fn wait_idle(&self, until: Option<Instant>) -> bool {
         let ready = |_: &mut ()| self.idle_or_closed();
         self.flushers.wait(&self.gate, until, ready).unwrap_or(false)

@@ -211,8 +211,8 @@ fn regression_a_caller_of_a_poll_function_is_woken_after_it_has_returned() {
     assert_eq!(tasks.iter().filter(|task| Arc::strong_count(task) > 1).count(), 1);
 }
 
-/// One item wakes all waiting tasks, so that a task that is dropped takes no wake-up from the
-/// others.
+/// One item wakes all waiting tasks, so that a task that is dropped takes no wake-up from the other
+/// tasks.
 #[test]
 fn a_future_that_is_dropped_after_its_wake_up_takes_none_from_others() {
     let inbox = Inbox::<u32>::new();

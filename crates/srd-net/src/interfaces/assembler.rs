@@ -79,7 +79,7 @@ impl Assembler {
         Label(self.places.len() - 1)
     }
 
-    /// Sets the position of a label to that of the next instruction.
+    /// Sets the position of a label to the position of the next instruction.
     pub(crate) fn here(&mut self, place: Label) {
         self.places[place.0] = Some(self.code.len());
     }

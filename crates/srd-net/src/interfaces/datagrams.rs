@@ -216,8 +216,8 @@ impl Datagrams {
         }
     }
 
-    /// Returns the number of datagrams that the socket has not accepted since the last call, and
-    /// resets it.
+    /// Returns the number of datagrams that the socket has not accepted since the last call of this
+    /// function.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }

@@ -22,7 +22,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
 /// Flag of an XDP program that accepts packets in several buffers, although it reads only the first
-/// one (`BPF_F_XDP_HAS_FRAGS`).
+/// buffer (`BPF_F_XDP_HAS_FRAGS`).
 const HAS_FRAGS: u32 = 1 << 5;
 /// Flag to attach before the programs that are already attached (`BPF_F_BEFORE`).
 const BEFORE: u32 = 1 << 3;
@@ -400,8 +400,8 @@ unsafe fn descriptor<A>(command: libc::c_long, attributes: A) -> io::Result<Owne
 /// Calls `bpf(2)` with a command and its attributes.
 ///
 /// # Safety
-/// `attributes` are those of the command, without padding, and the memory that they point to
-/// outlives the call.
+/// `attributes` has the type of the command's attributes, without padding, and the memory that they
+/// point to outlives the call.
 unsafe fn call<A>(command: libc::c_long, attributes: A) -> io::Result<usize> {
     let mut attributes = attributes;
     // SAFETY: the caller guarantees the attributes.

@@ -169,7 +169,7 @@ fn every_shard_of_a_node_with_keys_reaches_the_other() {
 
 /// Regression: a node that admits any peer requests a cookie from an unknown key, and the request
 /// goes to the source port of the opening. Shard 0 of the caller sends nothing: the other shards
-/// must be able to open a session without an existing one.
+/// must be able to open a session without an existing session.
 #[test]
 fn regression_every_shard_of_a_stranger_hears_the_demand_for_a_cookie() {
     for last in [1, 2] {

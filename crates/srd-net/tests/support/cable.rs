@@ -17,7 +17,7 @@ pub(crate) struct End<'a> {
     pub(crate) addresses: &'a [&'a str],
 }
 
-/// Connects two namespaces, and returns when the cable passes packets. `options` are those of
+/// Connects two namespaces, and returns when the cable passes packets. `options`: options of
 /// `ip link add` for both interfaces, such as `mtu 9000`.
 pub(crate) fn plug(ends: &[End<'_>; 2], options: &str) {
     let [a, b] = ends.each_ref().map(|end| {

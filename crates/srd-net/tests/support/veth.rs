@@ -58,8 +58,8 @@ impl Pair {
         })
     }
 
-    /// Makes both kernels resolve the other's IPv4 address: afterwards a packet of each has arrived
-    /// at the other.
+    /// Makes each of the two kernels resolve the IPv4 address of the other kernel. Afterwards a
+    /// packet of each end has arrived at the other end.
     pub(crate) fn acquaint(&self) {
         let sockets = [(0, "10.77.0.1:0"), (1, "10.77.0.2:0")].map(|(end, at)| {
             let socket = self.within(end, || UdpSocket::bind(at).unwrap());

@@ -208,7 +208,7 @@ impl Calls {
     }
 
     /// Marks a connection as lost. If another connection is up, that connection gets the calls, the
-    /// lost one is removed, and the number of the new owner is returned. Otherwise the lost
+    /// lost connection is removed, and the number of the new owner is returned. Otherwise the lost
     /// connection keeps its calls until it is connected again.
     pub(super) fn down(&mut self, id: ConnectionId) -> Option<ConnectionId> {
         self.callbacks.retain(|_, on| *on != id);

@@ -142,8 +142,8 @@ fn repeated(table: &str, inode: u64) -> Option<u32> {
     }
 }
 
-/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`. The timer 01 is that of
-/// retransmissions, 02 that of keepalive; `timeout` is the number of probes without an answer.
+/// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`. The timer 01 is for
+/// retransmissions, and 02 for keepalive; `timeout` is the number of probes without an answer.
 const TIMER: usize = 5;
 const RETRANSMITTED: usize = 6;
 const PROBES: usize = 8;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A table as the kernel prints it, without the columns after the last one that is read.
+    /// A table as the kernel prints it, without the columns after the last column that is read.
     const TABLE: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid timeout inode
    0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 7 1

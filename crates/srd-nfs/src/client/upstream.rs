@@ -20,8 +20,8 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 ///
 /// [`CONNECT_WAIT_MAX`]: crate::limits::CONNECT_WAIT_MAX
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Lifetime after which a connection counts as a success. A shorter one counts as a failed attempt
-/// to connect.
+/// Lifetime after which a connection counts as a success. A connection with a shorter lifetime
+/// counts as a failed attempt to connect.
 const STEADY_MIN: Duration = Duration::from_secs(5);
 /// Pause before the same failure is logged again.
 const LINE_PAUSE: Duration = Duration::from_secs(60);

@@ -136,7 +136,8 @@ fn data(call: &[Segment]) -> impl Iterator<Item = &Segment> {
     call.iter().filter(|segment| segment.from_client)
 }
 
-/// Whether a segment of the call left only after the delayed acknowledgement of all earlier ones.
+/// Whether a segment of the call left only after the delayed acknowledgement of all earlier
+/// segments.
 fn waited(call: &[Segment]) -> bool {
     call.windows(3).any(|three| {
         let [before, ack, after] = three else { return false };
@@ -154,7 +155,7 @@ fn is_acknowledged_once(call: &[Segment]) -> bool {
     ours == data(call).count() && call[ours].ack == last
 }
 
-/// Two machines, and an NFS server in the second one.
+/// Two machines, and an NFS server in the second machine.
 struct Machines {
     pair: Pair,
     authority: Authority,
@@ -186,8 +187,8 @@ impl Machines {
         Some(Self { pair, authority: Authority::new(), nfs })
     }
 
-    /// Starts both halves of the proxy. `pacing` is that of the half beside the client; the half
-    /// beside the server has the default, as a server without a proxy.
+    /// Starts both halves of the proxy. `pacing`: the pacing of the half beside the client; the
+    /// half beside the server has the default, as a server without a proxy.
     fn halves(&self, pacing: Pacing) -> [Acceptor; 2] {
         let own = self.authority.identity("nas.example", 30);
         let files = serve::TlsFiles { own, ..Default::default() };
@@ -216,7 +217,7 @@ impl Machines {
         [near, far]
     }
 
-    /// Starts a pair of stunnels in the places of the two halves.
+    /// Starts two stunnels, each in place of one half of the proxy.
     fn stunnels(&self, directory: &tempfile::TempDir) -> Stunnels {
         let own = self.authority.identity("nas.example", 30);
         let options = "foreground = yes\npid =\nsyslog = no\nsocket = l:TCP_NODELAY=1\n\
@@ -307,7 +308,7 @@ fn sealed_bytes(record_bytes: usize) -> usize {
     CALL_BYTES + CALL_BYTES.div_ceil(record_bytes) * TLS_BYTES
 }
 
-/// Captures calls between the two machines, and returns those that are examined.
+/// Captures calls between the two machines, and returns the calls that are examined.
 fn captured(machines: &Machines, record_bytes: usize) -> Vec<Vec<Segment>> {
     let sealed = sealed_bytes(record_bytes);
     let link = Capture::start(&machines.pair, INTERFACE, FAR_PORT);
@@ -315,7 +316,7 @@ fn captured(machines: &Machines, record_bytes: usize) -> Vec<Vec<Segment>> {
     link.calls(sealed).split_off(SETTLE_CALLS)
 }
 
-/// Fails unless most of these calls have a property. A machine that is busy may delay some of them.
+/// Fails unless most of these calls have a property. A machine that is busy may delay some calls.
 fn most(calls: &[Vec<Segment>], what: &str, is_so: impl Fn(&[Segment]) -> bool) {
     let count = calls.iter().filter(|call| is_so(call)).count();
     println!("{what}: {count} of {}", calls.len());

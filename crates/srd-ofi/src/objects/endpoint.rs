@@ -131,7 +131,9 @@ impl Endpoint {
         self.lock().name
     }
 
-    /// Moves the endpoint to another address. The old address and its incarnation become invalid.
+    /// Moves the endpoint to another address (IP address and port), where it gets a new
+    /// incarnation: the number of this run of the endpoint. The old address with its incarnation
+    /// becomes invalid.
     ///
     /// # Errors
     /// The errors of [`Endpoint::new`], also for an address outside the domain; `FI_EOPBADSTATE` if

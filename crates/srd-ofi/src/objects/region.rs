@@ -51,7 +51,7 @@ impl Regions {
         Self { by_key: BTreeMap::new(), free: BTreeSet::new(), next_key: 1, limit }
     }
 
-    /// Registers a region under `key` or, without one, under a new key. Returns the key.
+    /// Registers a region under `key` or, if it is `None`, under a new key. Returns the key.
     ///
     /// # Errors
     /// `FI_ENOSPC` at the limit; `FI_ENOKEY` if another region has the key.

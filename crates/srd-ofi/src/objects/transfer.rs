@@ -513,7 +513,7 @@ impl Endpoint {
         }
     }
 
-    /// Cancels the oldest receive with this context; without one, nothing happens.
+    /// Cancels the oldest receive with this context; without such a receive, nothing happens.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` if the endpoint is not enabled; `FI_ENOSYS` for a receive that cannot be

@@ -1,4 +1,4 @@
-//! An endpoint's address: its socket address, and the run of the endpoint at it.
+//! An endpoint's address: its socket address, and the number of the endpoint's run.
 //!
 //! The format is that of ordinary socket addresses, so that applications can also build one from
 //! a host's name or a number:

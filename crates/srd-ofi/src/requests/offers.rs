@@ -15,7 +15,7 @@ use crate::requests::service::Service;
 use crate::settings::Settings;
 
 /// Largest number of interface addresses that are offered; a machine with more addresses offers the
-/// first ones.
+/// first addresses.
 pub const ADDRESSES_MAX: usize = 256;
 /// Largest number of objects of one kind in a domain.
 pub const OBJECTS_MAX: usize = 1024;

@@ -2,7 +2,8 @@
 //!
 //! Messages and atomic operations always keep their order, and it is always listed. Reads and
 //! writes keep an order only on request: a later operation then waits for the end of the earlier
-//! ones ([`srd_efa::layer::Order`]). So this order is listed only for applications that request it.
+//! operations ([`srd_efa::layer::Order`]). So this order is listed only for applications that
+//! request it.
 
 use srd_efa::layer::{Family, Order};
 

@@ -2,9 +2,9 @@
 //!
 //! A machine also has interfaces that do not reach its peers: loopback, and bridges of virtual
 //! machines and containers, which have the same address on every host. Open MPI spreads the ranks
-//! of a machine over all interfaces with equal attributes, and then one rank cannot reach another.
-//! So an application is offered other interfaces only if it names one: by `FI_SRD_IFACE`, a domain,
-//! or a local or remote address.
+//! of a machine over all interfaces with equal attributes, and then one rank cannot reach another
+//! rank. So an application is offered other interfaces only if it names one: by `FI_SRD_IFACE`, a
+//! domain, or a local or remote address.
 
 use std::net::SocketAddr;
 

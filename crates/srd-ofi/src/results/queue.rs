@@ -173,7 +173,7 @@ impl<T> Queue<T> {
     /// Returns the file descriptor that is readable while the queue has entries. The queue owns it.
     ///
     /// # Errors
-    /// `FI_ENOSYS` if the queue was made without one.
+    /// `FI_ENOSYS` if the queue was made without a descriptor.
     pub fn descriptor(&self) -> Outcome<RawFd> {
         self.descriptor.as_ref().map(ReadyFd::as_raw).ok_or(Errno(FI_ENOSYS))
     }

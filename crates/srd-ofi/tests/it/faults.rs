@@ -60,8 +60,8 @@ fn contexts(ends: &[End]) -> Vec<u64> {
     contexts
 }
 
-/// Returns two endpoints that have exchanged messages, the number of the second one in the first
-/// one's vector, and the port of the second one.
+/// Returns two endpoints that have exchanged messages, the number of the second endpoint in the
+/// first endpoint's vector, and the port of the second endpoint.
 fn acquainted(program: &Program, settings: &[(&str, &str)]) -> (Node, Node, u64, u16) {
     let (mut a, mut b) = (program.start(settings), program.start(settings));
     a.open(LOCAL, 0);

@@ -106,8 +106,8 @@ fn of_the_system() -> Option<PathBuf> {
 }
 
 /// One libfabric twice is enough to see that two do not disturb each other; if `SRD_TEST_LIBFABRIC`
-/// names another release (and `SRD_TEST_LIBFABRIC_VERSION` its version), the second one is that
-/// release.
+/// names another release (and `SRD_TEST_LIBFABRIC_VERSION` its version), the second libfabric is
+/// that release.
 #[test]
 fn two_libfabrics_in_one_process_talk_to_each_other() {
     let Some(program) = Program::new("two", &["-ldl", "-lpthread"]) else { return };

@@ -163,7 +163,7 @@ impl Node {
         self.ask(command, "posted ").parse().unwrap()
     }
 
-    /// Returns the completions of `count` operations, or of those that end within `ms`
+    /// Returns the completions of `count` operations, or of the operations that end within `ms`
     /// milliseconds.
     pub(crate) fn ends(&mut self, count: usize, ms: u64) -> Vec<End> {
         self.tell(&format!("wait {count} {ms}"));
@@ -183,7 +183,8 @@ impl Node {
         self.ends(1, PATIENCE_MS).pop().expect("an operation ends in time")
     }
 
-    /// Returns the completions of `count` operations, and asserts that no further one follows.
+    /// Returns the completions of `count` operations, and asserts that no further completion
+    /// follows.
     pub(crate) fn all_ends(&mut self, count: usize) -> Vec<End> {
         let ends = self.ends(count, PATIENCE_MS);
         assert_eq!((ends.len(), self.ends(1, 100)), (count, Vec::new()));

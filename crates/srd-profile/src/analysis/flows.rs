@@ -104,7 +104,7 @@ impl Flows {
     }
 
     /// Makes space for a record of `flow` in the younger generation. If this generation is full,
-    /// the older one is dropped, and the younger one takes its place.
+    /// the older generation is dropped, and the younger generation takes its place.
     fn make_room(&mut self, flow: &FlowKey) {
         if self.young.len() >= FLOWS_KEPT && !self.young.contains_key(flow) {
             self.forgotten += self.old.len() as u64;

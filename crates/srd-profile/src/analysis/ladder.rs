@@ -95,8 +95,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the largest backlog at a rate. It is that of the next slower rate in the table, so
-    /// it may be too large, but not too small.
+    /// Returns the largest backlog at a rate. It is the backlog of the next slower rate in the
+    /// table, so it may be too large, but not too small.
     pub(crate) fn of(&self, rate: f64) -> f64 {
         let at = self.rates.partition_point(|known| *known <= rate);
         self.most[at.saturating_sub(1)]

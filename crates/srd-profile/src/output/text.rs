@@ -150,8 +150,8 @@ fn rates(seen: &TrafficSummary) -> String {
     text
 }
 
-/// Returns the rates for each length of periods, with the length as text. A length is marked if no
-/// whole period was captured.
+/// Returns the rates for each length of periods, with the length as text. A length is marked if the
+/// capture is shorter than one period of this length.
 pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
     [0, 1, 2].map(|n: usize| {
         let mark = if all[n].periods == 0 { "*" } else { "" };
@@ -159,7 +159,8 @@ pub(crate) fn lengths(all: &[Rates; 3]) -> [(String, &Rates); 3] {
     })
 }
 
-/// Whether the report has the mark that no whole period of a length was captured.
+/// Whether the report marks any length of periods, because the capture is shorter than one period
+/// of this length.
 pub(crate) fn has_short(seen: &TrafficSummary) -> bool {
     let all = [&seen.rates_in, &seen.rates_out, &seen.rates_packets, &seen.connections.rates];
     all.into_iter().flatten().any(|of| of.periods == 0)

@@ -88,7 +88,7 @@ impl Endpoint {
 
     /// Returns the peer that represents the remote node of `peer`. It is `peer` itself, except if
     /// the remote node has more shards than ours, so that several of its shards have a context with
-    /// this one (H16).
+    /// this endpoint (H16).
     pub fn node_of(&self, peer: PeerId) -> PeerId {
         self.context_with(peer, self.shared.shard).unwrap_or(peer)
     }

@@ -43,8 +43,8 @@ pub struct PeerConfig {
     /// The peer's address and well-known port. `None` if the address is unknown until the peer's
     /// first opening; the peer must then have a public key.
     pub address: Option<SocketAddr>,
-    /// The peer's other addresses, with their ports. Its paths take turns over all addresses, and
-    /// the peer cannot move to another one.
+    /// The peer's other addresses, with their ports. The peer's paths take turns over all
+    /// addresses. A peer with several addresses cannot move to a new address.
     pub further: [Option<SocketAddr>; ADDRESSES_MAX - 1],
     /// The peer's static public key, if the endpoint uses static keys.
     pub public_key: Option<[u8; 32]>,
@@ -128,8 +128,9 @@ pub struct Endpoint {
     /// Peers whose sends were refused because too many events waited.
     refused: Vec<PeerId>,
     next_datagram: u64,
-    /// Epoch bump of the next peer that is created. It is larger than that of each removed peer, so
-    /// that the remote node does not confuse the new context with a removed one.
+    /// Epoch bump of the next peer that is created. It is larger than the epoch bump of each
+    /// removed peer, so that the remote node does not confuse the new context with a removed
+    /// context.
     epoch_bump_next: u64,
     /// Peers by static public key, and by the shard of their node that contacts this shard.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,

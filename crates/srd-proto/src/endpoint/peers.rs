@@ -24,7 +24,8 @@ pub(super) struct Peers {
     pub(super) slots: Vec<Option<Box<Peer>>>,
     pub(super) ready: VecDeque<PeerId>,
     /// Times when peers have to be polled. Only the entry that equals the peer's `wake_at` is
-    /// valid; the others are outdated, and removed when there are more of them than valid ones.
+    /// valid; the other entries are outdated, and removed when there are more outdated than valid
+    /// entries.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 

@@ -79,7 +79,7 @@ impl Endpoint {
         }
     }
 
-    /// Processes a packet in one piece: a handshake packet, a sealed one, or a plain one.
+    /// Processes a packet in one piece: a handshake packet, a sealed packet, or a plain packet.
     fn take_whole<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -380,7 +380,7 @@ impl Endpoint {
 }
 
 /// Round-trip code of a packet that names our context: the sender has received packets of ours and
-/// may have measured. Otherwise [`RTT_UNKNOWN`].
+/// may have measured the round trip. For any other packet, [`RTT_UNKNOWN`].
 fn rtt_code(header: &Header) -> u8 {
     if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }

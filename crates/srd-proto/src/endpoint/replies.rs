@@ -44,7 +44,7 @@ pub(super) enum Recipient {
     Member,
 }
 
-/// An answer to a stranger that waits to be sent.
+/// An answer that waits to be sent to a stranger.
 #[derive(Debug)]
 struct Reply {
     route: ReplyRoute,
@@ -208,7 +208,8 @@ mod tests {
         ReplyRoute { to: SocketAddr::new(IpAddr::V4(ip), 7471), local: 0 }
     }
 
-    /// Number of Retries at a moment, for 500 openings from ports of many prefixes, or of one.
+    /// Number of Retries at a moment, for 500 openings from ports of many prefixes, or of one
+    /// prefix.
     fn retries(replies: &mut Replies, now: Instant, recipient: Recipient, prefixes: u64) -> usize {
         let mut cookies = 0;
         for n in 0..500 {

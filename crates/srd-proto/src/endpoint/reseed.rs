@@ -58,8 +58,8 @@ impl Endpoint {
     }
 
     /// Sets a source of random bytes. `fresh` is called before each opening of a session and each
-    /// answer to one, and its bytes are mixed into the generator of keys. So a copy of this process
-    /// that has not been detected yet creates other sessions than this one.
+    /// answer to an opening, and its bytes are mixed into the generator of keys. So a copy of this
+    /// process that has not been detected yet creates other sessions than this process.
     pub fn mix_in(&mut self, fresh: fn(&mut [u8; FRESH_BYTES])) {
         self.shared.security.mix_in(fresh);
     }

@@ -1,8 +1,8 @@
 //! Opening of sessions, and the effect of a Reset.
 //!
 //! A stranger's opening always costs the check of one MAC. If the MAC is valid, it may cost a
-//! Retry, within one allowance, and a handshake, within another. This endpoint keeps state for a
-//! stranger only after a cookie has proved that the stranger receives at its address.
+//! Retry, within one allowance, and a handshake, within another allowance. This endpoint keeps
+//! state for a stranger only after a cookie has proved that the stranger receives at its address.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -23,8 +23,8 @@ use crate::wire::{Header, Kind};
 /// Average time between two openings from the IP address of a known peer that are processed in
 /// preference to openings of strangers: ten a second.
 const OPENING_PAUSE: Duration = Duration::from_millis(100);
-/// Number of openings from the IP address of a known peer that are processed in preference at one
-/// moment.
+/// Largest number of openings from the IP address of a known peer that, at one moment, are
+/// processed in preference to openings of strangers.
 const OPENINGS_AT_ONCE: u64 = 10;
 
 impl Endpoint {
@@ -184,8 +184,8 @@ impl Endpoint {
     }
 
     /// Processes an opening that was already answered for a peer at its source address. The last
-    /// opening that was answered is answered again; an earlier one is a replay. `None`: the opening
-    /// is new.
+    /// opening that was answered is answered again; an earlier opening is a replay. `None`: the
+    /// opening is new.
     fn seen_before(
         &mut self,
         now: Instant,

@@ -136,7 +136,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Processes a challenge, or the answer to one.
+    /// Processes a challenge, or the answer to a challenge.
     pub(super) fn on_token(
         &mut self,
         id: PeerId,

@@ -26,7 +26,7 @@ pub(super) struct Exploration {
 enum Stage {
     /// Number of confirmations until the next search.
     Counting(u32),
-    /// A search is due: the next packet uses another path in place of this confirmed one.
+    /// A search is due: the next packet uses another path in place of this confirmed path.
     Wanted(PathId),
     /// A search is in progress: a packet used the second path in place of the first. The number is
     /// how many more confirmations may pass before the search ends without a result.

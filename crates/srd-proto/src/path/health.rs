@@ -62,8 +62,8 @@ impl PathSet {
         slot.unproven = true;
     }
 
-    /// Records the acknowledgement of a packet that was sent on a path. `generation`: that of the
-    /// path when the packet was sent.
+    /// Records the acknowledgement of a packet that was sent on a path. `generation`: the
+    /// generation of the path when the packet was sent.
     pub(crate) fn on_acked(&mut self, now: Instant, path: PathId, generation: u8, psn: u64) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
@@ -183,7 +183,7 @@ impl PathSet {
     }
 
     /// Handles a retransmission timeout: a context with a single path chooses another entropy, and
-    /// forgets the observations of the old one.
+    /// forgets the observations of the old entropy.
     pub(crate) fn on_timeout(&mut self) {
         if self.policy != Spray::Single {
             return;

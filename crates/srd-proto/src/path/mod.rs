@@ -35,7 +35,7 @@ pub(crate) enum PathState {
     Denied,
 }
 
-/// Maximum penalty of a path: the number of times that the rotation skips it.
+/// Maximum penalty of a path: the number of times that the rotation skips the path.
 const PENALTY_MAX: u8 = 15;
 /// Time after which a penalty counts as zero.
 const PENALTY_LASTS: Duration = Duration::from_secs(1);
@@ -109,10 +109,10 @@ pub(crate) struct PathSet {
     asked_until: Instant,
     /// Length of the pause that ends at `asked_until`.
     ask_pause: Duration,
-    /// Number of consecutive times that all unconfirmed paths were probed together (P15). A time
-    /// counts as consecutive if it came soon after the pause that followed the previous one.
+    /// Number of consecutive times that all unconfirmed paths were probed together (P15). A probing
+    /// counts as consecutive if it came soon after the pause that followed the previous probing.
     asks_alike: u8,
-    /// Number of senders that share the peer as their receiver, as it reports.
+    /// Number of senders that share the peer as their receiver, as the peer reports it.
     senders: u16,
     /// Number of senders that share this endpoint as their receiver. Answers to our probes wait
     /// behind the packets of these senders.

@@ -245,7 +245,7 @@ mod tests {
     }
 
     /// Simulates a time span in steps of one round trip: sends the probes that are due in each; all
-    /// paths except the dead ones answer in the next. Returns the number of probes.
+    /// paths except the dead paths answer in the next step. Returns the number of probes.
     fn probe(paths: &mut PathSet, span: Duration, dead: impl Fn(PathId) -> bool) -> usize {
         let (mut now, mut sent) = (START, 0);
         while now < START + span {

@@ -26,9 +26,9 @@ impl PathSet {
     }
 
     /// Selects a path for a packet that is important, such as a retransmission: a recently
-    /// confirmed path if there is any. After a timeout no confirmation is recent; then it is the
-    /// path confirmed last among those on which nothing was sent since. The confirmation stays in
-    /// the ring.
+    /// confirmed path if there is any. After a timeout no confirmation is recent; then the path
+    /// that was confirmed last among the paths on which nothing was sent since. The confirmation
+    /// stays in the ring.
     pub(crate) fn pick_safe(&mut self, now: Instant, fresh: Duration) -> PathId {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
@@ -159,7 +159,7 @@ impl PathSet {
     }
 
     /// Advances the rotation to the first slot that `takes` accepts. After 1 + `PENALTY_MAX` turns
-    /// without one, returns the next path, whatever its penalty.
+    /// without such a slot, returns the next path, whatever its penalty.
     fn rotate(&mut self, mut takes: impl FnMut(&mut Slot) -> bool) -> PathId {
         // P5: Penalties
         for _ in 0..self.slots.len() * (1 + PENALTY_MAX as usize) {

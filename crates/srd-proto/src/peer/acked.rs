@@ -337,8 +337,8 @@ impl Tx {
         self.rtt.base()
     }
 
-    /// Declares packets lost: those that two later packets of their own path have overtaken, and
-    /// those sent too long before the newest packet that arrived.
+    /// Declares packets lost: packets that two later packets of their own path have overtaken, and
+    /// packets that were sent too long before the newest packet that arrived.
     fn find_losses(&mut self, now: Instant, tally: &mut Tally) {
         let Some((mut psn, mut record)) = self.sent.oldest_in_flight() else { return };
         let deadline = self.loss_deadline();

@@ -79,7 +79,7 @@ impl Peer {
     }
 }
 
-/// The next entropy in rotation that is not `avoided`; if all are avoided, the next one.
+/// The next entropy in rotation that is not `avoided`; if all are avoided, the next entropy.
 fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) -> Entropy {
     // P11: Return path of Acks
     let next = |e: &Entropy| Some(Entropy((e.0 + ACK_STRIDE) % count));
@@ -90,7 +90,7 @@ fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) ->
 impl Rx {
     /// Returns the cumulative point, the number of SACK words, and the verdicts of an
     /// acknowledgement. If the verdict for a refused PSN does not fit, the acknowledgement treats
-    /// this PSN as not arrived; a later one contains the verdict.
+    /// this PSN as not arrived; a later acknowledgement contains the verdict.
     fn picture(&mut self, config: &Config, words: &mut [u64]) -> (u64, usize, Vec<Verdict>) {
         let count = self.verdicts.len();
         let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
@@ -130,8 +130,8 @@ impl Rx {
             && span <= BESIDE_SPAN_WORDS as u64 * 64
     }
 
-    /// Appends a complete acknowledgement. Afterwards another one is due at once only if further
-    /// probes wait for an answer.
+    /// Appends a complete acknowledgement. Afterwards another acknowledgement is due at once only
+    /// if further probes wait for an answer.
     pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         // A1: Contents of an Ack
         let mut words = [0; SACK_WORDS_MAX];

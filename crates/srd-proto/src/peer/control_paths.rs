@@ -8,9 +8,9 @@
 use super::{Peer, Rx};
 use crate::ids::Entropy;
 
-/// One of this number of acknowledgements in a row uses the next entropy in rotation. The others
-/// use the entropy of the newest received packet. Of two answers to one probe, one uses the
-/// rotation.
+/// One of this number of acknowledgements in a row uses the next entropy in rotation. The other
+/// acknowledgements use the entropy of the newest received packet. Of two answers to one probe, one
+/// uses the rotation.
 const ROTATES_EVERY: u8 = 4;
 
 /// Entropies of the next openings and of the next answers to openings.

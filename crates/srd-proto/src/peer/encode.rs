@@ -321,8 +321,8 @@ impl Peer {
         Some(tx.paths.entropy(path))
     }
 
-    /// Writes one datagram, followed by an acknowledgement if `beside` is set. Returns its UDP
-    /// payload bytes, and the slot of the next datagram that may leave.
+    /// Writes one datagram, followed by an acknowledgement if `beside` is set. Returns the packet's
+    /// UDP payload bytes, and the slot of the next datagram that may leave.
     fn write_data(
         &mut self,
         now: Instant,

@@ -13,7 +13,7 @@
 //! | `audit` | invariants, checked in debug builds |
 //!
 //! The sending and the receiving half are created at first use. So a node that only receives from
-//! ten thousand others does not keep ten thousand tables of paths.
+//! ten thousand other nodes does not keep ten thousand tables of paths.
 
 mod acked;
 mod acknowledge;
@@ -89,12 +89,12 @@ pub(crate) struct Peer {
     /// Number of the shard of the peer's node that contacts this shard. If the application named
     /// the peer, it is our own number: shard `i` contacts shard `i` if it exists (H16).
     pub partner: u8,
-    /// The address that the application named, if the peer has moved to another one; `None`
+    /// The address that the application named, if the peer has moved to another address; `None`
     /// otherwise.
     pub home: Option<Box<Home>>,
-    /// Context number that we have assigned. Packets of the peer name it.
+    /// Context number that we have assigned. Packets of the peer name this number.
     pub local_context: u32,
-    /// Context number that the peer has assigned; zero until we have received it.
+    /// Context number that the peer has assigned; zero until this number has arrived.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
     /// Epoch and context number of a context of the peer that was removed here. Its packets must
@@ -142,7 +142,7 @@ pub(crate) struct Peer {
     /// Number of copies of the Close that are still to be sent.
     pub close_left: u8,
     /// Address under which the endpoint's index by address contains the peer. The peer may have
-    /// moved to another one.
+    /// moved to another address.
     pub listed_at: Option<SocketAddr>,
     /// Keys of the peer, and its addresses after the first; `None` if the peer has neither.
     pub keys: Option<Box<PeerKeys>>,
@@ -214,17 +214,17 @@ pub(crate) struct Tx {
     pub pacer: Pacer,
     /// Bitmap of the PSNs that the peer has acknowledged. It has as many bits as the PSN window.
     pub known: Box<[u64]>,
-    /// All PSNs below this one were processed as acknowledged.
+    /// All PSNs below this PSN were processed as acknowledged.
     pub cumulative: u64,
-    /// Size of all datagrams that were ever queued for this peer, less those that were withdrawn,
-    /// in bytes (D13).
+    /// Sum of the bytes of all datagrams that were ever queued for this peer, without the datagrams
+    /// that were withdrawn (D13).
     pub queued_bytes: u64,
     /// Bytes of datagrams that the peer has settled.
     pub settled_bytes: u64,
     /// Credit limit: upper bound of the settled and in-flight bytes of this sender.
     pub credit_limit: u64,
     pub credit_limited: bool,
-    /// Whether the receiver has sent a credit limit, or an acknowledgement without one.
+    /// Whether the receiver has sent a credit limit, or an acknowledgement without a credit limit.
     pub credit_received: bool,
     /// Time of sending of the newest packet that was acknowledged, or newest probe that was
     /// answered.
@@ -293,8 +293,8 @@ pub(crate) struct Rx {
     /// Source port of the newest data packet or probe.
     pub newest_port: u16,
     pub ack_turn: u8,
-    /// Refusals of PSNs above the floor. Every acknowledgement contains as many of them as fit, and
-    /// treats the PSNs of the others as not arrived.
+    /// Refusals of PSNs above the floor. Every acknowledgement contains as many refusals as fit,
+    /// and treats the PSNs of the other refusals as not arrived.
     pub verdicts: Vec<Refusal>,
     /// Index in `verdicts` of the first verdict that the next acknowledgement contains.
     pub verdict_cursor: usize,
@@ -308,8 +308,8 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
     DATAGRAM_HEADER_BYTES + tag
 }
 
-/// Maximum distance between the floor and the newest PSN of a sender. It is limited so that the
-/// SACK words of an acknowledgement, which has at most the packet size, cover the window.
+/// Maximum distance between the floor and the newest PSN of a sender. It is limited so that one
+/// acknowledgement packet has space for the SACK words of the whole window.
 pub(crate) fn psn_window(config: &Config) -> usize {
     // D6: Window of PSNs
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;

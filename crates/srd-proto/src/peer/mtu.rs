@@ -4,14 +4,14 @@
 //!
 //! | stage | probes | ends with |
 //! |---|---|---|
-//! | `Settled` | none | three large packets lost in a row, or eight; unproven unreliable ones |
+//! | `Settled` | none | 3 large or 8 small successive losses; unreliable packets of unproven size |
 //! | `First` | the size in use, once | an answer, or `Search` |
 //! | `Search` | up to seven sizes at once, and one that every path passes | the largest answered |
 //! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
 //!
-//! Two rounds of probes, each on one path, show that a size does not pass: smaller probes are
-//! answered and this size is not. Eight rounds are needed if a smaller one was lost, too, or if the
-//! size has passed before: a dead path loses all sizes, and full queues have space for small ones.
+//! Two rounds of probes, each on one path, show that a size does not pass: probes of smaller sizes
+//! are answered, and none of this size. Eight rounds are needed if a smaller probe was lost, or if
+//! the size passed before: a dead path loses all probes, and full queues have space for small ones.
 
 use core::net::IpAddr;
 
@@ -35,7 +35,7 @@ const VOIDS_USUAL: u8 = 2;
 const RESOLUTION: u16 = 16;
 /// Number of sizes in a round: one that passes everywhere, and seven under test.
 const SIZES: usize = 8;
-/// Sizes that usual links pass (1460, 1480, 1500 over IPv4, 1500 over IPv6), and a larger one.
+/// Sizes that usual links pass (1460, 1480, 1500 over IPv4, 1500 over IPv6), and a larger size.
 const USUAL: [u16; 5] = [USUAL_MIN, 1432, 1452, 1472, 1488];
 /// Number of rounds without an answer after which a size counts as not passing.
 const TRIES: u8 = 2;
@@ -212,7 +212,7 @@ impl Mtu {
         if self.limit > USUAL_MIN { USUAL_MIN } else { WORKS_MIN }
     }
 
-    /// Searches for the largest size that passes, among all sizes up to the one in use.
+    /// Searches for the largest size that passes, among all sizes up to the size in use.
     fn search_all(&mut self, now: Instant) {
         self.floor = self.least();
         self.search(now, self.floor, self.limit.saturating_add(1));
@@ -238,7 +238,7 @@ impl Mtu {
     }
 
     /// Chooses the sizes of a round: the smallest, usual sizes in the range of the search, and
-    /// others at equal distances. The highest is included, unless it was found not to pass.
+    /// further sizes at equal distances. The highest is included, unless it was found not to pass.
     fn choose(&self) -> [u16; SIZES] {
         let mut sizes = [0; SIZES];
         sizes[0] = self.floor;
@@ -266,7 +266,7 @@ impl Mtu {
         }
     }
 
-    /// Begins a probe of larger sizes when a packet leaves, if one is due.
+    /// Begins a probe of larger sizes when a packet leaves, if a probe is due.
     pub(crate) fn on_departure(&mut self, now: Instant) {
         if self.stage == Stage::Settled && self.limit < self.configured && now >= self.raise_at {
             self.stage = Stage::Raise;

@@ -23,7 +23,7 @@ const FIRST_PROBE_TARGET_PART: u64 = 4;
 /// queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FirstProbe {
-    /// The probe has not left yet. The time is that of the last data packet.
+    /// The probe has not left yet. The time is the time of the last data packet.
     After(Instant),
     /// The probe has left and is unanswered.
     Out,
@@ -144,8 +144,8 @@ impl Peer {
         ready
     }
 
-    /// If the keepalive probe of this context is due, makes it the next packet. Returns whether it
-    /// is.
+    /// If the keepalive probe of this context is due, makes it the next packet. Returns whether the
+    /// probe is due.
     fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
         if now < self.keepalive_at(&shared.node.config) {
             return false;
@@ -189,8 +189,8 @@ impl Tx {
         sent_at + round_trip + late + ack_wait
     }
 
-    /// Counts a tail probe that leaves. The first one after data only requests an Ack. Each further
-    /// one means that a pause has passed without an answer.
+    /// Counts a tail probe that leaves. The first probe after data only requests an Ack. Each
+    /// further probe means that a pause has passed without an answer.
     fn count_probe(&mut self, now: Instant) {
         if matches!(self.first_probe, FirstProbe::After(_)) {
             self.first_probe = FirstProbe::Out;

@@ -105,8 +105,8 @@ impl Peer {
         self.finish(buf, start, Space::Control, number, Bytes::new())
     }
 
-    /// Whether the number with these low 32 bits is that of one of the newest [`RESETTABLE`]
-    /// unreliable packets.
+    /// Whether one of the newest [`RESETTABLE`] unreliable packets has a number with these low 32
+    /// bits.
     pub(crate) fn sent_unreliable(&self, number: u32) -> bool {
         let hibernated = self.hibernated.as_ref().map_or(0, |kept| kept.unreliable_sent());
         let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.unreliable_sent);

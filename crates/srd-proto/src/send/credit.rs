@@ -39,8 +39,8 @@ const SILENT_MAX: Duration = Duration::from_secs(1);
 /// Upper bound of a sender's reported round trip, in nanoseconds. A sender that reports nonsense
 /// can enlarge the total credit up to this round trip, while it sends.
 const RTT_MAX_NS: u64 = 1_000_000_000;
-/// Duration of a generation of a sender's least round trip. The least of the present and the
-/// previous generation counts, so a value is remembered for five to ten seconds.
+/// Duration of a generation. For each sender, the least round trip of the present and the previous
+/// generation counts, so a value is remembered for five to ten seconds.
 const RTT_GENERATION: Duration = Duration::from_secs(5);
 /// Number of entries of ended contexts that each list may hold in addition to twice `peers_max`.
 const STALE_MIN: usize = 16;
@@ -405,8 +405,8 @@ impl ReceiverShare {
     }
 
     /// Grants quanta round robin while the budget lasts: first to senders that hold less than their
-    /// equal part of it, then to the others. Otherwise a sender that leaves its grants unused,
-    /// because it is slow or on purpose, would in time hold the whole budget.
+    /// equal part of it, then to the other senders. Otherwise a sender that leaves its grants
+    /// unused, because it is slow or on purpose, would in time hold the whole budget.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
         // R3: Total of credit
         let budget = self.budget_bytes();

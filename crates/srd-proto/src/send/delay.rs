@@ -20,8 +20,8 @@ const BASE_SAMPLES: u8 = 8;
 /// a share, and too small for these senders to fill a switch's queue (`docs/perf-notes.md`,
 /// 2026-11-23).
 const FEW_SAMPLES_PERCENT: u64 = 275;
-/// With each acknowledged packet the longest recent overtaking decreases by one part in this
-/// number.
+/// With each acknowledged packet, the longest recent overtaking decreases by the fraction
+/// 1/`OVERTAKEN_PART`.
 const OVERTAKEN_PART: u64 = 64;
 /// Upper bound of the spread by order, as a multiple of the longest recent overtaking.
 const OVERTAKEN_TIMES: u64 = 2;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// Simulates a burst of many senders: each packet of a sender meets a much longer queue than
-    /// its previous one.
+    /// the sender's previous packet.
     #[test]
     fn regression_a_queue_that_grows_is_no_spread_of_paths() {
         let mut d = DelayEstimator::new(Instant::ZERO);

@@ -30,11 +30,11 @@ const LEASE_LIFETIME: Duration = Duration::from_micros(100);
 /// Method by which the data rate is limited to the rate of the link.
 #[derive(Debug)]
 enum Pace {
-    /// No limit: the rate is not known, or the host keeps its own queue short.
+    /// No limit: the rate is unknown, or the host keeps its own queue short.
     Free,
-    /// A pacer, because this is the node's only shard.
+    /// The shard has a pacer for the whole link, because it is the node's only shard.
     Alone(Pacer),
-    /// Leases, because the node has several shards.
+    /// The shard leases the link for short times, because the node has several shards.
     Leased(Lease),
 }
 
@@ -62,7 +62,7 @@ impl Lease {
     }
 
     /// Time when this shard may lease the link. A shard that has leased the link recently waits a
-    /// little longer than the others, so that the shards take turns.
+    /// little longer than the other shards, so that the shards take turns.
     fn opens_at(&self, node: &Node) -> Instant {
         let sold_until = node.link_sold_until();
         let round_ns = self.round.as_nanos().max(1);

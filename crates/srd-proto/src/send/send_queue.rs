@@ -22,8 +22,8 @@ use crate::error::SendError;
 use crate::event::{Class, Datagram};
 use crate::ids::{DatagramId, Qpn};
 
-/// PSN of a datagram without a PSN: it was never sent, or it lost its identity and will get
-/// another.
+/// PSN of a datagram without a PSN: it was never sent, or it lost its identity and will get another
+/// PSN.
 const NOT_SENT: u64 = u64::MAX;
 /// Bytes that a flow may send per round of the deficit round robin.
 const QUANTUM_BYTES: i64 = 9000;
@@ -114,7 +114,7 @@ pub(crate) struct SendQueue {
     aside: Chain,
     low_latency: Chain,
     bulk: Chain,
-    /// Flows without a waiting datagram, the longest idle one first.
+    /// Flows without a waiting datagram, the flow that has been idle longest first.
     idle: Chain,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
     low_latency_credit: i64,
@@ -281,8 +281,8 @@ impl SendQueue {
         }
     }
 
-    /// Turns a refused datagram into a new one in the same slot: it loses its identity and waits to
-    /// be sent again.
+    /// Turns a refused datagram into a new datagram in the same slot: it loses its identity and
+    /// waits to be sent again.
     pub(crate) fn renew(&mut self, slot: u32) {
         // The datagram may have been declared lost before, and be in a chain already.
         self.unlink(slot);

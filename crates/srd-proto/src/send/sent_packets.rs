@@ -29,7 +29,7 @@ pub(crate) struct SentPacket {
     pub slot: u32,
     /// Size of the packet as windows count it: header and payload of the datagram, without the tag.
     pub bytes: u16,
-    /// Path on which it was sent.
+    /// Path on which the packet was sent.
     pub path: PathId,
     /// Low bits of the path's generation at the time of sending.
     pub generation: u8,
@@ -49,7 +49,8 @@ pub(crate) struct SentPackets {
     base: u64,
     in_flight_bytes: u64,
     in_flight_packets: u32,
-    /// Lower bound of the PSNs in flight, from which a search for the oldest one begins.
+    /// Lower bound of the PSNs in flight, from which a search for the oldest packet in flight
+    /// begins.
     scan_from: u64,
 }
 

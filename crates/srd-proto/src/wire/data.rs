@@ -28,8 +28,8 @@ pub const DATA_BYTES: usize = 24;
 /// The fields of a Data packet between header and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data {
-    /// Distance back from this PSN to that of the datagram's first transmission. Zero in the first
-    /// transmission.
+    /// Distance back from this PSN to the PSN of the datagram's first transmission. Zero in the
+    /// first transmission.
     pub first_delta: u16,
     /// Distance back from this PSN to the floor, the lowest PSN that the sender has not settled. It
     /// is at least `first_delta`.
@@ -42,7 +42,7 @@ pub struct Data {
     pub dst_qpn: u16,
     /// Source queue pair.
     pub src_qpn: u16,
-    /// Eight bytes that are opaque to SRD, for the layer above it.
+    /// Eight bytes that are opaque to SRD, for the layer above SRD.
     pub imm: u64,
 }
 

@@ -76,7 +76,7 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Token of an opening: its first eight bytes. Zero bytes if it is shorter.
+/// Token of an opening: its first eight bytes. Zero bytes if the opening is shorter.
 pub fn token_of(opening: &[u8]) -> Token {
     opening.first_chunk().copied().unwrap_or_default()
 }

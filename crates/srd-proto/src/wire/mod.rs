@@ -47,7 +47,7 @@ pub enum Kind {
     Hello = 4,
     /// Second handshake message: the answer to an opening.
     HelloReply = 5,
-    /// An answer to an opening that demands a cookie: the initiator must return it with its
+    /// An answer to an opening that demands a cookie: the initiator must return the cookie with its
     /// opening.
     Retry = 6,
     /// The refusal of a packet that named a context that does not exist.

@@ -24,7 +24,7 @@ pub struct Unreliable {
     pub dst_qpn: u16,
     /// Source queue pair.
     pub src_qpn: u16,
-    /// Eight bytes that are opaque to SRD, for the layer above it.
+    /// Eight bytes that are opaque to SRD, for the layer above SRD.
     pub imm: u64,
 }
 

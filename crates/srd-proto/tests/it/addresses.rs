@@ -1,4 +1,5 @@
-//! Peers with several addresses, one for each network card, which carries its share of the paths.
+//! Peers with several addresses, one for each network card. Each card carries its share of the
+//! paths.
 
 // Sizes here are small.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]

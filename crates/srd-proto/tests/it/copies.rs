@@ -21,7 +21,8 @@ fn modes() -> [Config; 2] {
     [with(Protection::Static([9; 32])), with(Protection::JobKey([7; 32]))]
 }
 
-/// Two pairs with the same history: the endpoints of one are copies of those of the other.
+/// Two pairs with the same history: the endpoints of the second pair are copies of the endpoints of
+/// the first pair.
 fn copies(config: &Config) -> [Pair; 2] {
     [0, 1].map(|_| {
         let mut pair = Pair::new(config.clone(), 3);

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use srd_proto::*;
 
-/// Passes all packets of one endpoint to the other. Returns the payload that was delivered.
+/// Passes all packets of the endpoint `from` to the endpoint `to`. Returns the payload that was
+/// delivered.
 fn deliver(now: Instant, from: &mut Endpoint, at: &str, to: &mut Endpoint) -> Option<Vec<u8>> {
     let mut buffer = TransmitBuf::new(1, 65_507);
     let mut delivered = None;

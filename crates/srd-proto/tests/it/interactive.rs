@@ -87,7 +87,7 @@ fn small_datagrams_that_nobody_answers_complete_in_a_round_trip() {
     }
 }
 
-/// Exchanges datagrams in alternating directions, each sent as soon as the previous one has
+/// Exchanges datagrams in alternating directions, each sent as soon as the previous datagram has
 /// arrived. At half time the first `dead` of all paths die. At most `late` exchanges may take
 /// longer than three round trips, and none longer than `most_us` microseconds.
 fn paths_die(dead: u16, late: usize, most_us: u64) {

@@ -1,8 +1,8 @@
-//! Any operations in any order on a [`Pair`], and the properties that hold after each.
+//! Any operations in any order on a [`Pair`], and the properties that hold after each operation.
 //!
 //! A case is a list of operations, which shrinks to the fewest that fail. After each operation both
 //! endpoints check all their invariants. In the end all faults end, every datagram must have
-//! completed, and a new one must arrive. `SRD_OPERATIONS_CASES` sets the number of cases.
+//! completed, and a new datagram must arrive. `SRD_OPERATIONS_CASES` sets the number of cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,7 +208,7 @@ impl Run {
         self.b.take(&back, |user| pair.has_delivered(user));
     }
 
-    /// Ends all faults: every accepted datagram must end, and a new one must arrive.
+    /// Ends all faults: every accepted datagram must end, and a new datagram must arrive.
     fn finish(&mut self) {
         self.pair.fault = Fault::default();
         self.pair.roam_b(2);

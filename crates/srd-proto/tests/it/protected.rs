@@ -110,8 +110,8 @@ fn both_sides_may_open_at_once() {
     }
 }
 
-/// The losing opening may arrive after the answer to the winning one, on another path or after a
-/// pause of a machine. Regression: a losing opening that came late ended the new session, and
+/// The losing opening may arrive after the answer to the winning opening, on another path or after
+/// a pause of a machine. Regression: a losing opening that came late ended the new session, and
 /// datagrams in flight failed.
 #[test]
 fn regression_an_opening_that_comes_late_ends_no_session() {

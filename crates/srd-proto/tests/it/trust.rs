@@ -427,7 +427,7 @@ fn crowd(peers: u32) -> (Endpoint, Vec<PeerId>) {
 }
 
 /// Least time of several runs of `work`, because the machine may be busy with other programs. After
-/// three runs, further ones follow, up to 20 in total, until one takes less than `most`.
+/// three runs, further runs follow, up to 20 in total, until a run takes less than `most`.
 fn least<T>(
     most: std::time::Duration,
     make: impl Fn() -> T,

@@ -29,7 +29,7 @@ pub(crate) struct Fault {
     pub(crate) swallows_above_bytes: usize,
     /// Whether probes vanish; packets must be plain.
     pub(crate) swallows_probes: bool,
-    /// Packets from source ports below this one vanish, in both directions.
+    /// Packets from source ports below this port vanish, in both directions.
     pub(crate) dead_ports_below: u16,
     /// If set, packets from source ports outside of this range vanish, in both directions.
     pub(crate) only_ports: Option<(u16, u16)>,
@@ -110,7 +110,7 @@ fn payload(user: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (user as usize * 31 + i) as u8).collect()
 }
 
-/// Creates endpoint `n`; with static keys each endpoint has its own.
+/// Creates endpoint `n`; with static keys, each endpoint has its own key pair.
 fn make(config: &Config, n: u8, epoch: u64, seed: u64, now: Instant) -> Endpoint {
     let mut config = config.clone();
     if let Protection::Static(key) = &mut config.protection {
@@ -203,7 +203,7 @@ impl Pair {
         self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
     }
 
-    /// Replaces b by an endpoint with another key than the one configured at a.
+    /// Replaces b by an endpoint with another key than the key configured at a.
     pub(crate) fn replace_b_key(&mut self) {
         self.b = make(&self.config, 3, 1, 99, self.now);
     }
@@ -284,7 +284,7 @@ impl Pair {
         self.b_at_a = self.a.add_peer(self.now, peer).unwrap();
     }
 
-    /// Closes the queue pair from which endpoint a sends, and uses a new one.
+    /// Closes the queue pair from which endpoint a sends, and uses a new queue pair.
     pub(crate) fn close_sender(&mut self) {
         self.a.close_qp(self.now, self.sender);
         self.sender = Qpn(self.sender.0 + 1);

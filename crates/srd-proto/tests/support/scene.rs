@@ -64,7 +64,7 @@ pub(crate) fn recorded(pair: &mut Pair, to_b: bool) -> Vec<InFlight> {
     all.into_iter().filter(|packet| packet.to_b == to_b).collect()
 }
 
-/// Restarts b with a large epoch, and then with a much smaller one. Each further context of the
+/// Restarts b with a large epoch, and then with a much smaller epoch. Each further context of the
 /// second run has a larger epoch than the last, but there are too few of them to reach the first
 /// run's epoch. Packets of b are accepted again, though not at once.
 pub(crate) fn is_heard_with_an_earlier_epoch(pair: &mut Pair) {

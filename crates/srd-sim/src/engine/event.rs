@@ -17,14 +17,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// An event and its time. The event carries the data that a switch needs to forward the packet, so
-/// that a hop does not access the packet's slot.
+/// that a hop does not access the packet in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Event {
     /// Time of the event, in picoseconds.
     pub at_ps: u64,
     /// Subject of the event, such as a switch or a host.
     pub target: Target,
-    /// The slot that contains the packet.
+    /// Index of the packet in the pool of packets (module `slab`).
     pub packet: u32,
     /// The packet's destination host.
     pub dst: u32,
@@ -206,7 +206,7 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Adds an event. Its time must not be before that of the last event that was popped.
+    /// Adds an event. Its time must not be before the time of the last event that was popped.
     #[inline]
     pub fn push(&mut self, event: Event) {
         self.len += 1;

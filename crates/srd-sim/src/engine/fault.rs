@@ -26,7 +26,7 @@ pub enum Fault {
         fraction: f64,
         /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends, in microseconds; `None` if it stays.
+        /// Time when the fault ends, in microseconds; `None` if the fault stays.
         until_us: Option<f64>,
     },
     /// Links lose packets at random.
@@ -37,7 +37,7 @@ pub enum Fault {
         probability: f64,
         /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends, in microseconds; `None` if it stays.
+        /// Time when the fault ends, in microseconds; `None` if the fault stays.
         until_us: Option<f64>,
     },
     /// Links flip bits. The receiving host's checksum detects the error and drops the packet,
@@ -49,7 +49,7 @@ pub enum Fault {
         probability: f64,
         /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends, in microseconds; `None` if it stays.
+        /// Time when the fault ends, in microseconds; `None` if the fault stays.
         until_us: Option<f64>,
     },
     /// Links deliver packets twice.
@@ -60,7 +60,7 @@ pub enum Fault {
         probability: f64,
         /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends, in microseconds; `None` if it stays.
+        /// Time when the fault ends, in microseconds; `None` if the fault stays.
         until_us: Option<f64>,
     },
     /// A host's machine crashes and restarts at once, without any state.
@@ -70,13 +70,13 @@ pub enum Fault {
         /// Time of the restart, in microseconds.
         at_us: f64,
     },
-    /// Some hosts are cut off from all others.
+    /// Some hosts are cut off from all other hosts.
     Partition {
         /// Numbers of the hosts on one side; all other hosts are on the other side.
         hosts: Vec<u32>,
         /// Time when the fault begins, in microseconds.
         at_us: f64,
-        /// Time when the fault ends, in microseconds; `None` if it stays.
+        /// Time when the fault ends, in microseconds; `None` if the fault stays.
         until_us: Option<f64>,
     },
     /// The option `-failed N` of htsim: the first `count` links from core to aggregation switches

@@ -102,7 +102,7 @@ pub enum Body {
     Tcp(TcpSegment),
     /// A packet of the RoCE model.
     Roce(RocePacket),
-    /// A packet of background load, with a size but without content. The number is that of the
+    /// A packet of background load, with a size but without content. The value is the number of the
     /// load's source.
     Background(FlowId),
 }

@@ -87,7 +87,7 @@ fn figure_3_has_the_distribution_of_the_paper() {
 }
 
 /// In the paper's figure 6, flows of TCP that meet on an uplink take longer. The average of TCP is
-/// 1.5 times the ideal, and SRD's slowest flow is below it. The whole distribution is in
+/// 1.5 times the ideal, and SRD's slowest flow is below this average. The whole distribution is in
 /// docs/perf-notes.md.
 #[test]
 fn figure_6_has_collisions_for_tcp_and_none_for_srd() {

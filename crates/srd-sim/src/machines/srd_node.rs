@@ -3,8 +3,8 @@
 //! Every flow is a queue pair of the host's endpoint. The bytes of a flow are divided into
 //! datagrams of the largest size, with (flow, index) in the header's immediate. The endpoint holds
 //! as many datagrams of a flow as may be in flight, and a few more. After each completion the
-//! application sends the next one. So memory does not grow with flow size, and each queue pair has
-//! a datagram ready whenever the endpoint chooses between queue pairs.
+//! application sends the next datagram. So memory does not grow with flow size, and each queue pair
+//! has a datagram ready whenever the endpoint chooses between queue pairs.
 //!
 //! A host has at most 65,535 sending queue pairs. The endpoint's configuration limits the number of
 //! queue pairs for each peer. Further flows wait, in their order, until another flow is done.

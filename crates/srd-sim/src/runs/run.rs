@@ -121,7 +121,7 @@ pub struct RunResult {
     pub over_ideal_wire: FctUs,
     /// Largest ratio of a flow's completion time to its ideal time with headers.
     pub max_over_ideal: f64,
-    /// Completion time of the slowest flow divided by that of the fastest.
+    /// Completion time of the slowest flow divided by the completion time of the fastest flow.
     pub max_over_min: f64,
     /// Jain's fairness index of the flows' goodputs.
     pub jain: f64,

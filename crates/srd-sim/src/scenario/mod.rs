@@ -139,7 +139,7 @@ pub struct Scenario {
     /// Values to record over time.
     #[serde(default)]
     pub measure: Measure,
-    /// Transports to compare, unless the caller selects others.
+    /// Transports to compare, unless the caller selects other transports.
     #[serde(default = "defaults::transports")]
     pub transports: Vec<Transport>,
     /// Parameters of SRD. Absent parameters have default values.
@@ -158,7 +158,7 @@ pub struct Scenario {
     /// until this time.
     #[serde(default = "defaults::horizon_us")]
     pub horizon_us: f64,
-    /// First seed, unless the caller sets another.
+    /// First seed, unless the caller sets another seed.
     #[serde(default = "defaults::one")]
     pub seed: u64,
     /// Number of seeds, unless the caller sets it.
@@ -213,7 +213,8 @@ pub struct QueueSpec {
 }
 
 /// Marking threshold of DCTCP if the scenario sets no bounds, in bandwidth-delay products. The
-/// DCTCP paper (SIGCOMM 2010, section 3.4) recommends a seventh; the value is rounded up.
+/// DCTCP paper (SIGCOMM 2010, section 3.4) recommends a seventh of this product; 0.15 is this
+/// value, rounded up.
 const DCTCP_MARK_BDP: f64 = 0.15;
 
 impl QueueSpec {
@@ -270,7 +271,7 @@ pub struct Measure {
 
 /// Smallest number of samples during the ideal time of the flows.
 const SAMPLES_MIN: u64 = 20;
-/// Shortest time between samples unless the scenario sets a shorter one: a microsecond.
+/// Shortest time between samples unless the scenario sets a shorter time: a microsecond.
 const SAMPLE_PS_MIN: u64 = 1_000_000;
 
 /// Largest number of packets in a capture, unless the scenario sets it.

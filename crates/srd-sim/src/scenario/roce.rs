@@ -44,7 +44,7 @@ pub struct RoceKnobs {
     pub rate_bytes: Option<u64>,
     /// Number of steps of fast recovery in DCQCN (F).
     pub fast_steps: Option<u32>,
-    /// Step of DCQCN's additive increase, in Mb/s; if absent, that of the model.
+    /// Step of DCQCN's additive increase, in Mb/s; if absent, the model's step.
     pub additive_mbps: Option<f64>,
     /// Step of DCQCN's hyper increase, in Mb/s.
     pub hyper_mbps: Option<f64>,

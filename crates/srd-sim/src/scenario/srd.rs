@@ -42,7 +42,7 @@ pub struct SrdKnobs {
     /// Whether receivers compare the arrived bytes with the sent bytes.
     #[serde(default)]
     pub check_payload: bool,
-    /// Whether the application sends datagrams again that have failed.
+    /// Whether the application sends failed datagrams again.
     #[serde(default)]
     pub resend_failed: bool,
     /// Number of receive buffers of each host; absent means unlimited buffers.

@@ -111,7 +111,7 @@ fn is_settled(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
     is_done || flow.failed > 0 || touches(flow, restarted)
 }
 
-/// Runs the plan of a seed whose hosts run a card or a rank.
+/// Runs the plan of a seed, in which the hosts run a card or a rank.
 ///
 /// # Errors
 /// A description of the first violation.

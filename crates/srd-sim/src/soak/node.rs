@@ -2,8 +2,8 @@
 //! events in the ledger.
 //!
 //! The application relies only on the guarantees of the endpoint: after `QueueFull` it waits for
-//! `Writable`, and it sends a failed datagram again as a new one. So a broken guarantee becomes
-//! visible as a flow that never ends.
+//! `Writable`, and it sends a failed datagram again as a new datagram. So a broken guarantee
+//! becomes visible as a flow that never ends.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use crate::engine::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
 
 /// Largest number of datagrams of a flow that the endpoint has at a time.
 const OUTSTANDING_MAX: u32 = 256;
-/// Number before that of the first sending queue pair of a host.
+/// Number of the first sending queue pair of a host, minus one.
 const SEND_QPN: u16 = 1000;
 /// Number of bytes by which a packet in plain mode may exceed the largest size while its context is
 /// new.

@@ -17,9 +17,10 @@ pub enum Near {
 }
 
 impl Near {
-    /// Tolerance of a simulated figure relative to that of a slide.
+    /// Tolerance of a simulated figure relative to the figure of a slide.
     pub const SIMULATED: Self = Self::Percent(3.0);
-    /// Tolerance of a figure that was measured with real programs, relative to that of a slide.
+    /// Tolerance of a figure that was measured with real programs, relative to the figure of a
+    /// slide.
     pub const MEASURED: Self = Self::Percent(10.0);
 }
 

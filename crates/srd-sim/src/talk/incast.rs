@@ -35,7 +35,7 @@ const LINKS: Links = Links {
     switch_latency_ps: US / 2,
     bundle: 1,
 };
-/// Number of runs with different seeds. The result is that of the worst run.
+/// Number of runs with different seeds. The result is the result of the worst run.
 const SEEDS: u64 = 4;
 /// Initial window of the endpoints in bytes. It is so small that the first bursts of all senders
 /// fit into the queue of a port.

@@ -38,7 +38,7 @@ const NETWORK: DumbbellSpec = DumbbellSpec {
     latency_ps: 3 * US,
     switch_latency_ps: US / 2,
 };
-/// Queue limit of each port in bytes: 0.64 ms of a path.
+/// Queue limit of each port in bytes: the amount that a path carries in 0.64 ms.
 const QUEUE_BYTES: u64 = 2_000_000;
 /// Largest packet of the network in bytes. It contains the largest packet of an interface, with all
 /// headers.
@@ -128,7 +128,7 @@ pub(super) fn world_over(
 /// Traffic of all guests in a world.
 pub(super) struct GuestTraffic {
     pub(super) flows: Vec<FlowPlan>,
-    /// By flow: plan of its datagrams; `None` for a TCP stream.
+    /// For each flow, the plan of the flow's datagrams; `None` for a TCP stream.
     pub(super) datagrams: Vec<Option<Datagrams>>,
     /// MTU of the guests' interfaces.
     pub(super) mtu_bytes: u32,

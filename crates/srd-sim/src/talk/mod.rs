@@ -45,7 +45,7 @@ impl Options {
 pub struct Experiment {
     /// Name of the experiment on the command line.
     pub name: &'static str,
-    /// Description of the talk's experiment and of the simulated one.
+    /// Description of the talk's experiment and of the simulated experiment.
     pub about: &'static str,
     run: fn(&Options) -> Result<Findings, String>,
 }

@@ -161,7 +161,7 @@ fn acknowledgements_per_second(world: &World<CardNode>, time_ps: u64) -> f64 {
 }
 
 /// Segment sizes of a short run. Packets per second limit the first two, and the rate of a flow
-/// limits the last one.
+/// limits the last size.
 const STEPS_QUICK: [u32; 3] = [256, 1152, 1408];
 /// Segment sizes of the talk, up to the size at which the rate of a flow is the limit.
 const STEPS: [u32; 12] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 8192];

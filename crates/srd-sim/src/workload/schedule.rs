@@ -40,12 +40,12 @@ pub struct Operation {
     pub what: Action,
 }
 
-/// A dependency: an operation that waits for another. Both are indices of operations.
+/// A dependency: an operation that waits for another operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wait {
     /// Index of the operation that waits.
     pub later: u32,
-    /// Index of the operation for which the other waits.
+    /// Index of the operation for which `later` waits.
     pub earlier: u32,
 }
 
@@ -56,9 +56,9 @@ pub struct Schedule {
     pub ranks: u32,
     /// Operations of all ranks.
     pub operations: Vec<Operation>,
-    /// Dependencies in which an operation begins after another is done.
+    /// Dependencies in which an operation begins after another operation is done.
     pub after_end: Vec<Wait>,
-    /// Dependencies in which an operation begins after another has begun.
+    /// Dependencies in which an operation begins after another operation has begun.
     pub after_begin: Vec<Wait>,
 }
 

@@ -1,5 +1,5 @@
-//! Distributions of flow sizes: four from published measurements, and others from tables in CSV
-//! files.
+//! Distributions of flow sizes: four from published measurements, and further distributions from
+//! tables in CSV files.
 
 use std::path::Path;
 

@@ -63,7 +63,8 @@ fn regression_a_descriptor_of_another_kind_is_refused_and_never_waited_for() {
 }
 
 /// Checks that every request that takes a descriptor refuses a descriptor of this kind, with an
-/// answer. The next front end is served, unless the descriptors of the last one cannot be closed.
+/// answer. The next front end is served, unless the descriptors of the last front end cannot be
+/// closed.
 fn refused(kind: &Kind) {
     for (request, body) in requests() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,6 @@
-//! Requirements of the protocol's documentation on a back end: answers, and single regions.
+//! Requirements of the vhost-user specification on a back end: memory regions are added and removed
+//! one by one, and a request that the back end refuses gets an answer if the front end requests
+//! one.
 
 #![allow(clippy::unwrap_used)]
 

@@ -44,7 +44,7 @@ const ROUTES: &str = "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n\
     \"10.8.0.0/16 to blackhole\",\n\
     \"10.9.0.0/16 to interface fw propagated\"]\n";
 
-/// Of two routes with prefixes of equal length, the static route beats the propagated one.
+/// Of two routes with prefixes of equal length, the static route beats the propagated route.
 #[test]
 fn a_static_route_beats_a_propagated_one() {
     let world = world(ROUTES);

@@ -235,7 +235,7 @@ impl Rules {
     }
 
     /// Adds the location of an interface. The caller adds interfaces in the order of their
-    /// identifiers: if several have the same address, the first one keeps it.
+    /// identifiers: if several have the same address, the first interface keeps it.
     fn map(&mut self, world: &World, index: &Index, id: EniId, eni: &Eni) {
         let Some(subnet) = world.subnets.get(&eni.subnet) else { return };
         let Some(table) = self.mapping.get_mut(&subnet.vpc) else { return };

@@ -6,8 +6,8 @@ use crate::object::*;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// The new state of an object; `None`: the object is removed. Tables do not depend on DHCP options,
-/// logs and mirrors, so these objects have no edits.
+/// The new state of an object; `None`: the object is removed. The tables that are compiled for a
+/// host do not depend on DHCP options, logs and mirrors, so these objects have no edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// Change of a cloud.
@@ -43,8 +43,8 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// Returns the edits that turn the world `old` into `new`, limited to objects that tables
-    /// depend on.
+    /// Returns the edits that turn the world `old` into `new`. Objects on which no host's compiled
+    /// tables depend are left out.
     pub fn between(old: &World, new: &World) -> Vec<Self> {
         let mut edits = Vec::new();
         macro_rules! differing {

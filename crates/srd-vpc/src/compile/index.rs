@@ -115,8 +115,8 @@ impl Index {
         self.subnets.get(&id).into_iter().flatten().copied()
     }
 
-    /// Returns the interface of a cloud that has this address; if several have it, the one with the
-    /// smallest identifier.
+    /// Returns the interface of a cloud that has this address; if several interfaces have it, the
+    /// interface with the smallest identifier.
     pub(super) fn at(&self, vpc: VpcId, address: IpAddr) -> Option<EniId> {
         self.addresses.get(&vpc)?.at(address).filter_map(|having| having.first()).min().copied()
     }

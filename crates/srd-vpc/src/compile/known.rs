@@ -109,8 +109,8 @@ struct CachedAnswer {
     used: Mark,
 }
 
-/// The round in which an answer was last used. Evaluation of packets has only shared access to the
-/// tables, so the mark is atomic.
+/// The number of sweeps ([`Rules::sweep`]) that had run when an answer was last used. Evaluation of
+/// packets has only shared access to the tables, so the mark is atomic.
 #[derive(Debug)]
 struct Mark(AtomicU32);
 

@@ -130,7 +130,8 @@ pub struct Location {
     pub express: ExpressSpec,
     /// Availability zone of the interface.
     zone: Arc<str>,
-    /// Cluster placement group of the interface's instance, if the instance belongs to one.
+    /// Cluster placement group of the interface's instance, if the instance belongs to such a
+    /// group.
     cluster: Option<PlacementId>,
 }
 

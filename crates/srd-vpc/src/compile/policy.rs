@@ -30,7 +30,7 @@ pub(super) struct Policy {
 struct Side {
     entries: Vec<(Traffic, Peers)>,
     /// For each entry, the largest last port of this entry and of the earlier entries of its
-    /// protocol. If the value is below a packet's port, neither this entry nor an earlier one
+    /// protocol. If the value is below a packet's port, neither this entry nor an earlier entry
     /// matches the packet.
     reach: Vec<u16>,
     /// Whether all packets to or from all addresses are allowed, for TCP and UDP of IPv4, and TCP

@@ -210,7 +210,8 @@ pub enum Reason {
     /// The answer of a connection leaves by another gateway, so its source address would be wrong.
     AnotherWayBack,
     /// The answer of a TCP connection reaches a NAT gateway that the connection did not pass. The
-    /// gateway translates only segments that open a connection or belong to one, and sends a reset.
+    /// gateway translates only segments that open a connection or belong to a known connection, and
+    /// sends a reset.
     OpensNoConnection,
     /// Routes form a loop.
     Circle,

@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Delivers the packet to the interface that has the destination, in this cloud or in a peered
-    /// one.
+    /// cloud.
     fn towards(
         &mut self,
         eni: Option<&Eni>,
@@ -402,8 +402,8 @@ impl<'a> Walk<'a> {
         attached.map(|(id, _)| *id).ok_or(Reason::Detached)
     }
 
-    /// Returns the public address for a private one: the elastic address of an interface or of a
-    /// NAT gateway.
+    /// Returns the public address for a private address: the elastic address of an interface or of
+    /// a NAT gateway.
     fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {
         let world = self.world;
         let in_vpc = |eni: EniId| {

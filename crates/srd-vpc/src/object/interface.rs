@@ -15,7 +15,7 @@ pub struct Eni {
     pub subnet: SubnetId,
     /// Hardware (MAC) address of the interface.
     pub mac: [u8; 6],
-    /// Private IPv4 addresses, the primary one first; never empty.
+    /// Private IPv4 addresses, the primary address first; never empty.
     pub ipv4: Vec<Ipv4Addr>,
     /// IPv6 addresses of the interface.
     pub ipv6: Vec<Ipv6Addr>,

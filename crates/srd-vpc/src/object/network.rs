@@ -11,7 +11,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub struct Vpc {
     /// The value of the tag `Name`; empty if the object has no such tag.
     pub name: String,
-    /// IPv4 blocks, the primary one first.
+    /// IPv4 blocks, the primary block first.
     pub ipv4: Vec<Ipv4Net>,
     /// IPv6 blocks of the cloud.
     pub ipv6: Vec<Ipv6Net>,
@@ -69,7 +69,7 @@ pub struct Route {
     pub destination: Destination,
     /// Target to which packets that match the route are forwarded.
     pub target: Target,
-    /// Whether a gateway propagated the route. A static route beats a propagated one of equal
+    /// Whether a gateway propagated the route. A static route beats a propagated route of equal
     /// length.
     pub propagated: bool,
 }

@@ -83,7 +83,7 @@ pub struct Burst {
     pub interface: String,
     /// Direction of the burst.
     pub way: PacketDirection,
-    /// Start in nanoseconds since 1970: the beginning of its first bin.
+    /// Start of the burst in nanoseconds since 1970: the beginning of the burst's first bin.
     pub start_ns: u64,
     /// Length in nanoseconds, a multiple of the length of a bin.
     pub length_ns: u64,

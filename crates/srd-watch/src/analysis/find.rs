@@ -2,10 +2,10 @@
 //!
 //! A bin is *over* if the bytes or packets in it reached the threshold, which is a share of a
 //! limit. It is also over if a limit of its direction queued or dropped one of its packets, except
-//! if its few packets only waited behind earlier ones. A *run* begins with a bin that is over. It
-//! ends with the last such bin before a gap of bins that are not over. A run is a burst if a limit
-//! queued or dropped one of its packets, or if the threshold was reached in a *window* within the
-//! run. The length of a window is the model's tolerance or, if longer, the time that the limit
+//! if its few packets only waited behind earlier packets. A *run* begins with a bin that is over.
+//! It ends with the last such bin before a gap of bins that are not over. A run is a burst if a
+//! limit queued or dropped one of its packets, or if the threshold was reached in a *window* within
+//! the run. The length of a window is the model's tolerance or, if longer, the time that the limit
 //! needs for [`FRAMES_MIN`] of the largest frames in it. One such frame is not counted, because it
 //! may belong to bytes before or after the window. So large frames of a slow flow are no burst,
 //! although each of them fills a bin.
@@ -213,7 +213,7 @@ impl Finder {
     }
 
     /// Ends a part of a burst that has reached the largest length. This is done when the burst goes
-    /// on, because the last part of a burst has to be known as the last one.
+    /// on, because the report of the last part has to state that no further part follows.
     fn cut(&mut self) -> Option<Box<Run>> {
         let bins_max = self.sizes.run_max;
         let mut part = self.run.take_if(|run| run.is_burst && run.bins() >= bins_max)?;

@@ -219,8 +219,8 @@ impl Meter {
     }
 
     /// Forwards the waiting packets whose wait ends by `now`. A packet that has waited before one
-    /// limit may then be dropped by another. Returns the next such drop: the limit, the direction,
-    /// and the number of packets.
+    /// limit may then be dropped by another limit. Returns the next such drop: the limit, the
+    /// direction, and the number of packets.
     pub(crate) fn late(&mut self, now: Instant) -> Option<(Limit, PacketDirection, u64)> {
         loop {
             if let Some((limit, waiting)) = self.limits.pop_late() {

@@ -11,8 +11,8 @@
 //! entries, all figures are exact.
 //!
 //! Packets usually arrive in runs of one flow. The first packet of a run is added to the entry at
-//! once; the traffic of the others is summed outside of the table. So a run of any length needs two
-//! lookups of its entry.
+//! once; the traffic of the other packets is summed outside of the table. So a run of any length
+//! needs two lookups of its entry.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

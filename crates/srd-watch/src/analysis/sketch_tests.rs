@@ -15,9 +15,9 @@ fn carried(bytes: u64) -> Carried {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// No figure is too high, and no figure lacks more than the error bound. The bound is a small
-    /// part of all bytes. All of this holds for packets that are counted in one table, and for
-    /// packets that are counted in several tables that are merged.
+    /// No figure is too high, and no figure is too low by more than the error bound. The bound is a
+    /// small part of all bytes. All of this holds for packets that are counted in one table, and
+    /// for packets that are counted in several tables that are merged.
     #[test]
     fn figures_are_within_their_bound(
         seed in any::<u64>(),

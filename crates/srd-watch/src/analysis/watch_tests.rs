@@ -261,7 +261,7 @@ fn a_burst_of_more_than_a_minute_is_reported_in_parts() {
 }
 
 /// Regression: a burst that ended at the end of a part, or soon afterwards, had no part that is
-/// marked as its last one. A burst is counted with its last part.
+/// marked as its last part. A burst is counted with its last part.
 #[test]
 fn regression_a_burst_that_ends_with_a_part_or_soon_after_it_has_a_last_part() {
     for beyond_ms in 0..6 {

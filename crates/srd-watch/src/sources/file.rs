@@ -97,7 +97,7 @@ pub struct End {
     /// Number of packets, including unsupported packets.
     pub packets: u64,
     /// Packets that have an unsupported link type or no interface. Packets whose contents are
-    /// unsupported are not part of it; the caller counts them.
+    /// unsupported are not included here; the caller counts them.
     pub others: SkipCounts,
     /// Error that ended reading before the end of the file; `None` if there was no error.
     pub error: Option<FileError>,

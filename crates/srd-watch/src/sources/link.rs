@@ -63,9 +63,10 @@ pub(crate) enum Next {
 pub(crate) struct Begin {
     pub(crate) next: Next,
     pub(crate) at: usize,
-    /// The direction of the packet; `None` if the link header does not contain it.
+    /// The direction of the packet; `None` if the link header does not contain the direction.
     pub(crate) way: Option<PacketDirection>,
-    /// Number of bytes after the offset `at`; `None` if the link header does not contain it.
+    /// Number of bytes after the offset `at`; `None` if the link header does not contain this
+    /// number.
     pub(crate) length: Option<u32>,
     /// Number of bytes at the end of the packet that belong to the link, such as a check sequence.
     pub(crate) trailer_bytes: u8,
@@ -124,8 +125,8 @@ pub(crate) fn begin(link: u16, is_big_endian: bool, bytes: &[u8]) -> Result<Begi
     }
 }
 
-/// Returns the offset of the IP packet behind the headers from `at` on. `next` is the kind of the
-/// first of these headers.
+/// Returns the offset of the IP packet behind the headers that begin at `at`. `next` is the kind of
+/// the first of these headers.
 pub(crate) fn find(bytes: &[u8], mut next: Next, mut at: usize) -> Result<usize, SkipReason> {
     for _ in 0..LAYERS_MAX {
         (next, at) = match next {

@@ -139,7 +139,7 @@ fn frames_without_ip_are_none() {
 
 proptest! {
     /// Headers come from unknown senders. So no bytes may cause a panic, and each captured packet
-    /// must count as at least one.
+    /// must count as at least one packet.
     #[test]
     fn changed_and_cut_packets_are_read_or_refused(
         which in 0_usize..10,

@@ -66,7 +66,8 @@ impl Steady {
         Instant::from_nanos(at)
     }
 
-    /// Whether a steady time is far behind the latest one, so that it is not the current time.
+    /// Whether a steady time is far behind the latest steady time, so that it is not the current
+    /// time.
     pub fn is_far(&self, time: Instant) -> bool {
         time.as_nanos().saturating_add(FAR_NS) < self.last_ns
     }

@@ -29,7 +29,7 @@ const AWAY: Duration = Duration::from_millis(500);
 /// Divisor of the rate of a slow link.
 const SLOW_PART: u32 = 10;
 /// Time in milliseconds after a link has slowed down that is not counted, because transports adapt
-/// in it.
+/// during this time.
 const ADAPT_MS: u64 = 1000;
 
 /// The experiment `failover`.

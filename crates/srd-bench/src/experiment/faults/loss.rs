@@ -61,8 +61,8 @@ fn case(options: &Options, flows: usize, phase: Duration) -> Case {
     }
 }
 
-/// TCP counters of the sending host in the phases without and with loss, and the times of the
-/// second one.
+/// TCP counters of the sending host in the phases without and with loss, and the times of the phase
+/// with loss.
 struct Phases {
     lossless: TcpCounters,
     lossy: TcpCounters,

@@ -74,7 +74,7 @@ fn cases(options: &Options) -> Vec<Case> {
 /// Other load on the links during the run.
 enum Beside {
     /// Elephants between these pairs of hosts, from before the first request until after the last
-    /// one.
+    /// request.
     Always(Vec<(HostId, HostId)>),
     /// Elephants between these pairs of hosts in some phases, and links that slow down and recover.
     Changes(Vec<(HostId, HostId)>),

@@ -208,7 +208,7 @@ impl Video {
     }
 
     /// Sends the frames in real time. Each datagram carries the number of its frame and its
-    /// position in the frame; the last datagram of a frame is shorter than the others.
+    /// position in the frame; the last datagram of a frame is shorter than the other datagrams.
     fn send(&self, frames: &Mutex<Frames>, start: Instant) -> Result<()> {
         let _fifo = priority::fifo(PRIORITY)?;
         let frame_time = Duration::from_secs(1) / FRAMES_PER_S;

@@ -14,7 +14,7 @@ use std::time::Duration;
 const DIGITS: u8 = 3;
 /// Largest relative error by which a value may be reported too high.
 pub const ERROR_MAX: f64 = 1e-3;
-/// The longest duration that is stored; a longer one is counted as this.
+/// The longest duration that is stored; a longer duration is counted as this duration.
 pub const TIME_MAX: Duration = Duration::from_secs(12 * 3600);
 
 /// Histogram of durations.

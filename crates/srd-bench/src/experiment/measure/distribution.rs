@@ -5,10 +5,10 @@ use serde::Serialize;
 use serde::ser::SerializeStruct;
 use std::collections::BTreeMap;
 
-/// Percentiles that are reported for a distribution; the last one is the largest sample.
+/// Percentiles that are reported for a distribution; the last percentile is the largest sample.
 pub const PERCENTILES: [f64; 9] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 99.9999, 100.0];
 
-/// Percentiles from this one on are reported only if [`BEYOND_MIN`] samples are beyond them.
+/// Percentiles from this percentile on are reported only if [`BEYOND_MIN`] samples are beyond them.
 const FAR: f64 = 99.99;
 /// Smallest number of samples beyond a far percentile. With fewer, the percentile would be one of
 /// the few largest samples, and depend on chance.

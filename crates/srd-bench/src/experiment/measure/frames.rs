@@ -35,14 +35,14 @@ pub(in crate::experiment) struct Account {
     /// Number of frames that were complete more than one frame time after their sending began.
     pub(in crate::experiment) late: usize,
     /// Number of complete frames that were preceded by a gap: the previous complete frame was
-    /// complete more than a frame time and the allowance before.
+    /// complete earlier by more than one frame time plus the allowance of [`Frames::account`].
     pub(in crate::experiment) gaps: usize,
     /// Number of datagrams that did not arrive.
     pub(in crate::experiment) lost: u64,
     /// For each complete frame, the milliseconds from the start of its sending to its last
     /// datagram.
     pub(in crate::experiment) delay_ms: Vec<f64>,
-    /// Milliseconds between each complete frame and the previous one.
+    /// Milliseconds between each complete frame and the previous complete frame.
     pub(in crate::experiment) gap_ms: Vec<f64>,
 }
 

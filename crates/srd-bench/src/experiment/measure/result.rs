@@ -338,8 +338,8 @@ impl Serialize for Measured {
     }
 }
 
-/// Returns the median of sorted values: the middle one, or the mean of the two middle ones; 0 if
-/// there are no values.
+/// Returns the median of sorted values: the middle value, or the mean of the two middle values; 0
+/// if there are no values.
 #[must_use]
 pub fn median(sorted: &[f64]) -> f64 {
     let last = sorted.len().saturating_sub(1);

@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// C6: a packet does not wait for others.
+/// C6: a packet does not wait for further packets.
 #[test]
 fn a_plain_packet_by_itself_leaves_at_once() {
     let mut rig = both();
@@ -252,7 +252,7 @@ fn plain_flows_of_an_interface_take_eight_paths_and_fill_datagrams() {
     assert!(firsts.len() > 8, "{firsts:?}");
 }
 
-/// Q1: bulk data of one flow does not delay small packets of others.
+/// Q1: bulk data of one flow does not delay small packets of other flows.
 #[test]
 fn small_plain_packets_go_before_bulk_whatever_its_path() {
     let mut rig = both();
@@ -296,7 +296,7 @@ fn a_flow_that_begins_goes_before_a_path_with_large_packets() {
     assert_eq!(all.len(), 432);
 }
 
-/// C7: the order is kept, although a new flow goes before one that has used its share.
+/// C7: the order is kept, although a new flow goes before a flow that has used its share.
 #[test]
 fn a_large_plain_packet_follows_the_small_ones_of_its_flow() {
     let mut rig = both();

@@ -203,7 +203,8 @@ fn a_flow_over_its_ceiling_delays_no_other() {
     assert!(limits.pop(Instant::ZERO).is_none());
 }
 
-/// A packet that waited before one limit still has to pass every later one: each of them queues it.
+/// A packet that waited before one limit still has to pass every later limit: each later limit
+/// queues the packet.
 #[test]
 fn a_packet_that_waited_enters_each_of_the_later_limits() {
     let slow = Rates { baseline_bps: 8 * MBPS, peak_bps: 8 * MBPS, ..open().rates_out };

@@ -30,7 +30,7 @@ impl Aggregator {
         }
     }
 
-    /// Creates an aggregator that continues the current window of an exported one.
+    /// Creates an aggregator that continues the current window of an exported aggregator.
     pub(crate) fn import(from: &mut Reader<'_>, secret: Secret) -> Result<Self, StoredError> {
         let keyed = Keyed::new(secret);
         let length = Duration::read(from)?;

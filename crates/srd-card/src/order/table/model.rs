@@ -33,7 +33,7 @@ struct Naive {
 const WAIT: Duration = Duration::from_millis(100);
 const CHUNK: usize = 10;
 
-/// Returns the bytes of a frame. The first byte is the number of the flow; the others are
+/// Returns the bytes of a frame. The first byte is the number of the flow; the other bytes are
 /// pseudo-random numbers that follow from the flow and the sequence number.
 fn frame(name: Name, sequence: u64) -> Vec<u8> {
     let mut rng = srd_proto::rng::Rng::new(u64::from(name.1) << 32 | sequence);
@@ -42,7 +42,8 @@ fn frame(name: Name, sequence: u64) -> Vec<u8> {
     core::iter::once(u8::try_from(name.1).unwrap()).chain(rest).collect()
 }
 
-/// Groups frames by flow: the order between flows at the same time does not matter.
+/// Groups frames by flow, because frames of different flows that leave at the same time may be in
+/// any order.
 fn by_flow(up: &[(u32, Vec<u8>)]) -> BTreeMap<(u32, u8), Vec<&[u8]>> {
     let mut flows: BTreeMap<_, Vec<&[u8]>> = BTreeMap::new();
     for (peer, frame) in up {
@@ -138,7 +139,7 @@ impl Sink for Up {
 #[derive(Clone, Debug)]
 enum Step {
     /// Sends the chunks of a frame, from the chunk `first` on. The frame is `ahead` frames beyond
-    /// the last one of its flow that was sent.
+    /// the last frame of its flow that was sent.
     Send {
         peer: u32,
         flow: u32,
@@ -146,8 +147,8 @@ enum Step {
         first: u8,
         missing: Option<u8>,
     },
-    /// Sends all chunks of an earlier frame of the flow, `behind` frames before its next one. The
-    /// receiver may lack chunks of this frame, or may have delivered it already.
+    /// Sends all chunks of an earlier frame of the flow, `behind` frames before the flow's next
+    /// frame. The receiver may lack chunks of this frame, or may have delivered it already.
     Late {
         peer: u32,
         flow: u32,

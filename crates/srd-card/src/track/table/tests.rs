@@ -57,7 +57,7 @@ fn untracked_flows_take_no_entry_of_the_allowance() {
     assert_eq!((table.tracked(), table.untracked()), (1, 0));
 }
 
-/// T5: a flow that becomes tracked counts against the allowance like a new one.
+/// T5: a flow that becomes tracked counts against the allowance like a new flow.
 #[test]
 fn a_full_table_does_not_begin_to_track_a_flow() {
     let mut table = table(1).with_untracked(5);
@@ -67,7 +67,8 @@ fn a_full_table_does_not_begin_to_track_a_flow() {
     assert_eq!((table.tracked(), table.untracked()), (1, 1));
 }
 
-/// T5: with an allowance of 100 and 150 connections, 50 are refused and the others stay.
+/// T5: with an allowance of 100 and 150 connections, 50 connections are refused and the other 100
+/// stay.
 #[test]
 fn a_full_table_refuses_new_connections_and_keeps_the_old() {
     let mut table = table(100);
@@ -136,7 +137,7 @@ fn an_established_connection_lives_for_days_and_a_closed_one_for_seconds() {
     assert_eq!((gone, table.tracked()), (1, 0), "an earlier time moves the entry");
 }
 
-/// T2: a SYN for a closed connection begins a new one, which the rules evaluate.
+/// T2: a SYN for a closed connection begins a new connection, which the rules evaluate.
 #[test]
 fn a_port_used_again_is_a_new_connection() {
     let mut table = table(1);

@@ -103,7 +103,7 @@ impl Card {
     }
 
     /// Drops a frame that has waited for an answer or for a limit: records the drop in its trace,
-    /// and counts its packets at the interface `port`; without one, at the card.
+    /// and counts its packets at the interface `port`; without an interface, at the card.
     pub(super) fn drop_pending(
         &mut self,
         now: Instant,

@@ -63,7 +63,7 @@ impl PortState {
 }
 
 impl Instance {
-    /// Creates an instance with the limits of this one, but without flows and waiting packets.
+    /// Creates an instance with the limits of this instance, but without flows and waiting packets.
     fn without_flows(&self) -> Self {
         let (limits, flows) = (self.limits.unused(), self.flows.unused());
         Self { limits, flows, ceilings: self.ceilings, timer: None }

@@ -1,6 +1,6 @@
 //! Batches of frames of a guest, or of another host. The entry of a flow is rarely in the
 //! processor's cache, and each packet needs the entries of both ends. So the card looks up the
-//! flows of several packets before it handles the first one: their cache misses overlap.
+//! flows of several packets before it handles the first packet: their cache misses overlap.
 
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};

@@ -1,4 +1,4 @@
-//! Packets that arrive for guests: from interfaces of this host and of others, and from the
+//! Packets that arrive for guests: from interfaces of this host and of other hosts, and from the
 //! internet.
 
 use alloc::sync::Arc;
@@ -143,7 +143,7 @@ impl Card {
     }
 
     /// Whether a frame belongs to a connection that the receiving interface tracks, or is an ICMP
-    /// error about one.
+    /// error about such a connection.
     fn is_answer(&mut self, now: Instant, port: PortId, from: &Sender, frame: &[u8]) -> bool {
         let Some(read) = Read::frame(frame) else { return false };
         let bytes = &frame[OFFLOAD_BYTES..];
@@ -263,7 +263,7 @@ impl Card {
 
     /// Decides whether a packet may reach a guest: by the verdict of its flow, or by the rules.
     /// Updates state and time of the flow, except for a packet from a host that may not send for
-    /// its sender (V6), because this host must not change flows of others.
+    /// its sender (V6), because this host must not change flows of other hosts.
     #[allow(clippy::too_many_arguments)] // one packet and its state
     fn take(
         &mut self,

@@ -146,7 +146,8 @@ impl Card {
         }
     }
 
-    /// Passes a packet that has passed the limits to its guest; counts, logs and mirrors it.
+    /// Delivers a packet to its guest after the packet has passed the limits. The packet is also
+    /// counted, logged and mirrored.
     pub(in crate::vpc) fn gone_in(
         &mut self,
         now: Instant,

@@ -16,7 +16,7 @@ pub(in crate::vpc) struct Parcel {
     pub(in crate::vpc) followed: Followed,
 }
 
-/// Direction of a packet, with the other end.
+/// Direction of a packet, with its receiver or sender.
 pub(in crate::vpc) enum Going {
     /// From the guest to the target (interface, gateway or service) with this number in the table
     /// of targets. The number is valid as long as the verdict about the packet.

@@ -29,7 +29,7 @@ impl Read {
 
     /// Reads a frame that comes from the internet. Unlike [`Read::frame`], it permits equal
     /// addresses: if an interface sends to its own public address, the packet has this address as
-    /// source and destination until the gateway has written the private one.
+    /// source and destination until the gateway has written the private address.
     pub(in crate::vpc) fn arriving(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<true>(frame)
     }

@@ -88,9 +88,9 @@ impl Card {
     }
 }
 
-/// Returns the cause for which a later fragment is dropped whose first fragment was refused.
-/// `asked` is the verdict of the present rules, which may differ from the verdict about the first
-/// fragment. Even if they admit the fragment, it is dropped, because the datagram is lost anyway.
+/// Returns the cause for dropping a later fragment after its first fragment was refused. `asked` is
+/// the verdict of the present rules, which may differ from the verdict about the first fragment.
+/// Even if they admit the fragment, it is dropped, because the datagram is lost anyway.
 pub(in crate::vpc) fn after_refused<T>(asked: Result<T, Cause>) -> Cause {
     match asked {
         Ok(_) | Err(Cause::Unanswered) => Cause::FirstFragment,

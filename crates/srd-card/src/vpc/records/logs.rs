@@ -1,6 +1,6 @@
 //! Windows of flow logs that are over, which wait until the caller takes them.
 //!
-//! Bound: [`WINDOWS_MAX`] windows wait; later ones are counted and dropped.
+//! Bound: [`WINDOWS_MAX`] windows wait; later windows are counted and dropped.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub struct LoggedWindow {
     pub window: Window,
 }
 
-/// Windows that are over, and the end of the next one.
+/// Windows that are over, and the end of the next window.
 #[derive(Debug, Default)]
 pub(in crate::vpc) struct Logs {
     pub(in crate::vpc) done: VecDeque<LoggedWindow>,

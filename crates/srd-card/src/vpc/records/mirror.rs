@@ -97,7 +97,7 @@ impl Mirror {
     }
 
     /// Creates the frame with the copy of a packet, cut to the session's length and to the MTU.
-    /// `hash` is that of the packet's flow. // M3
+    /// `hash`: the hash of the packet's flow. // M3
     pub(in crate::vpc) fn copy(&self, packet: &[u8], egress: bool, hash: u64) -> Vec<u8> {
         let wanted = ETHERNET_BYTES + packet.len();
         let most = self.packet_length.map_or(usize::MAX, usize::from).min(MTU - OUTER_BYTES);

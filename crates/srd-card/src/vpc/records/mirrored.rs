@@ -23,7 +23,7 @@ use crate::vpc::records::mirror::{self, Mirror};
 use crate::vpc::tables::flow::To;
 
 impl Card {
-    /// Sets the mirror sessions of the card's interfaces to those of a world.
+    /// Sets the mirror sessions of the card's interfaces to the mirror sessions of a world.
     pub fn set_mirrors(&mut self, world: &World) {
         let mut of: BTreeMap<EniId, Vec<(u16, Mirror)>> = BTreeMap::new();
         for id in world.mirror_sessions.keys() {

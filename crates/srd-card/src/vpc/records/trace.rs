@@ -95,8 +95,8 @@ impl Followed {
 /// Event of a packet, as a trace records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Number of the packet. A packet from one interface of this host to another has two numbers:
-    /// one at the sender, one at the receiver.
+    /// Number of the packet. A packet between two interfaces of this host has two numbers: one at
+    /// the sender, one at the receiver.
     pub packet: u32,
     /// Time of the event.
     pub at: Instant,

@@ -8,7 +8,7 @@ use crate::store::stored;
 use crate::vpc::tables::flow::Sender;
 use crate::vpc::tables::fragments::{Datagram, First, Fragments};
 
-/// First fragments that an interface has sent, and those that it has received.
+/// First fragments that an interface has sent, and first fragments that it has received.
 #[derive(Debug, Default)]
 pub(in crate::vpc) struct Firsts {
     sent: Fragments<First, (), Of>,

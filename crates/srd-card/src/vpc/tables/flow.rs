@@ -142,11 +142,11 @@ pub(in crate::vpc) struct Sender {
 /// Path of packets from one interface to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::vpc) enum Via {
-    /// Without a NAT gateway.
+    /// The packets pass no NAT gateway.
     Direct,
-    /// Through a NAT gateway, whose address is their source.
+    /// The packets pass a NAT gateway, whose address is the packets' source.
     Nat,
-    /// Back through a NAT gateway, as answers.
+    /// The packets are answers, which return through a NAT gateway.
     NatBack,
 }
 
@@ -157,8 +157,8 @@ stored_values!(Via: [Via::Direct], [Via::Nat], [Via::NatBack]);
 pub(in crate::vpc) const ENDS_MAX: usize = 1 << 16;
 
 /// Targets and senders of flows, each stored once. Bound: [`ENDS_MAX`], and one more for each
-/// interface, public address and gateway of the rules. Beyond this, the next change removes all of
-/// them, and all verdicts with them.
+/// interface, public address and gateway of the rules. Beyond this bound, the next change removes
+/// all targets and senders, and all verdicts.
 #[derive(Debug, Default)]
 pub(in crate::vpc) struct Endpoints {
     pub(in crate::vpc) targets: Numbered<Target>,

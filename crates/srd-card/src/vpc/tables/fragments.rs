@@ -7,8 +7,8 @@
 //!
 //! Bound: a table has [`DATAGRAMS_MAX`] datagrams, each with an owner. A new datagram replaces the
 //! oldest one of the owner with the most datagrams, provided that this owner still has more than
-//! the new datagram's owner. So each owner keeps its part of the entries, whatever the others do.
-//! A datagram expires after [`KEPT`].
+//! the new datagram's owner. So each owner keeps its part of the entries, whatever the other owners
+//! do. A datagram expires after [`KEPT`].
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -86,7 +86,7 @@ impl<T, O, K> Default for Fragments<T, O, K> {
 
 impl<T: Copy, O: Ord + Clone, K: Ord + Clone> Fragments<T, O, K> {
     /// Stores a first fragment. Senders reuse identifications, so a new datagram replaces an
-    /// earlier one with the same identification.
+    /// earlier datagram with the same identification.
     pub(in crate::vpc) fn put(&mut self, now: Instant, owner: O, datagram: K, what: T) {
         self.forget(&datagram);
         if self.known.len() >= DATAGRAMS_MAX {

@@ -14,10 +14,10 @@
 //!
 //! Invariant: the table by private side and the table by public side have the same connections.
 //! Bound: [`ENTRIES_MAX`] connections, at most [`ENTRIES_OF_ONE_MAX`] of them for one interface;
-//! further ones are refused. If the table is full, a new connection replaces one of the interface
-//! with the most connections, provided that this interface still has more than the new connection's
-//! interface. If all tried ports are in use, the same rule is applied to the interfaces with
-//! connections to the destination. Each call for a packet does bounded work.
+//! further connections are refused. If the table is full, a new connection replaces one of the
+//! interface with the most connections, provided that this interface still has more than the new
+//! connection's interface. If all tried ports are in use, the same rule is applied to the
+//! interfaces with connections to the destination. Each call for a packet does bounded work.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -44,7 +44,7 @@ pub const ENTRIES_OF_ONE_MAX: usize = ENTRIES_MAX / 4;
 /// Time without packets after which a connection expires.
 pub const IDLE: Duration = Duration::from_secs(350);
 /// First port of a public address that may be assigned to connections. The next 55,000 ports,
-/// beginning with this one, are used.
+/// beginning with this port, are used.
 const PORT_FIRST: u16 = 10_000;
 const PORTS: u16 = 55_000;
 /// Number of ports that are tried for a new connection.
@@ -130,7 +130,8 @@ pub struct Nat {
     to_one: BTreeMap<(Destination, EniId), u16>,
     /// Connection after which the search for expired connections continues.
     swept: Option<Inside>,
-    /// Connection that was replaced last, after which the search for the next one begins.
+    /// Connection that was replaced last, after which the search for the next connection to replace
+    /// begins.
     gave_way: Option<Inside>,
     /// Distance of the first port that is tried from the interface's own port. Hosts whose gateways
     /// share an address have different distances.

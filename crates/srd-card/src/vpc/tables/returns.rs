@@ -29,7 +29,7 @@ const LOOKED_AT: usize = 8;
 
 /// Difference in numbers of connections above which an end (the interface behind a gateway) loses a
 /// port to another end, whose gateway has taken the same port. So an end that takes all ports
-/// leaves some to the others.
+/// leaves some to the other ends.
 const MANY: usize = 1 << 10;
 
 /// An interface behind a NAT gateway of another host: the name of the host, and the interface.
@@ -43,7 +43,8 @@ pub(in crate::vpc) struct Returns {
     of: BTreeSet<(End, Key)>,
     shares: Shares<End>,
     swept: Option<Key>,
-    /// Connection that was replaced last, after which the search for the next one begins.
+    /// Connection that was replaced last, after which the search for the next connection to replace
+    /// begins.
     gave_way: Option<(End, Key)>,
 }
 

@@ -1,4 +1,4 @@
-//! Number of entries of a table for each owner, so that no owner uses the entries of the others.
+//! Number of entries of a table for each owner, so that no owner uses the entries of another owner.
 //!
 //! Bound: as many owners as the table has entries.
 
@@ -43,8 +43,8 @@ impl<O: Ord + Clone> Shares<O> {
         }
     }
 
-    /// Returns the owner whose entry is replaced by a new one of `owner`: the owner with the most
-    /// entries, if it still has more than `owner` after that.
+    /// Returns the owner that loses an entry to a new entry of `owner`: the owner with the most
+    /// entries, if it still has more entries than `owner` afterwards.
     pub(in crate::vpc) fn gives_way_to(&self, owner: &O) -> Option<&O> {
         let (most, of) = self.by_count.last()?;
         (*most > self.get(owner) + 1).then_some(of)

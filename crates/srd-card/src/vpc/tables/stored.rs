@@ -14,7 +14,7 @@ use crate::store::StoredError;
 /// Version of the format. The number changes whenever the fields or their meaning change.
 pub const VERSION: u16 = 3;
 
-/// Kind of state: that of a card, or that of the NAT gateways of an edge (a host that connects
+/// Kind of state: a card's state, or the state of the NAT gateways of an edge (a host that connects
 /// gateways to the network outside of the cloud).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vpc) enum Kind {

@@ -374,7 +374,7 @@ fn set_sum(bytes: &mut [u8], at: usize, sum: u32) {
 }
 
 /// Lowers the segment size of a SYN whose first option is the MSS. The checksum is updated, so a
-/// correct one stays correct, and a wrong one stays wrong.
+/// correct checksum stays correct, and a wrong checksum stays wrong.
 fn clamp(frame: &mut [u8], read: &Read, mtu: usize) -> bool {
     let bytes = &mut frame[OFFLOAD_BYTES..];
     let at = read.packet.transport_at;

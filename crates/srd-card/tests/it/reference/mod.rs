@@ -240,8 +240,8 @@ impl Story {
         self.world.express.set_rules(now, Arc::new(rules));
     }
 
-    /// Changes the addresses that belong to a peer. No prefix of another peer is equal to a new
-    /// one, but may contain it.
+    /// Changes the addresses that belong to a peer. A prefix of another peer may contain a new
+    /// prefix, but never equals it.
     fn move_addresses(&mut self) {
         // Waiting frames of a flow would keep later ones at the previous peer.
         self.world.drain();

@@ -33,8 +33,8 @@ pub(crate) fn pseudo_sum(addresses: &[u8], protocol: u8, bytes: usize) -> u32 {
     sum(addresses, sum(&[0, protocol], sum(&u32::try_from(bytes).unwrap().to_be_bytes(), 0)))
 }
 
-/// Returns the address of a host at a machine: machine 0 is that of the card under test, the others
-/// are its peers.
+/// Returns the address of a host at a machine: machine 0 has the card under test, the other
+/// machines are its peers.
 pub(crate) fn address(machine: usize, host: u8, v6: bool) -> IpAddr {
     let machine = u8::try_from(machine).unwrap();
     if v6 {
@@ -133,7 +133,7 @@ impl Spec {
 }
 
 /// Returns a random frame from one machine to another. One of the two is machine 0; `host` selects
-/// an address of the other one. The frame contains `number`, so that no two frames are equal.
+/// an address of the other machine. The frame contains `number`, so that no two frames are equal.
 pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number: u32) -> Vec<u8> {
     let v6 = rng.below(8) == 0;
     let icmp = if v6 { ICMP_V6 } else { ICMP };

@@ -20,7 +20,7 @@ use super::card::{Card, Transmission};
 use super::order::Chunk;
 use super::packets::OFFLOAD_BYTES;
 
-/// Number of machines: machine 0 is that of the card under test, the others are its peers.
+/// Number of machines: machine 0 has the card under test, the other machines are its peers.
 pub(crate) const MACHINES: usize = 4;
 const MTU: u16 = 1400;
 const PACKET_BYTES_MAX: u16 = 1472;
@@ -71,7 +71,8 @@ pub(crate) struct World {
     sent: BTreeMap<(usize, FlowKey), Vec<Transmission>>,
     /// Number of frames that peers have received.
     arrived: u64,
-    /// Flows by their numbers: those in the packets of the card, and those of the naive card.
+    /// Flows by their numbers: by the numbers in the packets of the card, and by the numbers of the
+    /// naive card.
     numbers: [BTreeMap<u64, (usize, FlowKey)>; 2],
     /// `user` value of the datagram whose completion was reported last.
     pub(crate) last_user: Option<u64>,
@@ -208,8 +209,8 @@ impl World {
         }
     }
 
-    /// Delivers an offer of a peer to both cards. `kinds` are whether SRD is on, whether for UDP,
-    /// and whether for tunnels.
+    /// Delivers an offer of a peer to both cards. `kinds`: whether SRD is on, whether it is on for
+    /// UDP, and whether it is on for tunnels.
     pub(crate) fn receive_offer(&mut self, machine: usize, kinds: (bool, bool, bool), asks: bool) {
         let (express, udp, tunnels) = (u8::from(kinds.0), u8::from(kinds.1), u8::from(kinds.2));
         let flags = express | udp << 1 | u8::from(asks) << 2 | tunnels << 3;

@@ -50,7 +50,7 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Records an event of a packet. Returns the packet if this event is its last one.
+    /// Records an event of a packet. Returns the packet if this event is the packet's last event.
     pub(super) fn take(&mut self, record: TraceRecord) -> Option<Packet> {
         let TraceRecord { packet: number, unix_ns, event } = record;
         if let TraceEvent::Arrived(arrived) = event {

@@ -59,7 +59,8 @@ impl View {
     }
 
     /// Returns the number of packets that were sent on each path of the selected peer since the
-    /// snapshot before. If that snapshot had another peer, the numbers are since the start.
+    /// previous snapshot. If another peer was selected in the previous snapshot, the numbers count
+    /// from the start of the daemon.
     pub(super) fn path_packets(&self) -> Vec<(&PathSnapshot, u64)> {
         let Some(peer) = &self.peer else { return Vec::new() };
         let before = self.peer_before.as_ref().filter(|before| before.name == peer.name);

@@ -41,8 +41,8 @@ for file in passwd group; do mount --bind /run/test/$file /etc/$file; done
 ";
 /// Text that is appended to `SET_UP`: the shell sleeps, which keeps the namespaces of the machine.
 const WAIT_THERE: &str = "echo there; exec sleep 600";
-/// Text that is appended to `SET_UP`: the shell becomes systemd. Its only units are those of the
-/// package and the targets that these name.
+/// Text that is appended to `SET_UP`: the shell becomes systemd. Its only units are the units of
+/// the package, and the targets that these units name.
 const BECOME_SYSTEMD: &str = "\
 mkdir /run/units
 for name in basic sysinit sockets shutdown network-online remote-fs-pre nss-user-lookup; do

@@ -151,8 +151,8 @@ impl Peer {
         Change::Add(self.number, Box::new(peer))
     }
 
-    /// Logs the number of paths that pass packets, if it differs from the logged one and was stable
-    /// for [`PASSING_TICKS`].
+    /// Logs the number of paths that pass packets, if it differs from the logged number and was
+    /// stable for [`PASSING_TICKS`].
     pub(super) fn log_passing(&mut self, figures: &PeerFigures) {
         let (passing, all) = (figures.stats.paths_passing, figures.stats.paths.iter().sum());
         if !self.is_up() || passing == 0 || all == 0 {
@@ -320,7 +320,7 @@ impl Control {
         }
     }
 
-    /// Records that the network passes packets of another size to a peer than the configured one.
+    /// Records that the network passes packets of another size to a peer than the configured size.
     /// The next tick logs this.
     pub(super) fn note_path_mtu(&mut self, number: PeerNumber, configured_bytes: u16) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) {

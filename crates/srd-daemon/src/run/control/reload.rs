@@ -149,8 +149,8 @@ impl Control {
         }
     }
 
-    /// Adds the changes that add something to `changes`: new settings of peers, new contexts, and
-    /// new peers.
+    /// Appends to `changes` all changes that add something: new settings of peers, new contexts,
+    /// and new peers.
     fn bring(&mut self, difference: Difference, changes: &mut Vec<Change>) {
         for change in difference.changed {
             let Some(index) = self.position(&change.old) else { continue };

@@ -46,7 +46,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         }
     }
 
-    /// Continues an unfinished order, or takes the next one. Returns false if there is no order.
+    /// Continues an unfinished order, or takes the next order. Returns false if there is no order.
     pub(super) fn take_orders(&mut self) -> bool {
         let pending = match self.pending.take() {
             Some(pending) => pending,

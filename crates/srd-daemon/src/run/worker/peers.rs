@@ -36,7 +36,7 @@ pub(super) struct Entry {
     /// Traffic of the present context, and below it the traffic of earlier contexts with the peer.
     traffic: Traffic,
     traffic_before: Traffic,
-    /// Retransmissions of the present context and of all earlier ones together.
+    /// Retransmissions of the present context and of all earlier contexts together.
     retrans: Rising,
     written_at: Instant,
 }
@@ -58,7 +58,7 @@ impl Rising {
     }
 
     /// Prepares for a source that starts again from zero: its next values are added to the present
-    /// one.
+    /// value.
     fn restart(&mut self) {
         self.base += std::mem::take(&mut self.last);
     }

@@ -3,8 +3,8 @@
 //!
 //! Each direction has a **session**, numbered by its sender: message ids and credit start again
 //! with each session. A sender opens a session with HELLO before its first message, and a new
-//! session when a message of the old one may be lost. A connection and its peer's entry take less
-//! than 2 KiB while nothing waits.
+//! session when a message of the old session may be lost. A connection and its peer's entry take
+//! less than 2 KiB while nothing waits.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     pub id: PeerId,
     pub ah: Ah,
     pub address: SocketAddr,
-    /// Run at the other end; zero if it is unknown.
+    /// Run at the other end; zero if the run is unknown.
     pub remote: u64,
     /// Number of the peer for the application, in messages that the peer's current run sends;
     /// `None` if the run is unknown.
@@ -87,7 +87,7 @@ pub(crate) struct Connection {
     pub messages: VecDeque<Key>,
     /// Reads and writes that wait to be sent in any order (A1).
     pub rmas: VecDeque<Key>,
-    /// Operations that must not overtake earlier ones, and wait for them (A6).
+    /// Operations that must not overtake earlier operations, and wait for the end of these (A6).
     pub ordered: VecDeque<Key>,
     /// Number of operations of each family that later operations may have to wait for (A6).
     pub unfinished: [u32; FAMILIES],
@@ -100,7 +100,7 @@ pub(crate) struct Connection {
     pub refused: Vec<Key>,
     /// Whether the peer may have restarted; a HELLO clarifies this (H5).
     pub in_doubt: bool,
-    /// Whether the transport is full; an event follows when it has space.
+    /// Whether the transport is full; an event follows when the transport has space.
     pub blocked: bool,
     /// Whether the connection is in the list of connections with work.
     pub ready: bool,

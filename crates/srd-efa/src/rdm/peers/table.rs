@@ -3,8 +3,8 @@
 //!
 //! A peer that the application has not added is a **stranger**: it has one number for all of its
 //! runs (H7). Its state is dropped after the transport has removed the peer. The transport may
-//! remove a peer that the application has removed, or that is down. For each new stranger two older
-//! ones are checked.
+//! remove a peer that the application has removed, or that is down. For each new stranger, two
+//! older strangers are checked, whose state may be dropped.
 //!
 //! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. A further peer is
 //! refused for now, and tries again.
@@ -181,7 +181,7 @@ impl Rdm {
         }
     }
 
-    /// Checks some strangers, and drops those that the transport has removed and that have no
+    /// Checks some strangers, and drops a stranger if the transport has removed it, and it has no
     /// messages or operations.
     pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
         for _ in 0..looks.min(self.strangers.len()) {
@@ -293,7 +293,7 @@ impl Rdm {
         Some(number)
     }
 
-    /// Undoes one call of [`Rdm::add_peer`]. If it was the last one, the peer is removed: its
+    /// Undoes one call of [`Rdm::add_peer`]. If no other call remains, the peer is removed: its
     /// outstanding operations end as `Removed` when the transport has released their memory. A peer
     /// that has sent to this endpoint keeps its connection.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {

@@ -2,8 +2,8 @@
 //!
 //! At most `reads_max` read requests are in progress, for any number of announced messages: the
 //! receiver limits the rate of its senders. Senders take turns. One sender has at most as many
-//! requests in progress as there are free ones. So a sender that answers no request leaves half of
-//! the requests to the others. A RECEIPT returns the buffer to the sender.
+//! requests in progress as there are free requests. So a sender that answers no request leaves half
+//! of the requests to the other senders. A RECEIPT returns the buffer to the sender.
 
 use crate::cq::{Completion, WcStatus};
 use crate::layer::completion::Outcome;

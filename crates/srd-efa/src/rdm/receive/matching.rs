@@ -238,7 +238,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// Returns the stored message for a receive: the message that arrived first among the matching
-    /// ones. It stays stored (`FI_PEEK`) until it is claimed or taken.
+    /// messages. It stays stored (`FI_PEEK`) until it is claimed or taken.
     pub fn message_for(&self, want: &Selector) -> Option<MessageKey> {
         let (chain, lane) = match want.source {
             Some(number) => (&self.sources.get(&number)?.messages, BY_SOURCE),

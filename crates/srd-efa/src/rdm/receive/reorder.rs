@@ -111,7 +111,7 @@ impl Rdm {
 
     /// Whether `cost` more bytes of a peer's early frames may be buffered (G5). A peer that
     /// respects its credit needs less than half of its share, and leaves the rest of the memory to
-    /// others.
+    /// other peers.
     fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
         let own =
             self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);
@@ -223,7 +223,7 @@ impl Rdm {
         }
     }
 
-    /// Stores a part whose header was not processed yet.
+    /// Stores a part of a message whose header has not been processed yet.
     fn keep_part(&mut self, index: u32, id: u32, offset: u16, bytes: &[u8]) -> Result<(), Refusal> {
         let cost = bytes.len() + PIECE_COST;
         if !self.has_room_ahead(index, cost) {

@@ -141,7 +141,7 @@ trait Number: Copy + PartialEq {
     fn bits(self, _: AtomicOp, _: Self, _: Self) -> Self {
         self
     }
-    /// Whether the number is less than another. Always false for a type without an order.
+    /// Whether the number is less than another number. Always false for a type without an order.
     fn less(self, _: Self) -> bool {
         false
     }

@@ -148,7 +148,7 @@ impl Rdm {
         frame.filter(|_| keys.len() > 1).map(|frame| (frame, keys))
     }
 
-    /// Returns the bytes that a message takes in a BATCH, if the message may be part of one.
+    /// Returns the bytes that a message takes in a BATCH, if the message may be part of a BATCH.
     fn entry_bytes(&self, index: u32, key: Key) -> Option<usize> {
         let (conn, op) = (self.conn(index)?, self.ops.get(key)?);
         let Work::Message(message) = &op.work else { return None };

@@ -185,8 +185,10 @@ impl Rdm {
         handed
     }
 
-    /// Sends bytes again whose datagram was too large for the path (G10). Bytes of the first
-    /// datagram are sent in a smaller datagram with the header, and the rest as parts.
+    /// Sends the bytes of a datagram again that was too large for the path (G10). If it was the
+    /// message's first datagram, the header and as many bytes as fit are sent in a smaller first
+    /// datagram, and the other bytes of the old datagram as parts. Bytes of a later datagram are
+    /// sent as parts.
     fn send_again(
         &mut self,
         world: &mut World<'_>,

@@ -47,7 +47,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handed {
     Yes,
-    /// The transport is full; an event follows when it has space.
+    /// The transport is full; an event follows when the transport has space.
     Full,
     /// The transport will never accept the datagram: it is too large, or the peer was removed.
     Never,
@@ -165,7 +165,8 @@ pub(crate) struct RmaOut {
     pub remote: RmaIoVec,
     /// Bytes that were handed over, or requested from the device.
     pub asked: u64,
-    /// Whether any frame or request was handed over; an operation of zero bytes needs one, too.
+    /// Whether any frame or request was handed over; an operation of zero bytes needs a frame or
+    /// request, too.
     pub begun: bool,
     /// Number of the device's work requests that have not completed.
     pub requests: u32,
@@ -217,8 +218,8 @@ pub(crate) struct Op {
     pub answer: Option<u8>,
     /// Whether the operation is in its connection's queue.
     pub queued: bool,
-    /// Whether the operation is counted in `Connection::unfinished`, the operations that later ones
-    /// may have to wait for.
+    /// Whether the operation is counted in `Connection::unfinished`, the operations that later
+    /// operations may have to wait for.
     pub counted: bool,
     pub work: Work,
 }

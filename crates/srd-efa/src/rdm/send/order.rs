@@ -48,7 +48,8 @@ impl Rdm {
         true
     }
 
-    /// Moves operations that no longer have to wait into their queue.
+    /// Moves operations that no longer have to wait into the queue of reads and writes, or into the
+    /// queue of messages.
     pub(crate) fn let_through(&mut self, index: u32) {
         while let Some(&key) = self.conn(index).and_then(|conn| conn.ordered.front()) {
             if !self.take_turn(index, key) {

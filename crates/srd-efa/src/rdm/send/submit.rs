@@ -171,8 +171,8 @@ impl Rdm {
         }
     }
 
-    /// Handles the end of a peer's read of a long message: ends the operation, if it waits for
-    /// this.
+    /// Handles the end of a peer's read of a long message: ends the operation, if it waits for the
+    /// end of this read.
     pub(crate) fn given_back(&mut self, key: Key) {
         if let Some(outcome) = self.ops.get(key).and_then(|op| op.leaving) {
             self.end(key, outcome);

@@ -1,4 +1,4 @@
-//! Limits of the memory that one peer can take from others, and its release after the peer has
+//! Limits of the memory that one peer can take from other peers, and its release after the peer has
 //! ended.
 
 use super::*;

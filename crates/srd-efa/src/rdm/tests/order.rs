@@ -1,5 +1,5 @@
-//! Order of reads and writes, for applications that request one. Each test also shows the behaviour
-//! without the rule: over this wire operations do overtake others.
+//! Order of reads and writes, for applications that request an order. Each test also shows the
+//! behaviour without the rule: over this wire, operations do overtake other operations.
 
 use super::shares::*;
 use super::*;

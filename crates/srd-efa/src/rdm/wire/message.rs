@@ -1,4 +1,4 @@
-//! The frame MESSAGE, alone or with others in a BATCH.
+//! The frame MESSAGE, alone or with other messages in a BATCH.
 //!
 //! ```text
 //! | 4 | flags | 0 | message id | tag? data? token? length? bytes |
@@ -12,7 +12,7 @@ use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, RECEIPT, Reader, TAGGED, 
 pub(crate) const KIND: u8 = 4;
 /// Bytes of the longest header of a MESSAGE: tag, data, token and length.
 pub(crate) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
-/// Bytes of its sender's credit that every message uses in addition to its payload.
+/// Bytes of the sender's credit that every message uses in addition to its payload.
 pub(crate) const MESSAGE_COST: u64 = 256;
 
 /// Common fields of the frames MESSAGE and LONG.

@@ -86,13 +86,13 @@ pub struct Attach {
     pub name: Option<String>,
     /// The instance type, like `c7i.large`.
     pub instance_type: String,
-    /// The instance whose subnet and security groups the new one gets, unless `subnet` or `groups`
-    /// gives others.
+    /// The instance whose subnet and security groups the new instance gets, unless `subnet` or
+    /// `groups` names a subnet or groups.
     pub peer_of: Option<String>,
-    /// The name of the subnet; `None`: that of `peer_of`, otherwise the VPC's only subnet.
+    /// The name of the subnet; `None`: the subnet of `peer_of`, otherwise the VPC's only subnet.
     pub subnet: Option<String>,
-    /// The names of the security groups; if empty, those of `peer_of`, otherwise the VPC's default
-    /// group.
+    /// The names of the security groups; if empty, the groups of `peer_of`, otherwise the VPC's
+    /// default group.
     pub groups: Vec<String>,
 }
 
@@ -313,7 +313,7 @@ pub struct Instance {
     /// The network namespace; `None` if the interfaces are vhost-user sockets, of a virtual machine
     /// or a DPDK program.
     pub namespace: Option<NamespaceName>,
-    /// The interfaces, the primary one first.
+    /// The interfaces, the primary interface first.
     pub interfaces: Vec<Interface>,
     /// Number of tracked connections.
     pub tracked: u32,

@@ -29,7 +29,7 @@ pub struct TraceFilter {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceRecord {
     /// The number of the packet. A packet between two interfaces of this host has one number at the
-    /// sending and another one at the receiving interface.
+    /// sending and another number at the receiving interface.
     pub packet: u32,
     /// Time of the event, in nanoseconds since 1970.
     pub unix_ns: u64,

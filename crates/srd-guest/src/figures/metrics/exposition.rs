@@ -20,8 +20,8 @@ pub(super) use srd_http::exposition::CONTENT_TYPE;
 use super::counters::meaning;
 use crate::control::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 
-/// Counters that count every packet or byte. All other counters are those of EC2's driver, or
-/// additional ones of this project.
+/// Counters that count every packet or byte. All other counters are counters of EC2's driver, or
+/// additional counters of this project.
 const PACKET_COUNTERS: [&str; 5] =
     ["tx_packets", "tx_bytes", "rx_packets", "rx_bytes", "judged_packets"];
 

@@ -1,5 +1,5 @@
 //! The names of the objects whose figures are on the pages. After a change, the packet thread
-//! creates a new directory when a reader needs it, and replaces the old one as a whole.
+//! creates a new directory when a reader needs it, and replaces the old directory as a whole.
 //!
 //! Bound: one entry for each interface and each other host, and the VPC's file, which is shared.
 

@@ -15,7 +15,7 @@
 //! Without readers it writes nothing.
 //!
 //! A reader gets figures that are newer than its request. If the packet thread does not write them
-//! within [`WRITTEN_WITHIN`], the reader gets the last ones, with their age.
+//! within [`WRITTEN_WITHIN`], the reader gets the last figures, with their age.
 //!
 //! Bounds: one row for each interface and each other host, and [`directory::LOST_MAX`] causes of
 //! losses.
@@ -86,7 +86,7 @@ pub(crate) struct Pages {
     wanted: AtomicU64,
     /// Number of the last sweep that has begun.
     begun: AtomicU64,
-    /// Number of the last sweep that has ended; 0 before the first one.
+    /// Number of the last sweep that has ended; 0 before the first sweep.
     ended: AtomicU64,
     /// End of the last sweep, in nanoseconds of the machine's clock.
     ended_ns: AtomicU64,

@@ -1,11 +1,11 @@
 //! Selection of the rows that the packet thread writes to the pages of figures in one turn of its
 //! loop.
 //!
-//! A sweep begins when a reader waits for one, and at least [`SWEEP_PAUSE`] after the previous one.
-//! It writes every row once: [`ROWS_PER_TURN_MAX`] of them in a turn, and the totals in a separate
-//! turn. So the work of a turn for readers depends neither on the number of readers nor on that of
-//! rows. After a change of instances or hosts, the rows are listed again, which costs less than the
-//! change itself.
+//! A sweep begins when a reader waits for a sweep, and at least [`SWEEP_PAUSE`] after the previous
+//! sweep. It writes every row once: [`ROWS_PER_TURN_MAX`] of them in a turn, and the totals in a
+//! separate turn. So the work of a turn for readers depends neither on the number of readers nor on
+//! that of rows. After a change of instances or hosts, the rows are listed again, which costs less
+//! than the change itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

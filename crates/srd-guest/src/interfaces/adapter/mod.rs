@@ -52,7 +52,7 @@ pub(crate) struct Adapter {
     rss: Rss,
     /// The n-tuple rules of the instance, for all of its interfaces.
     pub(crate) steering: Arc<Steering>,
-    /// Index of the interface among those of its instance.
+    /// Index of the interface among the interfaces of its instance.
     eni: u16,
     queues: Vec<Queue>,
 }
@@ -111,8 +111,8 @@ impl Adapter {
         self.queues = (0..self.settings.queues.into()).map(queue).collect();
     }
 
-    /// Returns the queue of a packet to the instance: that of the first n-tuple rule that matches,
-    /// otherwise that of its hash (D3).
+    /// Returns the queue of a packet to the instance: the queue of the first n-tuple rule that
+    /// matches, otherwise the queue of its hash (D3).
     fn queue_of(&self, packet: Option<Packet>) -> u16 {
         let Some(packet) = packet.filter(|_| self.queues.len() > 1) else { return 0 };
         let flow = FlowKey::of(&packet);

@@ -18,7 +18,7 @@ const RULE_PLACES_PER_VCPU: u32 = 8;
 /// Limits of the instance that a change of a device must not exceed.
 pub(crate) struct DeviceLimits<'a> {
     pub(crate) kind: &'a InstanceType,
-    /// Index of the interface among those of its instance.
+    /// Index of the interface among the interfaces of its instance.
     pub(crate) eni: u16,
     /// Queue pairs of the instance's other interfaces.
     pub(crate) queues_of_others: u32,

@@ -1,4 +1,4 @@
-//! One direction of a wire: it loses packets, and delays the others.
+//! One direction of a wire: it loses some packets, and delays the other packets.
 //!
 //! Loss and delay of a packet are drawn when it arrives, and depend on the seed and on the number
 //! of packets before it. The packet waits for the delay of its path and its jitter; then it leaves.

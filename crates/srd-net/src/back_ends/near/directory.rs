@@ -49,7 +49,7 @@ impl Directory {
     }
 
     /// Returns the address of the socket with this name. It contains the descriptor instead of the
-    /// path, so that the directory is the one that was checked.
+    /// path, so that the directory is the same that was checked.
     pub(super) fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {
         Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()))?)
     }
@@ -61,7 +61,7 @@ impl Directory {
 }
 
 /// Returns the name of the socket of the endpoint with this address, in the network namespace of
-/// the calling thread. `version` is that of the memory layout.
+/// the calling thread. `version`: the version of the memory layout.
 ///
 /// # Errors
 /// An error of the operating system, if the network namespace cannot be determined.

@@ -62,7 +62,7 @@ pub(super) struct Message {
 }
 
 /// Wakes the other end. If the connection is full, the other end has unread wake-ups, and needs no
-/// further one.
+/// further wake-up.
 pub(super) fn wake(socket: BorrowedFd<'_>) {
     let _ = send(socket, b"w", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }

@@ -55,7 +55,7 @@ enum Reach {
     /// Through the link at this index.
     Link(usize),
     /// By UDP. At the time `again`, the endpoint tries to set up a link. If the attempt fails, the
-    /// next one follows after `wait`.
+    /// next attempt follows after `wait`.
     Far { again: Instant, wait: Duration },
 }
 

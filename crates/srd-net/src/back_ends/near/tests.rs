@@ -211,8 +211,8 @@ fn links_have_a_bound_and_what_is_beyond_it_goes_by_udp() {
     }
 }
 
-/// A process of another user cannot connect. In an earlier version, its connection was accepted.
-/// Then, if closing the descriptors in it blocked, the endpoint set up no link any more.
+/// A process of another user cannot connect. In an earlier version, its connection was accepted,
+/// and if closing the descriptors in it blocked, the endpoint set up no link any more.
 #[test]
 fn regression_another_user_cannot_connect_and_keep_an_endpoint_from_links() {
     let _alone = alone();

@@ -68,7 +68,7 @@ use next_hops::{From, NextHops};
 use options::{FRAMES_MAX, FRAMES_MIN};
 use receive::Gather;
 
-/// Target of the log messages of this module, and prefix of those of the modules in it.
+/// Target of the log messages of this module, and prefix of the targets of its submodules.
 pub const LOG_TARGET: &str = module_path!();
 /// Pause between attempts to bind a queue. The kernel releases a queue shortly after its socket was
 /// closed, so the first attempt of a restarted process may fail.

@@ -18,7 +18,8 @@ const PACKETS_MAX: usize = 64;
 /// Interval at which a polling thread reads the UDP socket, if the last read returned no packet. A
 /// packet that arrives at the UDP socket ends a sleep.
 const UDP_LOOK: Duration = Duration::from_micros(100);
-/// Shortest time until a deadline for which the thread sleeps. For a nearer deadline it polls.
+/// If no more than this time is left until a deadline, the thread polls instead of sleeping: a
+/// sleep would end after the deadline.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// Largest packet in several pieces, in bytes.
 const GATHER_BYTES_MAX: usize = 65_536 + 64;

@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_micros(200);
 const INTERESTS_MAX: usize = 6;
 
 impl XdpIo {
-    /// Sleeps until a packet arrives, another thread wakes this one, a send may succeed, or the
+    /// Sleeps until a packet arrives, another thread wakes this thread, a send may succeed, or the
     /// time is `wait.until`. Returns whether a packet may have arrived.
     pub(super) fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
         if let Some(waker) = &self.waker

@@ -27,8 +27,8 @@ pub struct XdpStats {
     pub dropped_ring_full: u64,
     /// Packets that the kernel dropped for another reason: most were larger than a frame.
     pub dropped_by_kernel: u64,
-    /// Batches that were lost because they needed a UDP socket, which only the back end of the first
-    /// queue has.
+    /// Batches that were lost because they had to be sent through a UDP socket. This back end has
+    /// no UDP sockets: they belong to the back end of the first queue.
     pub lost_no_way: u64,
     /// Batches that were lost because the interface accepted nothing and every frame was in use.
     pub lost_interface_down: u64,

@@ -34,7 +34,7 @@ pub enum Keep {
 pub enum Backlog {
     /// All records that existed at the start of the call were read.
     Nothing,
-    /// A packet was being recorded during the call. This packet and later ones were not read.
+    /// A packet was being recorded during the call. This packet and later packets were not read.
     Unfinished,
     /// There are more records than the limit of the call.
     More,

@@ -181,7 +181,7 @@ fn each_packet(block: &[u8], see: &mut impl FnMut(Frame<'_>)) {
 }
 
 /// Returns the packet at the beginning of `bytes`, and the number of bytes from there to the next
-/// packet, 0 after the last one; `None` if the header is not within `bytes`.
+/// packet, 0 after the last packet; `None` if the header is not within `bytes`.
 fn packet(bytes: &[u8]) -> Option<(Frame<'_>, usize)> {
     use std::mem::offset_of;
     type Head = libc::tpacket3_hdr;
@@ -244,7 +244,7 @@ fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Attaches a filter that accepts every packet, and the first `bytes` of it.
+/// Attaches a filter that accepts the first `bytes` bytes of every packet.
 fn keep_only(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let code = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(0);
     let mut filter = [libc::sock_filter { code, jt: 0, jf: 0, k: bytes }];

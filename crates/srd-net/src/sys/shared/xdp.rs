@@ -3,8 +3,8 @@
 //!
 //! A [`Frame`] represents a part of the UMEM while this process, and not the kernel, may use this
 //! part. A `Frame` cannot be copied: it passes to the kernel through one ring, and comes back
-//! through another. So no byte is used by both at the same time. Each ring has a slot for every
-//! frame that can be in it.
+//! through another ring. So no byte is used by both at the same time. Each ring has a slot for
+//! every frame that can be in it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -97,8 +97,8 @@ impl Sender {
         self.headers.clear();
     }
 
-    /// Adds bytes to the message whose first piece is `first`. If the bytes follow its last piece
-    /// in memory (as in encrypted segments), the piece is extended.
+    /// Adds bytes to the message whose first piece is `first`. If the bytes follow the message's
+    /// last piece in memory (as in encrypted segments), the piece is extended.
     fn add_piece(&mut self, first: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

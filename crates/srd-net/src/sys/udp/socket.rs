@@ -71,7 +71,7 @@ impl Socket {
         self.fd.as_raw_fd().unsigned_abs().into()
     }
 
-    /// Binds the socket.
+    /// Binds the socket to an address.
     pub(crate) fn bind(&self, address: &SocketAddr) -> io::Result<()> {
         let (name, length) = SockAddr::encode(address);
         // SAFETY: `name` holds at least `length` bytes of a socket address.

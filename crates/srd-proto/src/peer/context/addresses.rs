@@ -10,7 +10,7 @@ use crate::config::ADDRESSES_MAX;
 use crate::ids::Entropy;
 use crate::peer::{Peer, same_ip};
 
-/// The addresses of a peer after the first one.
+/// The addresses of a peer after the first address.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];
 
 /// Route of an answer to an opening or to a stranger: from the local address that received the
@@ -58,8 +58,8 @@ impl Peer {
         here.unwrap_or(self.address).port()
     }
 
-    /// Whether the peer's address may change. It may not if the application named several
-    /// addresses.
+    /// Whether the peer's address may change. The address may not change if the application named
+    /// several addresses.
     pub(crate) fn roams(&self) -> bool {
         self.keys.as_deref().is_none_or(|known| known.further[0].is_none())
     }

@@ -39,15 +39,15 @@ const HOLD: Duration = Duration::from_millis(20);
 const HOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause before an unanswered opening is sent again.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Number of cookies that one opening accepts: it is sent again with each.
+/// Number of cookies that one opening accepts. The opening is sent again with each cookie.
 const COOKIES_MAX: u8 = 8;
 /// Maximum number of answers to one opening that are processed, because each of them costs the
 /// expensive half of a handshake.
 const ANSWERS_MAX: u8 = 8;
 /// Maximum number of addresses to which one answer waits to be sent at a time.
 const ANSWERS_AT_ONCE: usize = 4;
-/// Number of transmissions of our opening without success. After these, it loses to an opening of
-/// the peer that comes from another address, even if ours is larger.
+/// Number of transmissions of our opening without success. After this number, our opening loses to
+/// an opening of the peer that comes from another address, even if our opening is larger.
 const YIELDS_AFTER: u8 = 3;
 /// Number of earlier openings of the peer that are recognised by their tokens, before they are
 /// read.
@@ -72,7 +72,7 @@ pub(crate) struct Protected {
     /// our last attempt to create an opening failed.
     hold_until: Instant,
     /// Whether another session is to be opened, because a Reset reports that the peer has lost the
-    /// present one.
+    /// present session.
     pub reopen: bool,
     /// Address to which the peer may have moved, and the challenge to that address.
     pub roam: Option<Box<Roam>>,
@@ -150,12 +150,12 @@ impl Protected {
     }
 
     /// Whether our opening for a new session is in progress, because the peer has lost the present
-    /// one.
+    /// session.
     pub(crate) fn reopens(&self) -> bool {
         self.reopen && self.opening.is_some()
     }
 
-    /// Time when a Hello is due: the first one or a repetition.
+    /// Time when a Hello is due: the first Hello or a repetition.
     pub(crate) fn hello_at(&self) -> Instant {
         self.opening.as_ref().map_or(self.hold_until, |o| o.retry_at.max(self.hold_until))
     }
@@ -173,8 +173,8 @@ impl Protected {
         Some((to, answered.context, token_of(&answered.id), &answered.answer))
     }
 
-    /// Delays our own opening in favour of that of the peer. It is not delayed again soon after,
-    /// because the peer's opening may be a replay.
+    /// Delays our own opening in favour of the peer's opening. Our opening is not delayed again
+    /// soon after, because the peer's opening may be a replay.
     fn hold(&mut self, now: Instant) {
         // S25: Simultaneous opening
         if self.hold_until == Instant::ZERO || now >= self.hold_until + HOLD_PAUSE {
@@ -348,8 +348,8 @@ impl Peer {
         true
     }
 
-    /// Whether we have answered this opening. `Some(true)`: it is the last that we answered.
-    /// `Some(false)`: an earlier one. `None`: it is new.
+    /// Whether we have answered this opening. `Some(true)`: it is the last opening that we
+    /// answered. `Some(false)`: it is an earlier opening. `None`: it is new.
     pub(crate) fn has_answered(&self, message: &[u8]) -> Option<bool> {
         let answered = self.protected.answered.as_ref()?;
         let last = answered.id == opening_id(message);
@@ -399,8 +399,8 @@ impl Peer {
         larger && (self.may_be_at(from) || ours.rounds < YIELDS_AFTER)
     }
 
-    /// Whether a context number in a packet names this peer: it is that of the context in use or of
-    /// the pending session.
+    /// Whether a context number in a packet names this peer: it is the number of the context in use
+    /// or of the pending session.
     pub(crate) fn is_named(&self, context: u32) -> bool {
         self.local_context == context
             || self.protected.pending.as_ref().is_some_and(|p| p.context == context)
@@ -495,7 +495,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Puts a new session into use, in place of the present one if there is one.
+    /// Puts a new session into use, in place of the present session, if there is a present session.
     fn take_over(
         &mut self,
         now: Instant,
@@ -520,7 +520,8 @@ impl Peer {
     }
 }
 
-/// The first bytes of an opening, which identify it: of the ephemeral key, or of the salt.
+/// Returns the first bytes of an opening, which identify the opening. They belong to the ephemeral
+/// key, or to the salt.
 fn opening_id(message: &[u8]) -> [u8; 32] {
     let mut id = [0; 32];
     let n = message.len().min(32);

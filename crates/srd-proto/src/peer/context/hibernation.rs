@@ -1,10 +1,10 @@
 //! A hibernated context: after it has been idle for a while, it releases the tables of its sender
 //! and keeps the state that the protocol needs later. The next datagram wakes it.
 //!
-//! A node that exchanges a few messages with thousands of others uses few contexts at a time, so
-//! most of its memory is that of hibernated contexts. When the context is in use again, it measures
-//! anew which paths are fast and how late packets usually are. A context with a bad path, or with
-//! anything in progress, does not hibernate.
+//! A node that exchanges a few messages with thousands of other nodes uses few contexts at a time,
+//! so most of its memory is that of hibernated contexts. When the context is in use again, it
+//! measures anew which paths are fast and how late packets usually are. A context with a bad path,
+//! or with anything in progress, does not hibernate.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -34,7 +34,7 @@ pub(crate) struct Hibernated {
     /// Maximum size of a packet to this peer that is known to pass, in UDP payload bytes.
     mtu_limit: u16,
     rtt: RttEstimator,
-    /// The congestion window; `None` if it had no more information than a new one.
+    /// The congestion window; `None` if it had no more information than a new window.
     window: Option<Box<Window>>,
     last_sent_at: Instant,
     retrans_pkts: u64,

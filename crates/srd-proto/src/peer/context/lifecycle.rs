@@ -16,7 +16,7 @@ const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
     /// Processes a greeting of the peer. A larger epoch means that the peer restarted; a packet
-    /// with a smaller one comes from an earlier run. `named`: the packet also names our present
+    /// with a smaller epoch comes from an earlier run. `named`: the packet also names our present
     /// context.
     pub(crate) fn on_greeting(
         &mut self,
@@ -50,9 +50,9 @@ impl Peer {
         Ok(())
     }
 
-    /// Processes a greeting of an earlier run of the peer: either an old packet, or one of a peer
-    /// whose clock was set back. Probes the run that is known. If that run does not answer, it is
-    /// given up, and then a greeting of the other run is accepted.
+    /// Processes a greeting of an earlier run of the peer: either an old packet, or a packet of a
+    /// peer whose clock was set back. Probes the known run. If the known run does not answer, it is
+    /// given up, and then a greeting of the earlier run is accepted.
     pub(crate) fn probe_known_run(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
@@ -65,8 +65,8 @@ impl Peer {
     }
 
     /// Whether a greeting belongs to a context that was removed here, so that the peer must begin
-    /// another. A greeting of an earlier run is refused as well, as long as its packets may be in
-    /// the network.
+    /// another context. A greeting of an earlier run is refused as well, as long as its packets may
+    /// be in the network.
     pub(crate) fn has_tombstone_of(
         &self,
         greeting: &Greeting,
@@ -87,7 +87,8 @@ impl Peer {
         self.remote_context != 0 && is_newer_context(context, self.remote_context)
     }
 
-    /// Whether a packet to the peer whose number has these low 32 bits may be in flight.
+    /// Whether a packet that was sent to the peer, and has a number with these low 32 bits, may be
+    /// in flight.
     pub(crate) fn has_outstanding(&self, number: u32) -> bool {
         let Some(tx) = &self.tx else { return false };
         let psn = crate::wire::expand(number, tx.sent.next().0);
@@ -139,7 +140,7 @@ impl Peer {
         }
     }
 
-    /// Begins another context, because the peer has lost the present one. Sent datagrams fail,
+    /// Begins another context, because the peer has lost the present context. Sent datagrams fail,
     /// because it is unknown whether they were delivered; unsent datagrams move to the new context.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
@@ -160,8 +161,8 @@ impl Peer {
     }
 
     /// Begins another context of ours, because the peer sent a Reset for it. The peer's own context
-    /// continues. If it ended as well, the peer would have to begin another, which would make us
-    /// begin another, for ever.
+    /// continues. If it ended as well, the peer would have to begin another context, which would
+    /// make us begin another context, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let had_received = self.has_received;
         self.renumber_ours(shared);
@@ -169,8 +170,8 @@ impl Peer {
     }
 
     /// Begins our context anew: sent datagrams fail, because it is unknown whether they were
-    /// delivered; unsent ones move to the new context. `down` is the reason that is reported to the
-    /// application; `None`: no report.
+    /// delivered; unsent datagrams move to the new context. `down` is the reason that is reported
+    /// to the application; `None`: no report.
     fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
@@ -204,7 +205,8 @@ impl Peer {
         }
     }
 
-    /// Fails all sent datagrams and returns the unsent ones. Removes the sending half.
+    /// Fails all sent datagrams and returns the unsent datagrams. Removes the sending half of the
+    /// context.
     fn take_unsent(
         &mut self,
         shared: &mut Shared,
@@ -305,9 +307,9 @@ impl Peer {
         self.has_received = false;
     }
 
-    /// Ends all datagrams, or those of the queue pair `of`, with a status. A sent datagram of a
-    /// closed queue pair remains in the transport without another completion, so that its PSN is
-    /// settled and the windows of both ends stay complete.
+    /// Ends all datagrams, or only the datagrams of the queue pair `of`, with a status. A sent
+    /// datagram of a closed queue pair remains in the transport without another completion, so that
+    /// its PSN is settled and the windows of both ends stay complete.
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {

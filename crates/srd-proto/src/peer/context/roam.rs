@@ -1,10 +1,11 @@
 //! Address changes of a peer. Its address changes only after a proof that the peer receives at the
-//! new one.
+//! new address.
 //!
-//! An authentic packet that is newer than any before, and comes from another IP address, causes a
-//! **challenge** to that address: a sealed packet with a random token. Until the peer has returned
-//! the token, all other packets are sent to the old address. So a packet that was recorded, or
-//! overtaken by its own copy from another address, causes one small packet and no change.
+//! An authentic packet that is newer than any earlier packet, and comes from another IP address,
+//! causes a **challenge** to that address: a sealed packet with a random token. Until the peer has
+//! returned the token, all other packets are sent to the old address. So a packet that was
+//! recorded, or overtaken by its own copy from another address, causes one small packet and no
+//! change.
 //!
 //! The address that the application named, the **home** of the peer, is kept when the peer moves to
 //! another one. If the peer does not answer, it may be at its home again without having sent a
@@ -46,7 +47,8 @@ pub(crate) struct Roam {
     sent_at: Instant,
 }
 
-/// The address that the application named. It is kept here after the peer has moved to another one.
+/// The address that the application named. It is kept here after the peer has moved to another
+/// address.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) address: SocketAddr,
@@ -93,7 +95,7 @@ impl Peer {
     }
 
     /// Processes the answer to a challenge: if it contains the token of our challenge, the address
-    /// of the peer changes to the challenged one.
+    /// of the peer changes to the challenged address.
     pub(crate) fn on_challenge_reply(&mut self, token: Token) {
         if let Some(roam) = self.protected.roam.take_if(|roam| roam.token == token) {
             self.move_to(roam.to);
@@ -109,7 +111,8 @@ impl Peer {
         self.home.take_if(|home| home.address == to);
     }
 
-    /// Whether this is the present IP address of the peer, or the one that the application named.
+    /// Whether this is the present IP address of the peer, or the IP address that the application
+    /// named.
     pub(crate) fn may_be_at(&self, ip: IpAddr) -> bool {
         let home = self.home.as_ref().is_some_and(|home| same_ip(home.address.ip(), ip));
         home || same_ip(self.address.ip(), ip)
@@ -117,7 +120,7 @@ impl Peer {
 
     /// Destination of an opening, if the peer has left the address that the application named. Two
     /// of four openings in a row are sent to each of the two addresses. So each address also gets
-    /// openings from the port at which we listen, which are every second one.
+    /// openings from the port at which we listen, which are every second opening.
     pub(in crate::peer) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
         // H12a: A peer that moves back
         let home = self.home.as_deref_mut()?;

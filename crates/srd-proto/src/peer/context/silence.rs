@@ -4,7 +4,7 @@
 //! A pause of this endpoint itself does not count as silence: time in which the endpoint was not
 //! called although a timer was due (a stopped process, a suspended machine, a stalled thread). An
 //! ICMP error that reports a peer as unreachable can be forged, so it is a hint. Hints shorten the
-//! time only of a peer that answered before. Any authentic packet of the peer cancels them.
+//! time only of a peer that answered before. Any authentic packet of the peer cancels all hints.
 
 use crate::config::Config;
 use crate::event::Unreachable;
@@ -14,10 +14,12 @@ use crate::time::{Duration, Instant};
 /// Maximum number of pauses of this endpoint that are excluded from one silence. If the caller is
 /// late every time, the endpoint must nevertheless detect that its peer is dead.
 const PAUSES_MAX: u8 = 16;
-/// Minimum number of ICMP errors since the last packet of the peer. Fewer are ignored.
+/// Minimum number of ICMP errors since the last packet of the peer. A smaller number of errors is
+/// ignored.
 const HINTS_MIN: u32 = 2;
-/// Time that a peer has after the first hint to show that it is alive. It is long enough for
-/// several probes and retransmissions, and for a process to be restarted.
+/// Time after the first hint (an ICMP error) within which the peer has to show that it is alive.
+/// The time is long enough for several probes and retransmissions, and for a process to be
+/// restarted.
 const HINTED_PATIENCE: Duration = Duration::from_millis(700);
 
 /// Time for which a peer has owed an answer.

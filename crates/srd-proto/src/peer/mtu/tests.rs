@@ -36,9 +36,9 @@ fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
     assert_eq!(mtu.stage, Stage::Raise);
 }
 
-/// A queue that is full of large packets nearly always has space for small ones only, so it drops
-/// large probes although the path passes them. Therefore two rounds without an answer do not reject
-/// a size that has passed before; `TRIES_DOUBTED` such rounds do.
+/// A queue that is full of large packets nearly always has space for small packets only, so it
+/// drops large probes although the path passes them. Therefore two rounds without an answer do not
+/// reject a size that has passed before; `TRIES_DOUBTED` such rounds do.
 #[test]
 fn regression_a_full_queue_is_not_taken_for_a_smaller_path_mtu() {
     let config = Config { packet_bytes_max: 8972, ..Config::sockets() };

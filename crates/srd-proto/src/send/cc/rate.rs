@@ -17,12 +17,12 @@ use crate::time::{Duration, Instant};
 const SPAN: Duration = Duration::from_millis(50);
 /// Number of periods over which the first estimate is averaged.
 const PERIODS: f64 = 8.0;
-/// Duration of a generation of highest rates. The highest rate of the present and the previous
-/// generation counts.
+/// Duration of a generation. The estimate is the highest average rate of the present and the
+/// previous generation.
 const GENERATION: Duration = Duration::from_secs(5);
 
 /// Bits and the time that they took, summed over periods. An older period has less weight than a
-/// newer one.
+/// newer period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
     bits: f64,

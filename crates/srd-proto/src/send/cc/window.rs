@@ -33,16 +33,16 @@ const DECREASE: f64 = 0.4;
 /// Lower bound of the factor by which one decrease multiplies the window.
 const DECREASE_FLOOR: f64 = 0.5;
 /// The target queueing delay is at least the time of this number of packets of full size at the
-/// known rate. On slow links a packet that waits for a few others has met no congestion.
+/// known rate. On slow links a packet that waits for a few other packets has met no congestion.
 const TARGET_PACKETS: u64 = 16;
 /// Lower bound, in packets of full size, of a target that was reduced because a queue is short
-/// (C16). Links also lose packets at random, and with a smaller bound such a link would not be
-/// filled (`docs/perf-notes.md`).
+/// (C16). Some links lose packets at random; with a smaller bound, the packets in flight would not
+/// fill such a link (`docs/perf-notes.md`).
 const HELD_PACKETS: u64 = 6;
 /// The reduced target (C16) as a share of the delay at which a queue was found to be full.
 const HELD_SHARE: f64 = 0.5;
-/// Factor by which the delay at which a queue was found to be full is raised in each period without
-/// a loss (C16).
+/// A delay at which a queue was found to be full is multiplied by this factor in each period
+/// without a loss (C16).
 const HELD_GROWTH: f64 = 1.1;
 /// The maximum of the window is at least this number of packets of full size: [`TARGET_PACKETS`]
 /// packets that wait, and the packets that are being sent on each of eight slow paths.
@@ -95,8 +95,8 @@ pub(crate) struct Window {
     /// Half of the window before a timeout, which the next acknowledgement restores; zero at all
     /// other times.
     restore: f64,
-    /// Time until which delays may still be those of the queue of a receiver whose credit limit was
-    /// lifted (C13).
+    /// A receiver that has lifted its credit limit still has a queue for some time. Until this
+    /// time, measured delays may be caused by this queue (C13).
     limited_until: Instant,
 }
 
@@ -154,7 +154,7 @@ impl Window {
         self.rate_bps
     }
 
-    /// Whether the controller has information that a new one would not have: the rate of the
+    /// Whether the controller has information that a new controller would not have: the rate of the
     /// network, or that the network was congested.
     pub(crate) fn has_learnt(&self) -> bool {
         self.rate.bps() > 0 || self.restore > 0.0 || self.decreased_at > self.made_at
@@ -252,9 +252,9 @@ impl Window {
         self.clamp();
     }
 
-    /// Treats the signal of a sender whose credit limit was lifted recently like that of a sender
-    /// with a limit: the delays of the last round trips are still those of the receiver's own
-    /// queue.
+    /// Treats the signal of a sender with a recently lifted credit limit like the signal of a
+    /// sender with a limit: the receiver's own queue still caused the delays of the last round
+    /// trips.
     fn with_credit_memory(&mut self, s: &AckSignal) -> AckSignal {
         // C13: Target while a credit limit applies
         if s.credit_limited {
@@ -263,10 +263,10 @@ impl Window {
         AckSignal { credit_limited: s.credit_limited || s.now < self.limited_until, ..*s }
     }
 
-    /// The target, reduced if the queue of a slow link cannot hold that many packets (C16). If
-    /// several packets are lost while many wait, the queue was full, and a window that grows until
-    /// then would lose packets in each round trip. A single loss is no evidence, because links lose
-    /// packets at random.
+    /// The target, reduced if the queue of a slow link cannot hold the packets that wait at the
+    /// target (C16). If several packets are lost while many wait, the queue was full, and a window
+    /// that grows until then would lose packets in each round trip. A single loss is no evidence,
+    /// because links lose packets at random.
     fn held(&mut self, s: &AckSignal, target: f64) -> f64 {
         // C16. If the sixteen packets do not determine the target, the queues of the fabric can
         // hold it.
@@ -317,8 +317,8 @@ impl Window {
         self.bytes = self.bytes_min;
     }
 
-    /// Keeps the window between one packet and its maximum, a multiple of the bandwidth-delay
-    /// product and of the bytes that may wait in queues.
+    /// Keeps the window between one packet and a maximum. The maximum is a multiple of a sum: the
+    /// bandwidth-delay product plus the bytes that may wait in queues.
     fn clamp(&mut self) {
         // C7: Bounds of the window
         let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };

@@ -83,7 +83,7 @@ impl Switch {
         if self.ways_up > self.ways_down { self.ways_up } else { self.ways_down }
     }
 
-    /// Returns the value that makes the switch's choices differ from those of other switches.
+    /// Returns the value that makes the switch's choices differ from the choices of other switches.
     pub(crate) const fn salt(&self) -> u32 {
         self.salt
     }

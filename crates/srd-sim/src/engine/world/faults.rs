@@ -256,8 +256,8 @@ impl<N: Node> World<N> {
         self.flag_faulty_ports();
     }
 
-    /// Sets the fault bit of ports with a fault, and clears that of all other ports. Only packets
-    /// at ports with this bit take the slow path.
+    /// Sets the fault bit of ports with a fault, and clears the fault bit of all other ports. Only
+    /// packets at ports with this bit take the slow path.
     fn flag_faulty_ports(&mut self) {
         let parted = !self.faults.sides.is_empty();
         let hosts = self.hosts.len();

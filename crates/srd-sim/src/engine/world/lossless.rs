@@ -129,7 +129,7 @@ impl Queue {
 /// State of all ports in a lossless network; empty if switches drop packets.
 #[derive(Default)]
 pub(super) struct Lossless {
-    /// By port: its queue.
+    /// For each port, the port's queue.
     pub(super) queues: Vec<Queue>,
     /// By port at the far end of a link into a switch: the ingress of the link.
     pub(super) ingress: Vec<Ingress>,

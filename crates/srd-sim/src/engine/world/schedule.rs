@@ -66,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// Returns the schedule whose progress this is.
+    /// Returns the schedule of which this value records the progress.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
     }

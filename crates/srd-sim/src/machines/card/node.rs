@@ -36,20 +36,20 @@ const EXPIRE_WORK: u32 = 16;
 pub struct CardNodeConfig {
     /// The instances of all hosts, and the rules of their cloud.
     pub cloud: Arc<Cloud>,
-    /// Configuration of the guest's TCP. Its header bytes are replaced by those of the frames.
+    /// Configuration of the guest's TCP. The header bytes of the frames replace its header bytes.
     pub tcp: TcpConfig,
-    /// By flow: plan of its datagrams. A flow without a plan is a TCP stream.
+    /// For each flow, the plan of the flow's datagrams. A flow without a plan is a TCP stream.
     pub datagrams: Arc<Vec<Option<Datagrams>>>,
     /// Configuration of the host's endpoint. Its packets also carry packets of guests that are sent
     /// plainly (without SRD).
     pub endpoint: srd_proto::Config,
-    /// By host: its peers.
+    /// For each host, the host's peers.
     pub peers: Arc<Vec<Vec<HostId>>>,
     /// Seed of all random values of the world.
     pub seed: u64,
 }
 
-/// Counters of a host, in addition to those of its card.
+/// Counters of a host, in addition to the counters of its card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Number of arrived packets that are not packets of the transport.
@@ -185,7 +185,7 @@ impl CardNode {
         }
     }
 
-    /// Returns the host's counters, in addition to those of its card.
+    /// Returns the host's counters, in addition to the counters of its card.
     pub fn counts(&self) -> Counts {
         self.counts
     }

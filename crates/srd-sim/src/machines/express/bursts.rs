@@ -30,7 +30,7 @@ impl Bursts {
     }
 
     /// Adds a packet of the guest to the open super-packet. If it does not fit there, returns the
-    /// open super-packet as a frame, and begins another with the packet.
+    /// open super-packet as a frame, and begins another super-packet with the packet.
     pub(crate) fn push(&mut self, packet: &Packet) -> Option<Vec<u8>> {
         let Body::Tcp(segment) = packet.body else { return None };
         let next = Framed {

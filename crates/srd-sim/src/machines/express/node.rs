@@ -29,11 +29,11 @@ pub struct ExpressNodeConfig {
     /// Configuration of the card. Its MTU is replaced by a value that follows from the endpoint's
     /// packet size.
     pub card: srd_card::Config,
-    /// Configuration of the guest's TCP. Its MTU is replaced by that of the card.
+    /// Configuration of the guest's TCP. The card's MTU replaces the configured MTU.
     pub guest: TcpConfig,
     /// Seed of all random values of the world.
     pub seed: u64,
-    /// By host: its peers.
+    /// For each host, the host's peers.
     pub peers: Arc<Vec<Vec<HostId>>>,
 }
 
@@ -145,7 +145,7 @@ impl ExpressNode {
         peers[self.host.index()].iter().map(add).collect()
     }
 
-    /// Passes a peer's offer to use ENA Express to the card, as if it had arrived before the
+    /// Gives the card a peer's offer to use ENA Express, as if the offer had arrived before the
     /// simulation began.
     fn agree(&mut self, peer: PeerId) {
         let offer = Offer { express: true, udp: true, ..Offer::default() }.encode();
@@ -180,7 +180,7 @@ impl ExpressNode {
     }
 
     /// Returns the transport's packet counters since the start of the simulation, restarts
-    /// included. Timeouts include those of the guest's TCP.
+    /// included. Timeouts include the timeouts of the guest's TCP.
     pub fn totals(&self) -> Totals {
         let guest = Totals { timeouts: self.guest.stats().timeouts, ..Totals::default() };
         self.past + Totals::of(self.endpoint.stats()) + guest

@@ -156,7 +156,7 @@ impl Sender {
         self.advance(config, now, psn);
     }
 
-    /// Goes back to the missing packet `psn`: all packets from this one on are retransmitted.
+    /// Goes back to the missing packet `psn`: all packets from `psn` on are retransmitted.
     pub(super) fn on_nak(&mut self, config: &RoceConfig, now: Instant, psn: u64) {
         self.advance(config, now, psn);
         if psn == self.una {

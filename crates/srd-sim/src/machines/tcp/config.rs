@@ -106,7 +106,7 @@ pub struct TcpConfig {
     /// Upper bound of the random time after which an idle host begins to send; zero disables this
     /// jitter. Without jitter, the hosts of a simulator are in step with the queues that they fill,
     /// and some flows meet a full queue every time (Floyd and Jacobson, "On traffic phase effects",
-    /// 1992). One packet's time on the bottleneck is enough.
+    /// 1992). A jitter of one packet's time on the bottleneck is enough.
     pub jitter_max: Duration,
     /// Seed of the jitter. Every host has an independent stream of random numbers.
     pub seed: u64,

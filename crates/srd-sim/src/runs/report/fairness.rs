@@ -38,7 +38,7 @@ pub struct Shares {
     pub interval_us: f64,
     /// Shares in each interval after the first.
     pub intervals: Vec<Interval>,
-    /// By flow: the share that was furthest from the fair share, in any interval.
+    /// For each flow, the share that was furthest from the fair share in any interval.
     pub furthest: Vec<f64>,
 }
 

@@ -39,17 +39,17 @@ pub struct Recovery {
     pub before_bps: f64,
     /// Limit of the recovery time, in microseconds after the fault.
     pub bound_us: f64,
-    /// Time in microseconds from the fault until goodput was back at 7/8; `None` if it was not back
-    /// before the repair.
+    /// Time in microseconds from the fault until goodput was back at 7/8 of its value before the
+    /// fault; `None` if it was not back before the repair.
     pub back_us: Option<f64>,
-    /// Time in microseconds from the fault until goodput was back at 7/8 and stayed there until the
-    /// repair; `None` if this did not happen.
+    /// Time in microseconds from the fault until goodput was back at 7/8 of its value before the
+    /// fault, and stayed there until the repair; `None` if this did not happen.
     pub steady_us: Option<f64>,
     /// Share of the recorded load that links other than the failed link carried before the fault;
     /// `None` if the load of the failed link was not recorded.
     pub left: Option<f64>,
-    /// Time in microseconds from the fault until goodput reached 7/8 of the share `left` and stayed
-    /// there until the repair; `None` if this did not happen.
+    /// Time in microseconds from the fault until goodput reached 7/8 of the share `left` of its
+    /// value before the fault, and stayed there until the repair; `None` if this did not happen.
     pub steady_of_left_us: Option<f64>,
     /// Goodput in the worst interval between fault and repair, relative to the goodput before the
     /// fault.

@@ -115,7 +115,7 @@ fn judges(judgement: &Judgement, wanted: Direction) -> bool {
 }
 
 /// Whether a packet passes a NAT gateway on its path to an interface, or may pass it as a reply.
-/// The gateway changes the addresses of the packet, and the reference evaluation has no table of
+/// The gateway changes the addresses of the packet, and the reference evaluation does not contain
 /// the gateway's connections.
 fn by_nat(judgement: &Judgement) -> bool {
     let step = |step: &Step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. });

@@ -31,9 +31,9 @@ pub(super) struct Knobs {
 /// Parts of the clouds that do not change.
 #[derive(Clone)]
 pub(super) struct Places {
-    /// By interface: number of its host.
+    /// For each interface, the number of the interface's host.
     pub(super) hosts: Vec<u32>,
-    /// By interface: whether ENA Express is on, and whether it is on for UDP.
+    /// For each interface, whether ENA Express is on, and whether it is on for UDP.
     pub(super) express: Vec<[bool; 2]>,
 }
 

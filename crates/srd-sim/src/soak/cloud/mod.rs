@@ -72,7 +72,7 @@ const QUEUE_BYTES: u64 = 1_000_000;
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const ELASTIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 
-/// Runs the plan of a seed whose hosts are cards of clouds.
+/// Runs the plan of a seed, in which the hosts are cards of clouds.
 ///
 /// # Errors
 /// A description of the first violation.

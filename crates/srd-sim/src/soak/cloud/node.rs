@@ -62,9 +62,9 @@ pub(super) struct Common {
     pub(super) edge: u32,
     /// Times of the changes, in ascending order, and the objects that come into force.
     pub(super) changes: Vec<(Instant, World)>,
-    /// By host: packets that it sends, in the order of their times.
+    /// For each host, the packets that the host sends, in the order of their times.
     pub(super) sends: Vec<Vec<Send>>,
-    /// By host: times at which its card hands over to a successor.
+    /// For each host, the times at which the host's card hands over to a successor.
     pub(super) handovers: Vec<Vec<Instant>>,
     /// Delay of the reply to a query to the directory. `None` if tables are compiled completely and
     /// send no queries.

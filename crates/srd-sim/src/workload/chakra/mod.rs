@@ -235,8 +235,8 @@ struct Reader<'a> {
     parts_bytes: usize,
     /// Names of groups that have collectives.
     met: BTreeSet<String>,
-    /// By operation: rank and node from which it was created. Operations of collectives' messages
-    /// are not included.
+    /// For each operation, the rank and the node from which the operation was created. Operations
+    /// of collectives' messages are not included.
     origin: Vec<(u32, u64)>,
 }
 

@@ -33,7 +33,7 @@ trait Fetchable: Sync {
     /// Returns the name of a file that is missing in the program's directory; `None` if it is
     /// complete.
     fn missing(&self, directory: &Path) -> Option<String>;
-    /// Checks that the files in the program's directory are the expected ones.
+    /// Checks that the files in the program's directory are the expected files.
     fn check(&self, directory: &Path) -> Result<()>;
     /// Downloads all parts of the program into an empty directory.
     fn fetch_into(&self, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<()>;
@@ -105,8 +105,8 @@ pub fn check_fetched(name: &str, cache: &Path) -> Result<()> {
     require(find(name)?, cache).map(drop)
 }
 
-/// Returns the name of the fetched program that an experiment needs; `None` if it needs none of
-/// them.
+/// Returns the name of the fetched program that an experiment needs; `None` if it needs no fetched
+/// program.
 pub(in crate::experiment) fn needed_by(experiment: &str) -> Option<&'static str> {
     let name = experiment.strip_suffix("-mpi").unwrap_or(experiment);
     let name = if name == "training" { JAX.name() } else { name };

@@ -46,7 +46,7 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     cases,
 };
 
-/// The experiment `mpi-incast`, in which many ranks send to one.
+/// The experiment `mpi-incast`, in which many ranks send to one rank.
 pub(in crate::experiment) const INCAST: Experiment = Experiment {
     name: "mpi-incast",
     summary: "When many ranks send to one at the same moment, when has it everything?",

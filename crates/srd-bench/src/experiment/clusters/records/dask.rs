@@ -20,7 +20,7 @@ const WORKER: &str = "distributed.cli.dask_worker";
 const PORT: u16 = 8786;
 const WORKER_MEMORY: &str = "2GB";
 /// Divisor for the number of records in the first round, which is not counted. Modules are loaded
-/// in it.
+/// in this round.
 const WARM_UP_SHARE: u64 = 10;
 /// Environment variables of all processes. Data stays in memory, because disks are not to be
 /// measured. Libraries use one thread.

@@ -45,7 +45,7 @@ const OPENS: [&str; 13] = [
     "sun.util.calendar",
 ];
 /// Divisor for the number of records in the first round, which is not counted. Code is compiled in
-/// it.
+/// this round.
 const WARM_UP_SHARE: u64 = 5;
 
 /// The experiment `spark`.

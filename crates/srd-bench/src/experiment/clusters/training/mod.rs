@@ -71,7 +71,7 @@ struct Started<'a> {
 
 type Start = for<'a> fn(&'a Stage<'a>, &Training, &Options) -> Result<Started<'a>>;
 
-/// Returns the cases of `training` and `training-mpi`; `start` starts the processes of one of them.
+/// Returns the cases of `training` and `training-mpi`; `start` starts the processes of one case.
 fn cases(options: &Options, start: Start) -> Vec<Case> {
     let steps = options.quick_or(20, 200);
     let mut all = vec![case(options, "collisions", 2, Training { steps, dead: None }, start)];

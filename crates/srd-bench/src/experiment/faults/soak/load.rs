@@ -58,7 +58,7 @@ pub(super) struct Tally {
     pub(super) short_done: AtomicU64,
     /// Number of short connections that failed.
     pub(super) short_failed: AtomicU64,
-    /// Number of received bytes that differ from the expected ones.
+    /// Number of received bytes that differ from the expected bytes.
     pub(super) wrong_bytes: AtomicU64,
     /// Number of datagrams sent, and number of datagrams that arrived.
     pub(super) udp_sent: AtomicU64,
@@ -100,7 +100,8 @@ impl Tally {
     }
 
     /// Starts the load: one long connection for each of `pairs`, short connections from each of
-    /// `hosts` to random others, and a datagram stream from the first to the last of `hosts`.
+    /// `hosts` to other hosts at random, and a datagram stream from the first to the last of
+    /// `hosts`.
     pub(super) fn start<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,

@@ -101,7 +101,7 @@ struct Soak<'a, 'f> {
     sample_at: Instant,
     /// Time of each daemon's last start.
     started: BTreeMap<HostId, Instant>,
-    /// Host whose daemon is stopped by the current trouble; `None` if no daemon is.
+    /// Host whose daemon is stopped by the current trouble; `None` if no daemon is stopped.
     away: Option<HostId>,
     history: History,
     counts: BTreeMap<Kind, u64>,

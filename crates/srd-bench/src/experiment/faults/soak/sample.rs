@@ -51,7 +51,8 @@ pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<S
     })
 }
 
-/// Counts the processes in the hosts of a fabric by kind: daemons, their network processes, others.
+/// Counts the processes in the hosts of a fabric by kind: daemons, their network processes, other
+/// processes.
 pub(super) fn processes(fabric: &str) -> Result<[usize; 3]> {
     let names = namespace::existing(fabric)?;
     let mut counts = [0; 3];

@@ -3,7 +3,7 @@
 use super::protocol::{KEYS, Kind};
 use srd_lab::random::Random;
 
-/// One of this number of requests is a SET; the others are GETs.
+/// One of this number of requests is a SET; the other requests are GETs.
 const SET_ONE_IN: usize = 5;
 
 /// Returns a random one of the existing keys.

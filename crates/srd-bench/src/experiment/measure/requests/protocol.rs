@@ -46,7 +46,7 @@ pub(in crate::experiment) enum Kind {
 pub(super) struct Answer {
     /// Length of the answer in bytes.
     pub(super) bytes: usize,
-    /// Whether the answer is the expected one: a value for GET, or success for SET.
+    /// Whether the answer is as expected: a value for GET, or success for SET.
     pub(super) good: bool,
 }
 

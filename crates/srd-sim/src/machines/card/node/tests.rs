@@ -48,7 +48,7 @@ fn a_frame_for_a_host_that_is_no_peer_is_counted() {
     }
 }
 
-/// Two hosts without a network: a packet of one host reaches the other at once.
+/// Two hosts without a network: a packet of one host reaches the other host at once.
 struct Two {
     hosts: [CardNode; 2],
     now: Instant,
