@@ -70,7 +70,7 @@ impl Which {
             signal_hook::flag::register(signal, Arc::clone(&is_enough)).context("signals")?;
         }
         let instance = (self.instance != "any").then(|| self.instance.clone());
-        let mut client = Client::connect(&self.socket.socket)?;
+        let mut client = Client::connect(&self.socket.path())?;
         let most = self.packets.unwrap_or(u32::MAX);
         let id = client.trace(instance, filter, most, head_bytes).map_err(crate::card::or_usage)?;
         let mut to = begun()?;
