@@ -106,13 +106,15 @@ endpoint = "$4:7471"
 allowed = ["$6/32"]
 END
     cat >"$work/$1-card.toml" <<END
-vpc = "$work/vpc.toml"
-host = "$1"
-[transport]
+[interface]
+mode = "cloud"
 listen = "$3:7535"
 private_key_file = "$work/$1.key"
+[cloud]
+vpc = "$work/vpc.toml"
+host = "$1"
 [[peer]]
-name = "$2"
+host = "$2"
 endpoint = "$4:7535"
 public_key = "${public[$2]}"
 END

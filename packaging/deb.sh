@@ -77,7 +77,6 @@ ln -s mount.srd-nfs "$package/sbin/umount.srd-nfs"
 put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service
 put 644 "$here/srd-check.service" lib/systemd/system/srd-check.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
-put 644 "$here/card.toml.example" etc/srd/card.toml.example
 
 objects=("$package/usr/bin/srd")
 if [ -n "$libraries" ]; then
@@ -147,7 +146,7 @@ done
 (cd "$root" && find scenarios -name '*.toml') | while read -r file; do
     put 644 "$root/$file" "$doc/examples/$file"
 done
-for file in grafana/srd.json prometheus/srd.rules.yml card.toml.example srd0.toml.example; do
+for file in grafana/srd.json prometheus/srd.rules.yml srd0.toml.example; do
     put 644 "$here/$file" "$doc/examples/$file"
 done
 # Documents name these files by their path in the sources.

@@ -20,30 +20,17 @@ struct Document {
     name: &'static str,
     about: &'static str,
     text: &'static str,
-    /// Heading of the section that becomes the page; `None` for the whole document.
-    section: Option<&'static str>,
     file: &'static str,
     see_also: &'static str,
 }
 
-const DOCUMENTS: [Document; 2] = [
-    Document {
-        name: "card.toml",
-        about: "settings of a card of virtual private clouds",
-        text: include_str!("../../../docs/card.md"),
-        section: Some("Settings in a file"),
-        file: "/etc/srd/card.toml",
-        see_also: "srd-card-up(1), vpc.toml(5)",
-    },
-    Document {
-        name: "vpc.toml",
-        about: "virtual private clouds in a file",
-        text: include_str!("../../../docs/vpc.md"),
-        section: None,
-        file: "FILE",
-        see_also: "srd-vpc(1), srd-card-up(1), srd-card-apply(1), card.toml(5)",
-    },
-];
+const DOCUMENTS: [Document; 1] = [Document {
+    name: "vpc.toml",
+    about: "virtual private clouds in a file",
+    text: include_str!("../../../docs/vpc.md"),
+    file: "FILE",
+    see_also: "srd-vpc(1), srd-up(1), srd-card-apply(1), srd.toml(5)",
+}];
 
 impl Document {
     fn page(&self, version: &str) -> String {
@@ -54,7 +41,7 @@ impl Document {
         roff.control("SH", ["SYNOPSIS"]);
         roff.text([italic(self.file)]);
         roff.control("SH", ["DESCRIPTION"]);
-        markdown::render(&markdown::section(self.text, self.section), &mut roff);
+        markdown::render(&markdown::body(self.text), &mut roff);
         roff.control("SH", ["SEE ALSO"]);
         roff.text([roman(self.see_also)]);
         // The title line is written directly, as in the pages of commands.
@@ -164,7 +151,7 @@ fn see_also(parent: Option<&str>) -> Roff {
     roff.control("SH", ["SEE ALSO"]);
     let pages = parent.map(|name| format!("{name}(1), ")).unwrap_or_default();
     let files = match parent {
-        Some("srd-card") => "card.toml(5), vpc.toml(5)",
+        Some("srd-card") => "srd.toml(5), vpc.toml(5)",
         Some("srd-vpc") => "vpc.toml(5)",
         _ => "srd.toml(5)",
     };

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
+use crate::run::ReloadInstances;
 use crate::snapshot::Snapshot;
 
 /// Largest number of commands that may wait for the control thread.
@@ -195,6 +196,8 @@ pub struct PlaneHandle {
     sender: SyncSender<Command>,
     waker: Arc<dyn Fn() + Send + Sync>,
     statistics: Arc<dyn Statistics>,
+    /// Applies changes in the files of instances; `None` if this host has no instances.
+    instances: Option<ReloadInstances>,
     /// Locked while a configuration is derived from the running one and applied, so that changes do
     /// not overlap.
     changing: Arc<Mutex<()>>,
@@ -214,7 +217,7 @@ impl PlaneHandle {
         statistics: Arc<dyn Statistics>,
     ) -> (Self, Receiver<Command>) {
         let (sender, receiver) = mpsc::sync_channel(COMMANDS_MAX);
-        (Self { sender, waker, statistics, changing: Arc::default() }, receiver)
+        (Self { sender, waker, statistics, instances: None, changing: Arc::default() }, receiver)
     }
 
     /// Puts a command into the queue of the control thread, without waiting.
@@ -264,6 +267,35 @@ impl PlaneHandle {
         };
         let report = self.ask(|reply| Command::Reload { config, reply })?;
         Ok(report.map_err(E::from))
+    }
+
+    /// Returns a handle whose reloads also apply changes in the files of instances.
+    pub fn with_instances(self, instances: Option<ReloadInstances>) -> Self {
+        Self { instances, ..self }
+    }
+
+    /// Applies the configuration that `load` reads again, and changes in the files of instances.
+    ///
+    /// # Errors
+    /// If there was no answer; the inner error is that of `load`, or the refusal of the control
+    /// thread or of the instances.
+    pub fn reload<E: From<String>>(
+        &self,
+        load: impl FnOnce() -> Result<Config, E>,
+    ) -> Result<Result<ReloadReport, E>, PlaneError> {
+        let config = match load() {
+            Ok(config) => config,
+            Err(error) => return Ok(Err(error)),
+        };
+        let waits = match self.instances.as_ref().map_or(Ok(Vec::new()), |reload| reload()) {
+            Ok(waits) => waits,
+            Err(why) => return Ok(Err(E::from(format!("nothing was changed: {why}")))),
+        };
+        let report = self.change(|_| Ok(config))?;
+        Ok(report.map(|mut report| {
+            report.restart.extend(waits);
+            report
+        }))
     }
 
     /// Begins a capture.

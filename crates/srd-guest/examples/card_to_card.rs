@@ -1,7 +1,7 @@
 //! Packets from one card to another: two processes, each with the service that `srd card up` runs
 //! and a core of its own, in two network namespaces that a veth pair joins. Their guests are in
 //! memory: one sends UDP packets as fast as its card takes them, the other counts and checks them.
-//! All between is what `srd card up` does with `poll = "spin"` and a `[transport]`.
+//! All between is what `srd card up` does with `poll = "spin"` and other hosts.
 //!
 //! ```sh
 //! card_to_card [FLOWS [SECONDS [BYTES [PACKETS_PER_SECOND]]]] [split]
@@ -17,9 +17,8 @@ mod cloud;
 #[path = "../../srd-net/tests/support/operational.rs"]
 mod operational;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,17 +28,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use srd_card::offload::OFFLOAD_BYTES;
+use srd_daemon::config::Config;
 use srd_guest::protocol::{Answer, Request};
-use srd_guest::{
-    Client, HostOptions, MemoryGuest, Options, PATHS_DEFAULT, PORT_DEFAULT, Protection, Service,
-    TransportOptions,
-};
+use srd_guest::{Client, MemoryGuest, Options, Service};
 use srd_net::keys::SecretKey;
 
 /// Size in bytes of the IPv4 and UDP headers, which the number of the packet follows.
 const HEADERS: usize = 28;
 const NUMBER_AT: usize = OFFLOAD_BYTES + HEADERS;
 const FIRST_PORT: u16 = 1024;
+/// First UDP port of each host.
+const PORT: u16 = 7471;
 /// Addresses of the two hosts on the veth pair.
 const ADDRESSES: [&str; 2] = ["198.18.77.1", "198.18.77.2"];
 /// MTU of the veth pair in bytes.
@@ -249,37 +248,22 @@ fn card(host: &str, directory: &Path, wanted: Parameters) -> Result<()> {
     let address = |at: usize| -> Result<IpAddr> { Ok(ADDRESSES[at].parse()?) };
     let other = if own == 0 { "beta" } else { "alpha" };
     let keys = [[1; 32], [2; 32]].map(|key| SecretKey::parse(&hex(&key)).expect("a key"));
-    let peer = HostOptions {
-        endpoint: (address(1 - own)?, PORT_DEFAULT).into(),
-        public_key: Some(keys[1 - own].public()),
-    };
-    let transport = TransportOptions {
-        host: host.to_owned(),
-        listen: (address(own)?, PORT_DEFAULT).into(),
-        protection: Protection::Encrypted(keys[own].clone()),
-        paths: PATHS_DEFAULT,
-        link_rate_bps: Some(100_000_000_000),
-        dscp: 0,
-        hosts: BTreeMap::from([(other.to_owned(), peer)]),
-    };
+    let file = directory.join(format!("{host}.key"));
+    std::fs::write(&file, keys[own].expose())?;
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let socket = directory.join(format!("{host}.sock"));
-    let guest = directory.join(format!("{name}.sock"));
-    let mut service = Service::open(Options {
-        file: Some(directory.join("cloud.toml")),
-        host: host.to_owned(),
-        scale: 1,
-        credits_s: 300,
-        internet: false,
-        internet_private: false,
-        transport: Some(transport),
-        socket: socket.clone(),
-        vhost_user: BTreeMap::from([(name.to_owned(), guest)]),
-        vhost_user_client: BTreeSet::new(),
-        end_programs: false,
-        poll: srd_net::PollMode::Spin,
-        metrics: None,
-        config: None,
-    })?;
+    let text = format!(
+        "[interface]\nmode = \"cloud\"\nlisten = \"{}\"\nprivate_key_file = \"{host}.key\"\n\
+         link_rate = \"100G\"\npoll = \"spin\"\n[cloud]\nvpc = \"cloud.toml\"\nhost = \"{host}\"\n\
+         [cloud.vhost_user]\n{name} = \"{name}.sock\"\n[[peer]]\nhost = \"{other}\"\n\
+         endpoint = \"{}\"\npublic_key = \"{}\"\n",
+        SocketAddr::new(address(own)?, PORT),
+        SocketAddr::new(address(1 - own)?, PORT),
+        keys[1 - own].public()
+    );
+    let config = Config::parse(&text, &directory.join(format!("{host}.toml")))?;
+    let options = Options { config: None, ..Options::of(config, &socket)? };
+    let mut service = Service::open(options)?;
     let templates: Vec<_> = (0..wanted.flows).map(|flow| template(flow, wanted.bytes)).collect();
     let shared = Arc::new(Mutex::new(Counted::default()));
     let is_done = Arc::new(AtomicBool::new(false));

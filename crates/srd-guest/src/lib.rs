@@ -18,9 +18,10 @@
 //! | `cloud` | instances, and changes of the cloud while the card runs |
 //! | `interfaces` | devices of interfaces: TUN, vhost-user, memory |
 //! | `machine` | namespaces, programs, addresses and locks of this machine |
-//! | `control` | `card.toml`, the socket, requests and answers |
+//! | `control` | settings of a file, the socket, requests and answers |
 //! | `figures` | figures for readers, and flow logs |
 //! | [`helper`] | the process with privileges, which gives everything back at the end of the card |
+//! | [`node`] | one service with the interface of `srd up` and the card |
 //! | `handover` | hand-over of the card to another process |
 //! | `link_local` | names, metadata and time for instances |
 //! | `failure`, `warnings` | errors of a start, and warnings about a configuration |
@@ -38,6 +39,7 @@ pub mod helper;
 mod interfaces;
 mod link_local;
 mod machine;
+pub mod node;
 mod service;
 mod state;
 mod traffic;
@@ -50,10 +52,8 @@ pub use control::{client, config, protocol};
 pub use failure::{Missing, WrongSettings};
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
-pub use state::{Ended, Metrics, Options, Service};
-pub use traffic::transport::{
-    HostOptions, PATHS_DEFAULT, PORT_DEFAULT, Protection, TransportOptions,
-};
+pub use state::{Ended, Options, Service};
+pub use traffic::transport::TransportOptions;
 
 /// Modules whose messages of the level `info` a card logs even if the user does not request more
 /// messages: those about namespaces, and about programs in them.

@@ -6,26 +6,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SendError;
+use std::sync::mpsc::{Receiver, SendError};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_card::vpc::Card;
-use srd_net::clock;
+use srd_daemon::control::ServeInstances;
+use srd_daemon::metrics::InstanceFigures;
+use srd_net::{PollMode, clock};
 use srd_proto::time::{Duration, Instant};
+use srd_vpc::object::World;
 
 use crate::cloud::guests;
 use crate::cloud::pending::Changes;
 use crate::cloud::plane::Plane;
+use crate::cloud::reload::Reloader;
 use crate::cloud::world::Vpc;
 use crate::control::client::is_default;
 use crate::control::flows::PartRequest;
 use crate::control::orders::{Command, Orders, Stopper};
 use crate::control::protocol::{Answer, NamespaceName, Request};
-use crate::control::server::Server;
+use crate::control::server::{self, Server};
 use crate::figures::logging::unix_ns_at_zero;
 use crate::figures::logs::FlowLogs;
 use crate::figures::logs::files::Files;
@@ -42,9 +46,11 @@ use crate::machine::privileges;
 use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Ended, Guests, Options, Service};
 use crate::traffic::gateways::Gateways;
+use crate::traffic::host_table::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
-use crate::traffic::transport::{Plan, Received, Transport};
+use crate::traffic::transport::Transport;
+use crate::traffic::transport::own::Plan;
 use crate::traffic::turns::{Turns, raise_descriptors};
 
 /// Longest pause of the loop: expired flows are freed at this interval.
@@ -53,14 +59,26 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// loop does other work. They take about 100 us.
 const EXPIRE_WORK: u32 = 1000;
 
-impl Service {
-    /// Reads the VPC's file, starts the instances of this host, and listens at the control socket.
+/// A card whose helper runs, while this process has its privileges and no threads.
+pub(crate) struct Opening {
+    options: Options,
+    vpc: Vpc,
+    world: World,
+    /// The card's control socket; `None` if the card belongs to a node.
+    server: Option<Server>,
+    starting: Starting,
+    orders: Orders,
+    commands: Receiver<Command>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Opening {
+    /// Reads the VPC's file, and starts the helper. `listens`: whether the card has a control
+    /// socket of its own.
     ///
     /// # Errors
-    /// An error if the file is wrong, if a privilege or a program is missing, or if an object
-    /// cannot be created because another object with the same name exists. Objects that were
-    /// already created are removed.
-    pub fn open(options: Options) -> Result<Self> {
+    /// As [`Service::open`].
+    pub(crate) fn begin(options: Options, listens: bool) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
         for name in options.vhost_user.keys() {
@@ -68,27 +86,75 @@ impl Service {
         }
         let world = vpc.world();
         guests::check(&world, &options.host)?;
-        if is_default(&options.socket) && earlier::card().is_some() {
+        if listens && is_default(&options.socket) && earlier::card().is_some() {
             bail!(
                 "a card of an earlier version serves {}: end it, or go on with it by --take-over",
                 earlier::SOCKET
             );
         }
         earlier::clean();
-        let server = Server::listen(&options.socket)?;
-        let starting = match Starting::start(&spec(&options, &vpc, server.path(), false)) {
+        let (orders, commands, wake) = Orders::new()?;
+        let server = listens.then(|| Server::listen(&options.socket)).transpose()?;
+        let path = server.as_ref().map(Server::path);
+        let starting = match Starting::start(&spec(&options, &vpc, path, false)) {
             Ok(starting) => starting,
             Err(error) => {
-                server.give_up();
+                server.into_iter().for_each(Server::give_up);
                 return Err(error);
             }
         };
-        let opened = Self::open_ports(&options);
-        // From here on this process may have threads.
-        privileges::leave()?;
+        Ok(Self { options, vpc, world, server, starting, orders, commands, wake })
+    }
+
+    /// Returns the event descriptor that ends a wait of the card's loop.
+    pub(crate) fn wake(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Returns a handle with which another thread applies a changed configuration.
+    pub(crate) fn reloader(&self) -> Reloader {
+        Reloader::new(self.orders.clone())
+    }
+
+    /// Returns the function that serves requests to the card at the socket of a node.
+    pub(crate) fn serve(&self) -> ServeInstances {
+        server::of_node(self.orders.clone())
+    }
+
+    /// Returns the figures of the card for the server of a node.
+    pub(crate) fn figures(&self) -> InstanceFigures {
+        metrics::of_node(self.orders.clone())
+    }
+
+    /// Ends the helper, which removes everything that was created.
+    pub(crate) fn give_up(self) {
+        drop(self.starting.listen().map(Ending::new));
+    }
+
+    /// Opens the sockets that this process opens itself while it has privileges: those to other
+    /// hosts, and the port for figures.
+    #[allow(clippy::type_complexity)] // two things
+    fn open_ports(&self) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
+        let options = &self.options;
+        let metrics = options.metrics.as_ref().map(srd_daemon::metrics::bind).transpose()?;
+        let plan = options.transport.as_ref().map(Plan::new).transpose()?;
+        let transport = plan.map(|plan| Transport::open(plan.keep_epoch())).transpose()?;
+        Ok((transport, metrics))
+    }
+
+    /// Starts the instances, and listens at the control socket. `transport` opens the transport to
+    /// other hosts. This process has dropped its privileges.
+    ///
+    /// # Errors
+    /// As [`Service::open`].
+    pub(crate) fn finish(
+        self,
+        transport: impl FnOnce() -> Result<Option<Transport>>,
+        metrics: Option<srd_http::Listener>,
+    ) -> Result<Service> {
+        let Self { options, vpc, world, server, starting, orders, commands, wake } = self;
         let helper = Ending::new(starting.listen()?);
-        let (transport, metrics) = opened?;
-        let (orders, commands, wake) = Orders::new()?;
+        let transport = transport()?;
         orders.set_helper(helper.clone());
         let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
         let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
@@ -110,11 +176,13 @@ impl Service {
         let pages = Arc::clone(&orders.pages);
         let metrics =
             metrics.map(|listener| metrics::start(listener, orders.clone())).transpose()?;
-        server.serve(orders.clone())?;
+        if let Some(server) = server {
+            server.serve(orders.clone())?;
+        }
         let is_ending = Arc::new(AtomicBool::new(false));
         let stopper = Stopper { is_ending, orders: orders.clone() };
         let now = clock::now();
-        let mut service = Self {
+        let mut service = Service {
             options,
             vpc,
             world,
@@ -158,15 +226,31 @@ impl Service {
         service.settle_guests(now);
         Ok(service)
     }
+}
 
-    /// Opens the sockets that this process opens itself while it has privileges: the sockets to
-    /// other hosts, and the port for figures.
-    #[allow(clippy::type_complexity)] // two things
-    fn open_ports(options: &Options) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
-        let metrics = options.metrics.as_ref().map(metrics::listen).transpose()?;
-        let plan = options.transport.as_ref().map(Plan::new).transpose()?;
-        let transport = plan.map(|plan| Transport::open(plan.keep_epoch())).transpose()?;
-        Ok((transport, metrics))
+impl Service {
+    /// Reads the VPC's file, starts the instances of this host, and listens at the control socket.
+    ///
+    /// # Errors
+    /// An error if the file is wrong, if a privilege or a program is missing, or if an object
+    /// cannot be created because another one with its name exists. Objects that were already
+    /// created are removed.
+    pub fn open(options: Options) -> Result<Self> {
+        let opening = Opening::begin(options, true)?;
+        let opened = opening.open_ports();
+        // From here on this process may have threads.
+        if let Err(error) = privileges::leave() {
+            opening.give_up();
+            return Err(error);
+        }
+        let (transport, metrics) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                opening.give_up();
+                return Err(error);
+            }
+        };
+        opening.finish(|| Ok(transport), metrics)
     }
 
     /// Ends the programs in all namespaces in parallel, if the settings require it.
@@ -190,6 +274,7 @@ impl Service {
     /// # Errors
     /// An error if the wait for packets fails.
     pub fn run(&mut self) -> Result<Ended> {
+        self.join_node();
         let ended = self.turn();
         self.publisher.end();
         if self.is_handed_over {
@@ -202,8 +287,14 @@ impl Service {
         ended.map(|()| Ended::Stopped)
     }
 
+    /// Waits for the hosts of the node that this card belongs to, if it belongs to one.
+    fn join_node(&mut self) {
+        self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
+        self.follow_hosts();
+    }
+
     fn turn(&mut self) -> Result<()> {
-        while !self.stopper.is_ending.load(Ordering::Relaxed) {
+        while !self.stopper.is_ending.load(Ordering::Relaxed) && !self.gateways.is_stopped() {
             self.wait().context("waiting for packets")?;
             let now = clock::now();
             self.obey(now);
@@ -226,13 +317,16 @@ impl Service {
                 // If entries are left to check, the next pass of the loop continues.
                 if self.card.expire(now, EXPIRE_WORK) {
                     self.gateways.transport.iter_mut().for_each(Transport::look);
-                    self.follow_mtu();
+                    self.follow_hosts();
                     self.make_again(now);
                     self.expire_at = now + PAUSE_MAX;
                 }
             }
         }
-        Ok(())
+        match self.gateways.transport.as_mut().and_then(Transport::take_failure) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// Waits for packets, requests, or the next packet that a limit releases.
@@ -243,7 +337,7 @@ impl Service {
         }
         self.turns.rest();
         self.late.rest();
-        if self.options.poll.spins(clock::now().since(self.moved_at)) {
+        if self.poll().spins(clock::now().since(self.moved_at)) {
             // A program that receives the packets may wait for this processor.
             std::thread::yield_now();
             return Ok(());
@@ -262,6 +356,9 @@ impl Service {
         let at = at.chain(held).chain(hosts).chain(figures).chain([self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let ready = ready || self.changes.are_left();
+        if !ready {
+            self.gateways.transport.iter_mut().for_each(Transport::before_sleep);
+        }
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
         let pause = Timespec {
@@ -282,6 +379,12 @@ impl Service {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns the method by which the loop waits for packets.
+    pub(crate) fn poll(&self) -> PollMode {
+        let of_node = self.gateways.transport.as_ref().and_then(Transport::poll);
+        of_node.unwrap_or(self.options.poll)
     }
 
     /// Begins to connect the vhost-user devices that need a connection to front ends that listen.
@@ -366,7 +469,8 @@ impl Service {
             }
             // The connection's own thread reads files and figures, and formats records. Another
             // thread makes instances.
-            Request::Status
+            Request::Instances
+            | Request::Status
             | Request::Flows { .. }
             | Request::Logs
             | Request::Attach(_)

@@ -1,7 +1,7 @@
 //! State of the loop that moves packets and applies requests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use anyhow::Result;
 use srd_card::device::steering::Steering;
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
+use srd_daemon::config::Metrics;
 use srd_net::PollMode;
 use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
@@ -30,9 +31,10 @@ use crate::machine::maker::Maker;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::resolv_conf::Resolvers;
 use crate::traffic::gateways::Gateways;
+use crate::traffic::host_table::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
-use crate::traffic::transport::{Received, TransportOptions};
+use crate::traffic::transport::TransportOptions;
 use crate::traffic::turns::Turns;
 
 /// Settings of a card.
@@ -86,17 +88,6 @@ impl Options {
     pub(crate) fn joins(&self, name: &str) -> bool {
         self.vhost_user_client.contains(name) && self.vhost_user.contains_key(name)
     }
-}
-
-/// Options of figures over HTTP.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Metrics {
-    /// The address and port at which figures are served.
-    pub listen: SocketAddr,
-    /// Whether other machines may send requests.
-    pub allow_remote: bool,
-    /// Host names that requests may contain, in addition to addresses and the machine's own names.
-    pub host_names: Vec<String>,
 }
 
 /// Reason for the end of a card's process.

@@ -53,8 +53,8 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
     }
     match &options.transport {
         None if named.contains(here) && !others.is_empty() => found.push(format!(
-            "instances on {} are not reached: [transport] and a [[peer]] for each in card.toml say \
-             how",
+            "instances on {} are not reached: [interface] and a [[peer]] with `host` for each in \
+             the settings say how",
             others.join(", ")
         )),
         None => {}
@@ -79,40 +79,22 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HostOptions, Protection, TransportOptions};
-    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use srd_daemon::config::Config;
 
     const FILE: &str = "../../docs/vpc/two-hosts.toml";
 
     fn options(host: &str, peers: &[&str]) -> Options {
-        let peer =
-            |n: u8| HostOptions { endpoint: ([10, 77, 77, n], 7535).into(), public_key: None };
-        let hosts = peers.iter().zip(2..).map(|(name, n)| ((*name).to_owned(), peer(n))).collect();
-        let transport = TransportOptions {
-            host: host.into(),
-            listen: ([10, 77, 77, 1], 7535).into(),
-            protection: Protection::Plain,
-            paths: 4,
-            link_rate_bps: None,
-            dscp: 0,
-            hosts,
-        };
-        Options {
-            config: None,
-            file: Some(FILE.into()),
-            host: host.into(),
-            scale: 1,
-            credits_s: 60,
-            internet: false,
-            internet_private: false,
-            transport: (!peers.is_empty()).then_some(transport),
-            socket: "unused".into(),
-            vhost_user: BTreeMap::new(),
-            vhost_user_client: BTreeSet::new(),
-            poll: srd_net::PollMode::Block,
-            end_programs: false,
-            metrics: None,
+        let mut text = format!(
+            "[interface]\nmode = \"cloud\"\nlisten = \"10.77.77.1:7471\"\n\
+             protection = \"plain\"\n[cloud]\nvpc = \"{FILE}\"\nhost = \"{host}\"\n"
+        );
+        for (name, n) in peers.iter().zip(2..) {
+            text += &format!("[[peer]]\nhost = \"{name}\"\nendpoint = \"10.77.77.{n}:7471\"\n");
         }
+        let config = Config::parse(&text, Path::new("srd0.toml")).unwrap();
+        Options::of(config, Path::new("unused")).unwrap()
     }
 
     fn warned(host: &str, peers: &[&str]) -> Vec<String> {
@@ -151,6 +133,6 @@ mod tests {
         assert!(all.contains("on beta are not reached: no [[peer]]"), "{all}");
         assert!(all.contains("no instance on `betta`"), "{all}");
         let all = warned("alpha", &[]).join("\n");
-        assert!(all.contains("on beta are not reached: [transport]"), "{all}");
+        assert!(all.contains("on beta are not reached: [interface]"), "{all}");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct LogsArgs {
 
 pub(super) fn run(args: &LogsArgs) -> Result<u8> {
     args.json.check()?;
-    let Answer::Logs { logs } = Client::connect(&args.socket.socket)?.ask(&Request::Logs)? else {
+    let Answer::Logs { logs } = Client::connect(&args.socket.path())?.ask(&Request::Logs)? else {
         bail!("the card answers something else");
     };
     args.json.write(&logs)?;

@@ -71,9 +71,27 @@ pub(crate) enum CardCommand {
 /// Socket of the card.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArg {
-    /// The socket of the card.
-    #[arg(long, value_name = "FILE", default_value = srd_guest::SOCKET_DEFAULT)]
-    socket: PathBuf,
+    /// The socket of the card, or of the node that has instances. Default:
+    /// /run/srd-card/card.sock, or that of the node that runs.
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+}
+
+impl SocketArg {
+    /// Returns the path at which a card that starts listens.
+    fn own(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| srd_guest::SOCKET_DEFAULT.into())
+    }
+
+    /// Returns the path of the socket to which requests are sent.
+    fn path(&self) -> PathBuf {
+        let own = self.own();
+        if self.socket.is_some() || own.exists() {
+            return own;
+        }
+        let node = srd_daemon::control::socket::find(None, None).ok();
+        node.filter(|path| path.exists()).unwrap_or(own)
+    }
 }
 
 /// Runs the process that keeps the privileges for a card that has dropped them. It ends when the

@@ -111,7 +111,7 @@ impl Own {
     fn start(args: &RunArgs) -> Result<Result<Self, u8>> {
         let program = std::env::current_exe().context("where is this program")?;
         let mut command = Command::new(program);
-        command.args(["card", "up", "--for-run", "--socket"]).arg(&args.socket.socket);
+        command.args(["card", "up", "--for-run", "--socket"]).arg(args.socket.own());
         if let Some(scale) = args.scale {
             command.args(["--scale", &format!("1/{scale}")]);
         }
@@ -161,10 +161,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let mut tries = TRIES_MAX;
     let (own, mut client, instance) = loop {
-        let (own, mut client) = match Client::connect(&args.socket.socket) {
+        let (own, mut client) = match Client::connect(&args.socket.path()) {
             Ok(client) => (None, client),
             Err(_) => match Own::start(args)? {
-                Ok(own) => (Some(own), Client::connect(&args.socket.socket)?),
+                Ok(own) => (Some(own), Client::connect(&args.socket.own())?),
                 Err(code) => return Ok(code),
             },
         };

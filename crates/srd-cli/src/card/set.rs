@@ -110,7 +110,7 @@ impl SetArgs {
 
 pub(super) fn run(args: &SetArgs) -> Result<u8> {
     args.json.check()?;
-    let mut client = Client::connect(&args.socket.socket)?;
+    let mut client = Client::connect(&args.socket.path())?;
     let (instance, device) = (args.instance.clone(), args.device.clone());
     let request = Request::Device { instance, device, change: args.change() };
     let Answer::Device(report) = client.ask(&request).map_err(super::or_usage)? else {

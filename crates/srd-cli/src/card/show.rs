@@ -66,7 +66,7 @@ pub(crate) struct ApplyArgs {
 
 pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     args.json.check()?;
-    let mut status = Client::connect(&args.socket.socket)?.status()?;
+    let mut status = Client::connect(&args.socket.path())?.status()?;
     if let Some(name) = &args.instance {
         status.instances.retain(|instance| instance.name == *name);
         if status.instances.is_empty() {
@@ -198,7 +198,7 @@ fn show(instance: &Instance, scale: u32) -> Result<()> {
 
 pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
     args.json.check()?;
-    let status = Client::connect(&args.socket.socket)?.status()?;
+    let status = Client::connect(&args.socket.path())?.status()?;
     let instance = status.instances.iter().find(|instance| instance.name == args.instance);
     let Some(instance) = instance else {
         return usage(format!("there is no instance `{}` on this host", args.instance));
@@ -226,7 +226,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
 
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
     args.json.check()?;
-    let mut client = Client::connect(&args.socket.socket)?;
+    let mut client = Client::connect(&args.socket.path())?;
     let request = Request::Flows { instance: args.instance.clone(), most: args.most };
     let Answer::Flows { flows } = client.ask(&request).map_err(super::or_usage)? else {
         bail!("the card answers something else");
@@ -267,7 +267,7 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
     if let Err(error) = srd_vpc_file::read(&file) {
         return usage(error.to_string());
     }
-    let mut client = Client::connect(&args.socket.socket)?;
+    let mut client = Client::connect(&args.socket.path())?;
     let Answer::Applied { microseconds } =
         client.ask(&Request::Apply { file }).map_err(super::or_usage)?
     else {

@@ -9,8 +9,9 @@ use clap::Args;
 use rustix::process::set_parent_process_death_signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use srd_daemon::config::{Config, Metrics, Mode};
 use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
-use srd_guest::{Ended, Metrics, Options, Reloader, Service, Stopper};
+use srd_guest::{Ended, Options, Reloader, Service, Stopper};
 use srd_net::PollMode;
 
 use super::SocketArg;
@@ -39,10 +40,10 @@ EXAMPLES
   ip netns exec srd-i-app curl http://10.0.1.10:443/  # one of `app`: groups allow this port
   srd card status
   srd card up docs/vpc/web-app.toml --vhost-user web=/run/srd-card/web.sock
-  srd card up -c /etc/srd/card.toml --check
-  srd card up -c /etc/srd/card.toml --take-over       # this build instead of the one that runs
+  srd card up -c /etc/srd/srd0.toml --check
+  srd card up -c /etc/srd/srd0.toml --take-over       # this build instead of the one that runs
 
-Other hosts of the cloud are named in the file of --config: card.toml(5). The package has docs/ in
+Other hosts of the cloud are named in the file of --config: srd.toml(5). The package has docs/ in
 /usr/share/doc/srd.
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
@@ -72,8 +73,7 @@ EXIT CODES
 pub(crate) struct UpArgs {
     /// The VPC's file (docs/vpc.md). Without it: EC2's default VPC, without instances.
     file: Option<PathBuf>,
-    /// Read all settings from this file (docs/card.md), and again at SIGHUP. --socket applies if
-    /// the file names no socket.
+    /// Read all settings from this file (docs/card.md), and again at SIGHUP.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = SETTINGS)]
     config: Option<PathBuf>,
     /// Only check the settings and the VPC's file, and print their meaning.
@@ -283,8 +283,15 @@ impl UpArgs {
     }
 
     fn options(&self) -> Result<Options> {
-        if let Some(config) = &self.config {
-            return Ok(config::read(config, &self.socket.socket)?);
+        if let Some(file) = &self.config {
+            let config = Config::load(file)?;
+            if config.interface.mode != Mode::Cloud {
+                return usage(format!(
+                    "{} has an interface beside the instances: `srd up -c` runs both",
+                    file.display()
+                ));
+            }
+            return Ok(Options::of(config, &self.socket.own())?);
         }
         if let Some(at) = self.metrics
             && !at.ip().is_loopback()
@@ -307,7 +314,7 @@ impl UpArgs {
             internet: self.internet,
             internet_private: self.internet_private,
             transport: None,
-            socket: self.socket.socket.clone(),
+            socket: self.socket.own(),
             vhost_user,
             vhost_user_client: self
                 .vhost_user_client

@@ -89,6 +89,7 @@ fn facts(snapshot: &Snapshot) -> String {
         match snapshot.mode {
             srd_daemon::config::Mode::Overlay => "overlay",
             srd_daemon::config::Mode::Transparent => "transparent",
+            srd_daemon::config::Mode::Cloud => "instances only",
         },
         if snapshot.encrypted { "encrypted" } else { "NOT ENCRYPTED" },
         span(snapshot.uptime_s)

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::run::Daemon;
+use srd_guest::Options;
 
 use super::first_try::{PORT_DEFAULT, Try};
 use crate::output;
@@ -19,6 +20,12 @@ A FIRST TRY
 MODES
   mode = \"overlay\"      the interface has addresses of its own; programs use these
   mode = \"transparent\"  programs go on using the machines' real addresses
+  mode = \"cloud\"        no interface: instances only
+
+INSTANCES
+  The table [cloud] describes instances of virtual private clouds on this machine. They share
+  ports, sessions and keys with the interface. `srd card` shows them. It takes root at the start;
+  the process that moves packets becomes the user srd, or nobody, without capabilities.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`
@@ -86,10 +93,15 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
     if args.check {
         let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
         output::say(meaning(&config, resolve))?;
+        if config.cloud.is_some() {
+            let options = Options::of(config, srd_guest::SOCKET_DEFAULT.as_ref())?;
+            for line in srd_guest::check(&options)? {
+                output::say(line)?;
+            }
+        }
         return Ok(0);
     }
-    let daemon = Daemon::new(config)?;
-    daemon.run()?;
+    srd_guest::node::start(config)?.run()?;
     Ok(0)
 }
 
@@ -123,6 +135,7 @@ fn meaning(
             format!("overlay {}", list.join(", "))
         }
         Mode::Transparent => "transparent".to_owned(),
+        Mode::Cloud => "instances only".to_owned(),
     };
     let protection = match interface.protection {
         Protection::Encrypted(_) => "encrypted",
@@ -134,7 +147,7 @@ fn meaning(
         interface.name,
         interface.listens_in_words()
     );
-    if config.peers.is_empty() {
+    if config.peers.is_empty() && interface.mode != Mode::Cloud {
         text += "\nno peers: add a [[peer]], then `srd reload`";
     }
     for peer in &config.peers {
@@ -152,8 +165,14 @@ fn meaning(
             (None, Some(_)) => format!("at {}", peer.endpoints_in_words()),
             (None, None) => "wherever it comes from: it has no endpoint".to_owned(),
         };
+        text += &format!("\npeer {} {at}", peer.name);
         let behind: Vec<String> = peer.allowed.iter().map(ToString::to_string).collect();
-        text += &format!("\npeer {} {at}, with {}", peer.name, behind.join(", "));
+        if !behind.is_empty() {
+            text += &format!(", with {}", behind.join(", "));
+        }
+        if let Some(host) = &peer.cloud_host {
+            text += &format!(", the host {host} of the cloud");
+        }
     }
     text
 }

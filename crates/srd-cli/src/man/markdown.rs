@@ -16,12 +16,9 @@ enum Block<'a> {
     Table(Vec<Vec<String>>),
 }
 
-/// Returns the lines of the section with the given heading, up to the next heading; if `heading` is
-/// `None`, all lines after the title.
-pub(super) fn section<'a>(text: &'a str, heading: Option<&str>) -> Vec<&'a str> {
-    let Some(heading) = heading else { return text.lines().skip(1).collect() };
-    let after = text.lines().skip_while(|line| line.strip_prefix("## ") != Some(heading));
-    after.skip(1).take_while(|line| !line.starts_with("## ")).collect()
+/// Returns the lines of a document after its title.
+pub(super) fn body(text: &str) -> Vec<&str> {
+    text.lines().skip(1).collect()
 }
 
 /// Converts lines of Markdown, and appends them to `roff`.
@@ -193,15 +190,11 @@ One `word` and a **strong** one,
 ## Last
 ";
 
-    fn page(heading: Option<&str>) -> String {
-        let mut roff = Roff::default();
-        render(&section(DOCUMENT, heading), &mut roff);
-        roff.render()
-    }
-
     #[test]
     fn each_part_of_a_document_is_one_of_the_page() {
-        let page = page(None);
+        let mut roff = Roff::default();
+        render(&body(DOCUMENT), &mut roff);
+        let page = roff.render();
         for part in [
             "One \\fBword\\fR and a \\fBstrong\\fR one, \\fIlinked\\fR.",
             ".SH \"THE FILE\"",
@@ -214,11 +207,5 @@ One `word` and a **strong** one,
             assert!(page.contains(part), "{part}\nnot in\n{page}");
         }
         assert!(!page.contains("---"));
-    }
-
-    #[test]
-    fn a_section_ends_at_the_next_one() {
-        let page = page(Some("The file"));
-        assert!(page.contains("an item") && !page.contains("One") && !page.contains("LAST"));
     }
 }

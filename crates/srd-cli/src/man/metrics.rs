@@ -70,7 +70,7 @@ pub(super) fn page(version: &str) -> String {
         }
     }
     roff.control("SH", ["SEE ALSO"]);
-    roff.text([roman("srd-up(1), srd-card-up(1), card.toml(5)")]);
+    roff.text([roman("srd-up(1), srd-card-up(1), srd.toml(5)")]);
     format!(".TH SRD-METRICS 7 \"\" \"OpenSRD {version}\" OpenSRD\n{}", roff.render())
 }
 

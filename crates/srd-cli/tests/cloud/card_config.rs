@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 #[test]
 fn a_check_says_what_the_file_means_or_what_is_wrong_in_it() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("card.toml");
+    let path = directory.path().join("srd0.toml");
     let check = |text: &str| {
         fs::write(&path, text).unwrap();
         let mut command = Command::new(SRD);
@@ -24,20 +24,34 @@ fn a_check_says_what_the_file_means_or_what_is_wrong_in_it() {
     };
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vpc/web-app.toml");
     fs::copy(example, directory.path().join("cloud.toml")).unwrap();
-    let (code, said) = check("vpc = \"cloud.toml\"\n[vhost_user]\nweb = \"web.sock\"\n");
+    let (code, said) =
+        check("[cloud]\nvpc = \"cloud.toml\"\n[cloud.vhost_user]\nweb = \"web.sock\"\n");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("app: c7i.large, a namespace"), "{said}");
     assert!(said.contains("web: c7i.large, vhost-user at "), "{said}");
-    let (code, said) = check("vpc = \"cloud.toml\"\n[expert]\nscale = \"1/0\"\n");
+    let (code, said) = check("[cloud]\nvpc = \"cloud.toml\"\n[expert]\nscale = \"1/0\"\n");
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("card.toml:3:9: `1/0` is no scale"), "{said}");
+    assert!(said.contains("srd0.toml:4:9: `1/0` is no scale"), "{said}");
     assert!(said.contains("remedy: write 1/N"), "{said}");
-    let (code, said) = check("vpc = \"cloud.toml\"\n[vhost_user]\ndb = \"web.sock\"\n");
+    let (code, said) =
+        check("[cloud]\nvpc = \"cloud.toml\"\n[cloud.vhost_user]\ndb = \"web.sock\"\n");
     assert_eq!(code, Some(2));
     assert!(said.contains("there is no instance `db` on this host"), "{said}");
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/card.toml.example");
-    let (code, said) = check(&fs::read_to_string(example).unwrap());
+    // The table of the example of the package, with its keys active.
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/srd0.toml.example");
+    let example = fs::read_to_string(example).unwrap();
+    let (_, table) = example.split_once("# [cloud]\n").unwrap();
+    let (table, _) = table.split_once("[control]").unwrap();
+    let lines: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+    let table = lines.join("\n").replace("/etc/srd/cloud.toml", "cloud.toml");
+    let (code, said) = check(&format!("[cloud]\n{table}\n"));
     assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("app: c7i.large, vhost-user at /run/srd-card/app.sock"), "{said}");
+    // A file of the form that earlier versions had.
+    let (code, said) = check("vpc = \"cloud.toml\"\n[vhost_user]\nweb = \"web.sock\"\n");
+    assert_eq!(code, Some(2), "{said}");
+    let (_, new) = said.split_once("their meaning is the same:\n\n").expect(&said);
+    assert_eq!(check(new).0, Some(0), "{new}");
     let output = Command::new(SRD).args(["card", "up", "-c", "x", "--internet"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "the file and flags that say the same");
 }
@@ -49,8 +63,8 @@ fn sighup_reads_both_files_again_and_a_wrong_one_changes_nothing() {
     }
     let machine = Machine::new("hhd");
     let file = machine.example("cloud.toml", |text| text);
-    let config = machine.path("card.toml");
-    fs::write(&config, "vpc = \"cloud.toml\"\n").unwrap();
+    let config = machine.path("srd0.toml");
+    fs::write(&config, "[cloud]\nvpc = \"cloud.toml\"\n").unwrap();
     let mut card = machine.up(&["-c", config.to_str().unwrap()]);
     let (web, app) = (machine.instance("web"), machine.instance("app"));
     let https = listen(&web, 443);
@@ -73,12 +87,13 @@ fn sighup_reads_both_files_again_and_a_wrong_one_changes_nothing() {
     let more = "\"tcp 443 from 0.0.0.0/0\", \"tcp 80 from 10.0.0.0/16\"";
     let wider = text.replace("\"tcp 443 from 0.0.0.0/0\"", more);
     fs::write(&file, wider).unwrap();
-    fs::write(&config, "vpc = \"cloud.toml\"\n[expert]\nscale = \"1/10\"\n").unwrap();
+    let scaled = "[cloud]\nvpc = \"cloud.toml\"\n[expert]\nscale = \"1/10\"\n";
+    fs::write(&config, scaled).unwrap();
     reload("but for scale: `srd card up -c ");
     let http = listen(&web, 80);
     assert!(connect(&app, WEB, 80).is_ok());
     drop(http);
-    fs::write(&config, "vpc = 1\n").unwrap();
+    fs::write(&config, "[cloud]\nvpc = 1\n").unwrap();
     reload("nothing has changed: ");
     assert!(passes(&mut inner, &mut inner_end), "the card goes on");
     assert_eq!(card.end(Signal::TERM), 0);

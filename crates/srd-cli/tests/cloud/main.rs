@@ -23,6 +23,7 @@ mod instances;
 mod keys;
 mod lives;
 mod local_users;
+mod node;
 mod privileges;
 mod services;
 #[path = "../support/mod.rs"]

@@ -32,7 +32,7 @@ fn value<'a>(status: &'a str, key: &str) -> &'a str {
 
 /// Checks that no thread of a process that reads packets of guests has a privilege.
 #[track_caller]
-fn has_no_privilege(pid: u32) {
+pub(super) fn has_no_privilege(pid: u32) {
     let all = threads(pid);
     assert!(all.len() > 2, "{all:?}");
     for status in &all {

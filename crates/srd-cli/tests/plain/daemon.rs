@@ -38,7 +38,7 @@ fn daemon() -> Daemon {
     std::thread::spawn(move || run_plane(&commands));
     let socket = Socket::bind(&Control { socket: path.clone(), group: None }).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
-    let server = Server::start(socket, plane, Arc::new(loader)).expect("a thread");
+    let server = Server::start(socket, plane, Arc::new(loader), None).expect("a thread");
     Daemon { directory, socket: path, _server: server }
 }
 

@@ -121,7 +121,6 @@ fn the_package_holds_what_the_program_says_about_itself() {
         "lib/systemd/system/srd-nfs-proxy@.socket",
         "sbin/mount.srd-nfs",
         "etc/srd/srd0.toml.example",
-        "etc/srd/card.toml.example",
         "usr/share/doc/srd/copyright",
         "usr/share/doc/srd/changelog.gz",
         "usr/share/doc/srd/README.md",
@@ -233,7 +232,7 @@ fn programs_can_be_made(root: &Path) {
 
 fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     let mut expected: BTreeSet<String> = names.iter().map(|name| format!("{name}.1.gz")).collect();
-    expected.extend(["card.toml.5.gz", "vpc.toml.5.gz", "srd-metrics.7.gz"].map(str::to_owned));
+    expected.extend(["vpc.toml.5.gz", "srd-metrics.7.gz"].map(str::to_owned));
     let mut found = BTreeSet::new();
     let mut sections = vec!["man1", "man5", "man7"];
     // The man pages in `packaging/` are written by hand.
@@ -334,7 +333,7 @@ fn whole_example() -> String {
 #[test]
 fn the_example_and_its_manual_know_the_same_keys() {
     let example: toml::Table = whole_example().parse().unwrap();
-    let tables = ["interface", "expert", "control", "metrics"];
+    let tables = ["interface", "expert", "cloud", "control", "metrics"];
     let tables = tables.map(|name| example[name].as_table().unwrap());
     let peer = example["peer"][0].as_table().unwrap();
     let keys: BTreeSet<&str> = tables

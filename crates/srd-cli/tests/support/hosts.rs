@@ -46,28 +46,28 @@ impl Hosts {
         Self { machines, addresses: addresses.map(bracketed) }
     }
 
-    /// Writes a key and a file `card.toml` for each machine. `cloud` is the path of the cloud's
-    /// file. `lines` are inserted before the first table of `card.toml`.
+    /// Writes a key and the settings of each machine. `cloud` is the path of the cloud's file.
+    /// `lines` are added to the table `[cloud]`.
     pub(crate) fn configure(&self, cloud: &str, lines: &str) {
         let public = self.machines.each_ref().map(key);
         for end in [0, 1] {
             let other = 1 - end;
             let text = format!(
-                "vpc = \"{cloud}\"\nhost = \"{}\"\n{lines}\n[transport]\nlisten = \"{}:{PORT}\"\n\
-                 private_key_file = \"key\"\n[[peer]]\nname = \"{}\"\nendpoint = \"{}:{PORT}\"\n\
-                 public_key = \"{}\"\n",
-                NAMES[end], self.addresses[end], NAMES[other], self.addresses[other], public[other],
+                "[interface]\nmode = \"cloud\"\nlisten = \"{}:{PORT}\"\n\
+                 private_key_file = \"key\"\n[cloud]\nvpc = \"{cloud}\"\nhost = \"{}\"\n{lines}\n\
+                 [[peer]]\nhost = \"{}\"\nendpoint = \"{}:{PORT}\"\npublic_key = \"{}\"\n",
+                self.addresses[end], NAMES[end], NAMES[other], self.addresses[other], public[other],
             );
             fs::write(self.config(end), text).unwrap();
         }
     }
 
-    /// Returns the path of the `card.toml` of a machine.
+    /// Returns the path of the settings of a machine.
     pub(crate) fn config(&self, end: usize) -> String {
-        self.machines[end].path("card.toml").to_str().unwrap().to_owned()
+        self.machines[end].path("srd0.toml").to_str().unwrap().to_owned()
     }
 
-    /// Replaces the text of a machine's `card.toml` by the result of `change`.
+    /// Replaces the text of a machine's settings by the result of `change`.
     pub(crate) fn edit(&self, end: usize, change: impl Fn(String) -> String) {
         let text = fs::read_to_string(self.config(end)).unwrap();
         fs::write(self.config(end), change(text)).unwrap();

@@ -26,6 +26,10 @@ pub(super) fn addresses(
             let span = Some(spanned.span());
             Err(source.error(span, "an overlay needs an `address` of its own", remedy))
         }
+        (Mode::Cloud, Some(first)) => {
+            let what = "mode = \"cloud\" has no interface, and so no `address`";
+            Err(source.error(Some(first.span()), what, "take `address` out, or mode = \"overlay\""))
+        }
         (Mode::Transparent, Some(first)) => {
             let what = "a transparent interface has no `address`: it takes the real ones' packets";
             Err(source.error(Some(first.span()), what, "take `address` out, or mode = \"overlay\""))

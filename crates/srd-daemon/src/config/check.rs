@@ -1,40 +1,35 @@
 //! Converts the parsed file into a [`Config`]: fills in defaults, and checks the bounds and the
 //! consistency of values.
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::{Range, RangeInclusive};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use srd_net::PollMode;
-use srd_net::xdp::IoChoice;
 use toml::Spanned;
 
-use super::address::{addresses, is_many, prefix, socket_address};
+use super::address::{addresses, socket_address};
 use super::back_end;
-use super::endpoint::Endpoint;
-use super::file::{ControlTable, Document, ExpertTable, InterfaceTable, PeerTable};
+use super::cloud;
+use super::file::{ControlTable, Document, ExpertTable, InterfaceTable};
 use super::metrics::metrics;
 use super::number::whole;
+use super::peers::peers;
 use super::routes;
 use super::several;
 use super::wireguard;
 use super::workers;
-use super::{
-    ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Mode, PEERS_MAX, PeerSettings,
-    Protection, UdpOrdering, socket_default,
-};
+use super::{Config, Control, Group, Interface, Mode, Protection, UdpOrdering, socket_default};
 use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
-use crate::keys::{PublicKey, SecretKey};
+use crate::keys::SecretKey;
 use crate::units::parse_rate;
 use srd_config::{ConfigError, Source};
 use srd_trust::privileges;
 
 /// Largest number of bytes of an interface's name in Linux.
 const INTERFACE_NAME_BYTES_MAX: usize = 15;
-/// Largest number of characters of a peer's name.
-const PEER_NAME_CHARS_MAX: usize = 64;
 /// Allowed MTU in bytes: from the smallest that IPv6 permits to the largest that a TUN device
 /// accepts.
 const MTU: RangeInclusive<i64> = 1280..=65_535;
@@ -68,22 +63,46 @@ pub(super) enum Keys {
 
 /// Converts a parsed file into a checked configuration, or returns its first error.
 pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Result<Config> {
-    let Some(table) = &document.interface else {
-        let remedy = "begin with [interface] and the address, private_key_file and listen of it";
-        return Err(source.error(None, "there is no table [interface]", remedy));
+    let expert = &document.expert;
+    let cloud = cloud::cloud(source, document.cloud.as_ref(), expert)?;
+    let mut interface = match (&document.interface, &document.cloud, document.peer.first()) {
+        (Some(table), _, first) => interface(source, table, expert, (keys, first.is_some()))?,
+        (None, Some(_), Some(peer)) => {
+            let remedy = "add [interface] with mode = \"cloud\", listen and private_key_file";
+            return Err(source.error(Some(peer.span()), "another host, and no way to it", remedy));
+        }
+        (None, Some(cloud), None) => {
+            let mode = Some(Spanned::new(cloud.span(), "cloud".to_owned()));
+            let table = InterfaceTable { mode, ..InterfaceTable::default() };
+            interface(source, &Spanned::new(cloud.span(), table), expert, (keys, false))?
+        }
+        (None, None, _) => {
+            let remedy = "begin with [interface] and the address, private_key_file and listen of \
+                          it, or with [cloud] for instances";
+            return Err(source.error(None, "there is no table [interface]", remedy));
+        }
     };
-    let interface = interface(source, table, &document.expert, keys)?;
+    if let Some(mode) = document.interface.as_ref().and_then(|table| table.as_ref().mode.as_ref())
+        && interface.mode == Mode::Cloud
+        && cloud.is_none()
+    {
+        let what = "mode = \"cloud\" is for instances, and there is no table [cloud]";
+        return Err(source.error(Some(mode.span()), what, "add [cloud]"));
+    }
+    if let (Some(_), Some(table)) = (&cloud, &document.interface) {
+        interface.workers = cloud::check_worker(source, table.as_ref(), interface.io)?;
+    }
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
-    let peers = peers(source, &document.peer, &interface, &[], keys)?;
-    Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers })
+    let peers = peers(source, &document.peer, (&interface, cloud.as_ref()), &[], keys)?;
+    Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers, cloud })
 }
 
 fn interface(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
     expert: &ExpertTable,
-    keys: Keys,
+    (keys, has_peers): (Keys, bool),
 ) -> Result<Interface> {
     let table = spanned.as_ref();
     let name = match &table.name {
@@ -91,13 +110,23 @@ fn interface(
         None => "srd0".to_owned(),
     };
     let mode = choice(source, table.mode.as_ref(), "mode", &Mode::ALL)?;
+    cloud::check_keys(source, table, expert, mode)?;
     let address = addresses(source, spanned, mode)?;
-    let protection = protection(source, spanned, keys)?;
     let paths =
         whole(source, expert.paths.as_ref(), "paths", &PATHS)?.unwrap_or(super::PATHS_DEFAULT);
-    let (listen, listen_further) = listens(source, spanned, paths, &address)?;
+    // Instances of one host need no transport.
+    let is_alone = mode == Mode::Cloud && !has_peers && table.listen.is_none();
+    let (protection, (listen, listen_further)) = if is_alone {
+        (Protection::Plain, (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), Vec::new()))
+    } else {
+        let protection = protection(source, spanned, mode, keys)?;
+        (protection, listens(source, spanned, paths, &address)?)
+    };
     let io = back_end::io(source, table, &listen, &listen_further)?;
-    let workers = workers::workers(source, table, (listen.port(), paths), io)?;
+    let workers = match mode {
+        Mode::Cloud => 1,
+        _ => workers::workers(source, table, (listen.port(), paths), io)?,
+    };
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
     let dscp = whole(source, table.dscp.as_ref(), "dscp", &DSCP)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
@@ -118,9 +147,9 @@ fn interface(
         io,
         poll: choice(source, table.poll.as_ref(), "poll", &PollMode::NAMED)?,
         link_rate_bps,
-        express: table.express.unwrap_or(true),
-        express_udp: table.express_udp.unwrap_or(true),
-        express_tunnels: table.express_tunnels.unwrap_or(false),
+        express: is_on(table.express.as_ref(), true),
+        express_udp: is_on(table.express_udp.as_ref(), true),
+        express_tunnels: is_on(table.express_tunnels.as_ref(), false),
         udp_ordering: choice(source, expert.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
         order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, order_wait_ms)?,
         dscp: dscp.and_then(|dscp| u8::try_from(dscp).ok()).unwrap_or(0),
@@ -134,6 +163,11 @@ fn interface(
             post_down: commands(source, &table.post_down)?,
         },
     })
+}
+
+/// Reads a switch; `default` applies if it is absent.
+fn is_on(value: Option<&Spanned<bool>>, default: bool) -> bool {
+    value.map_or(default, |value| *value.as_ref())
 }
 
 /// Checks the list of commands for one of the four points: `pre_up`, `post_up`, `pre_down` or
@@ -174,6 +208,7 @@ fn interface_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String>
 fn protection(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
+    mode: Mode,
     keys: Keys,
 ) -> Result<Protection> {
     let table = spanned.as_ref();
@@ -183,7 +218,10 @@ fn protection(
         None => true,
     };
     if !encrypted {
-        return Ok(Protection::Plain);
+        return match table.private_key_file.as_ref().filter(|_| mode == Mode::Cloud) {
+            Some(file) => Err(unused_key(source, file)),
+            None => Ok(Protection::Plain),
+        };
     }
     let Some(file) = &table.private_key_file else {
         let remedy = "umask 077; srd genkey > /etc/srd/private.key, and name that file; \
@@ -195,9 +233,15 @@ fn protection(
         .map(Protection::Encrypted)
 }
 
-/// Reads a private or preshared key from the file that the configuration names. With [`Keys::Left`]
-/// the file is not read, and the key is random.
-fn key_file(
+/// Returns the error for a key of a host that uses no encryption.
+pub(super) fn unused_key(source: &Source<'_>, key: &Spanned<String>) -> ConfigError {
+    let remedy = "take it out, or take protection = \"plain\" out";
+    source.error(Some(key.span()), "a key that nothing uses", remedy)
+}
+
+/// Reads a private or preshared key from the file that the configuration names. With
+/// [`Keys::Left`], returns a random key instead.
+pub(super) fn key_file(
     source: &Source<'_>,
     file: &Spanned<String>,
     keys: Keys,
@@ -300,256 +344,6 @@ fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {
             Err(source.error(Some(name.span()), what, remedy))
         }
     }
-}
-
-/// Checks new peers, each also against the peers in `before`. Returns `before` and the new peers.
-pub(super) fn peers(
-    source: &Source<'_>,
-    tables: &[Spanned<PeerTable>],
-    interface: &Interface,
-    before: &[PeerSettings],
-    keys: Keys,
-) -> Result<Vec<PeerSettings>> {
-    if let Some(first) = tables.get(PEERS_MAX.saturating_sub(before.len())) {
-        let what = format!("there are more than {PEERS_MAX} peers");
-        return Err(source.error(Some(first.span()), what, "take some out"));
-    }
-    let mut found: Vec<PeerSettings> = before.to_vec();
-    let behind = |(at, peer): (usize, &PeerSettings)| {
-        peer.allowed.iter().map(|net| (*net, at)).collect::<Vec<_>>()
-    };
-    let mut prefixes: Vec<(IpNet, usize)> = before.iter().enumerate().flat_map(behind).collect();
-    for spanned in tables {
-        let peer = peer(source, spanned, interface, keys)?;
-        distinct(source, spanned, &peer, &found)?;
-        for (net, text) in peer.allowed.iter().zip(&spanned.as_ref().allowed) {
-            // A prefix may contain a longer prefix of another peer: the longest match decides, as
-            // in every routing table. Only equal prefixes are refused.
-            if let Some((_, owner)) = prefixes.iter().find(|(other, _)| other == net) {
-                let owner = found.get(*owner).map_or(&peer.name, |p| &p.name);
-                let what = format!("{net} is behind `{owner}` already");
-                let remedy = "write each prefix once, at the peer that it lies behind";
-                return Err(source.error(Some(text.span()), what, remedy));
-            }
-            prefixes.push((*net, found.len()));
-        }
-        found.push(peer);
-    }
-    routes::check_guarded(source, tables, interface, &prefixes)?;
-    Ok(found)
-}
-
-fn peer(
-    source: &Source<'_>,
-    spanned: &Spanned<PeerTable>,
-    interface: &Interface,
-    keys: Keys,
-) -> Result<PeerSettings> {
-    let table = spanned.as_ref();
-    let public_key = public_key(source, spanned, interface)?;
-    let preshared = table.preshared_key_file.as_ref();
-    let place = match &table.endpoint {
-        Some(value) => {
-            let texts = several::texts(source, "endpoint", value)?;
-            let one = |text| endpoint(source, text, interface);
-            let found = texts.iter().map(one).collect::<Result<Vec<_>>>()?;
-            several::place(source, &texts, found, interface)?
-        }
-        None if public_key.is_none() => {
-            let what = "without a key only its address tells a peer: `endpoint` is missing";
-            let remedy = "add endpoint = \"192.0.2.2:7471\"";
-            return Err(source.error(Some(spanned.span()), what, remedy));
-        }
-        None => several::PeerEndpoint::default(),
-    };
-    let several::PeerEndpoint { endpoint, further: endpoints_further, host } = place;
-    let by_key = || public_key.as_ref().map(PublicKey::short);
-    let name = match &table.name {
-        Some(name) => peer_name(source, name)?,
-        None => by_key().or(endpoint.map(|e| e.to_string())).unwrap_or_default(),
-    };
-    let allowed = allowed(source, spanned, interface)?;
-    Ok(PeerSettings {
-        name,
-        public_key,
-        preshared_key: preshared
-            .map(|file| {
-                key_file(source, file, keys, |path| {
-                    SecretKey::load_shared(path, privileges::own_user())
-                })
-            })
-            .transpose()?,
-        endpoint,
-        host,
-        endpoints_further,
-        allowed,
-        express: table.express.unwrap_or(true),
-        express_udp: table.express_udp.unwrap_or(true),
-    })
-}
-
-fn public_key(
-    source: &Source<'_>,
-    spanned: &Spanned<PeerTable>,
-    interface: &Interface,
-) -> Result<Option<PublicKey>> {
-    let Some(text) = &spanned.as_ref().public_key else {
-        if interface.protection == Protection::Plain {
-            return Ok(None);
-        }
-        let remedy = "add what `srd pubkey < private.key` prints on the peer's machine";
-        let what = "this peer has no `public_key`";
-        return Err(source.error(Some(spanned.span()), what, remedy));
-    };
-    let remedy = "write what `srd pubkey < private.key` prints on the peer's machine";
-    let error = |what: String| source.error(Some(text.span()), what, remedy);
-    let key = PublicKey::parse(text.as_ref())
-        .map_err(|e| error(format!("this is no public key: {e}")))?;
-    if interface.protection.private_key().is_some_and(|ours| ours.public() == key) {
-        return Err(error("this is our own public key, not a peer's".into()));
-    }
-    Ok(Some(key))
-}
-
-/// Reads one endpoint of a peer: an address that our socket can reach, or a host name.
-fn endpoint(
-    source: &Source<'_>,
-    text: &Spanned<String>,
-    interface: &Interface,
-) -> Result<Endpoint> {
-    let error = |(what, remedy)| source.error(Some(text.span()), what, remedy);
-    let found = Endpoint::parse(text.as_ref()).map_err(error)?;
-    if let Endpoint::Address(to) = &found
-        && let Some(net) = routes::leads_to_itself(to.ip(), &interface.address)
-    {
-        return Err(error(routes::circle(to.ip(), net)));
-    }
-    let listen = interface.listen;
-    match &found {
-        Endpoint::Address(to) if !interface.reaches(to.ip()) => {
-            let (ours, other) = if to.is_ipv6() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
-            let what = format!("{} cannot be reached from {listen}, an {ours} socket", to.ip());
-            // AF_XDP and several addresses exclude an address that stands for all.
-            let can_be_all = interface.listen_further.is_empty() && interface.io != IoChoice::AfXdp;
-            let all = match can_be_all {
-                true => format!("listen = \"[::]:{}\" reaches both families; or ", listen.port()),
-                false => String::new(),
-            };
-            let each = format!("listen at an {other} address, or write the peer's {ours} address");
-            Err(error((what, all + &each)))
-        }
-        Endpoint::Address(to) if is_many(to.ip()) => {
-            let what = format!("no peer is at {}", to.ip());
-            Err(error((what, "write the address that the peer listens on".into())))
-        }
-        Endpoint::Address(to)
-            if to.ip().is_loopback() != listen.ip().is_loopback()
-                && !listen.ip().is_unspecified() =>
-        {
-            let what = format!("{} cannot be reached from {listen}", to.ip());
-            let remedy = "packets of 127.0.0.1 and ::1 never leave a machine: write addresses of \
-                          its network cards";
-            Err(error((what, remedy.into())))
-        }
-        Endpoint::Address(to) if is_own(*to, interface) => {
-            let what = format!("{to} is where we listen ourselves");
-            Err(error((what, "write the address that the peer listens on".into())))
-        }
-        Endpoint::Name(name) if interface.protection == Protection::Plain => {
-            let what = format!("without a key only its address tells a peer, not `{name}`");
-            let remedy = "write its address, as in \"192.0.2.2:7471\", or use encryption";
-            Err(error((what, remedy.into())))
-        }
-        _ => Ok(found),
-    }
-}
-
-/// Whether an address and port are among those at which this configuration receives packets.
-fn is_own(to: SocketAddr, interface: &Interface) -> bool {
-    let ports = interface.listen.port()..=interface.last_port();
-    let here = |ours: IpAddr| to.ip() == ours || ours.is_unspecified() && to.ip().is_loopback();
-    ports.contains(&to.port()) && interface.listens().any(|listen| here(listen.ip()))
-}
-
-fn peer_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
-    let text = name.as_ref();
-    let good = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-    if text == ALL_PEERS {
-        let what = format!("`{text}` means every peer in commands, and can be no peer's name");
-        return Err(source.error(Some(name.span()), what, "give it another"));
-    }
-    if !text.is_empty() && text.len() <= PEER_NAME_CHARS_MAX && text.chars().all(good) {
-        return Ok(text.clone());
-    }
-    let remedy = "at most 64 letters, digits, '-', '_', '.' and ':'";
-    Err(source.error(Some(name.span()), format!("`{text}` can be no peer's name"), remedy))
-}
-
-fn allowed(
-    source: &Source<'_>,
-    spanned: &Spanned<PeerTable>,
-    interface: &Interface,
-) -> Result<Vec<IpNet>> {
-    let list = &spanned.as_ref().allowed;
-    let example = "write an address or a prefix, as in \"10.77.0.2/32\"";
-    if list.is_empty() {
-        let remedy = "add allowed = [\"10.77.0.2/32\"], the inner addresses behind it";
-        let what = "no packet would go to this peer: `allowed` is missing";
-        return Err(source.error(Some(spanned.span()), what, remedy));
-    }
-    if let Some(first) = list.get(ALLOWED_MAX) {
-        let what = format!("there are more than {ALLOWED_MAX} prefixes behind this peer");
-        return Err(source.error(Some(first.span()), what, "join neighbours to shorter prefixes"));
-    }
-    let mut found = Vec::new();
-    for text in list {
-        let net = prefix(source, text, example)?;
-        if net.trunc() != net {
-            let what = format!("{net} has bits set beyond its prefix");
-            let remedy = format!("write {} or {}", IpNet::from(net.addr()), net.trunc());
-            return Err(source.error(Some(text.span()), what, remedy));
-        }
-        let ours = |own: &&IpNet| IpNet::from(own.addr()) == net;
-        if let Some(own) = interface.address.iter().find(ours) {
-            let what = format!("{} is our own address", own.addr());
-            return Err(source.error(Some(text.span()), what, "write the peer's"));
-        }
-        found.push(net);
-    }
-    Ok(found)
-}
-
-/// Refuses a peer with the key, endpoint or name of an earlier peer.
-fn distinct(
-    source: &Source<'_>,
-    spanned: &Spanned<PeerTable>,
-    peer: &PeerSettings,
-    before: &[PeerSettings],
-) -> Result<()> {
-    let table = spanned.as_ref();
-    let twin = |span: Option<Range<usize>>, what: String, remedy: &str| {
-        Err(source.error(Some(span.unwrap_or(spanned.span())), what, remedy))
-    };
-    for other in before {
-        if peer.public_key.is_some() && peer.public_key == other.public_key {
-            let span = table.public_key.as_ref().map(Spanned::span);
-            let what = format!("`{}` has this public key already", other.name);
-            return twin(span, what, "join the two, or write each one's own key");
-        }
-        let same_name = peer.host.is_some() && peer.host == other.host;
-        let shared = |address| other.endpoints().any(|theirs| theirs == address);
-        if same_name || peer.endpoints().any(shared) {
-            let span = table.endpoint.as_ref().map(Spanned::span);
-            let what = format!("`{}` has this endpoint already", other.name);
-            return twin(span, what, "join the two, or write each one's own address");
-        }
-        if peer.name == other.name {
-            let span = table.name.as_ref().map(Spanned::span);
-            let what = format!("there is a peer `{}` already", other.name);
-            return twin(span, what, "give each peer a name of its own");
-        }
-    }
-    Ok(())
 }
 
 /// Reads a setting that is one of several words; if it is absent, its value is the first of them.

@@ -199,6 +199,7 @@ fn peer_keys(old: &PeerSettings, new: &PeerSettings) -> Vec<&'static str> {
         ("name", old.name != new.name),
         ("preshared_key_file", old.preshared_key != new.preshared_key),
         ("endpoint", place(old) != place(new)),
+        ("host", old.cloud_host != new.cloud_host),
         ("allowed", old.allowed != new.allowed),
         ("express", old.express != new.express),
         ("express_udp", old.express_udp != new.express_udp),
@@ -244,6 +245,7 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("table", from.table != to.table),
         ("kill_switch", from.kill_switch != to.kill_switch),
         ("pre_up, post_up, pre_down or post_down", from.hooks != to.hooks),
+        ("cloud", old.cloud != new.cloud),
         ("control", old.control != new.control),
         ("metrics", old.metrics != new.metrics),
     ])

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Config, check, file};
+use super::{Config, check, file, peers};
 use crate::keys;
 use srd_config::{ConfigError, Source};
 
@@ -58,8 +58,8 @@ impl Config {
         let text = form.table();
         let source = Source { path: Path::new(ORIGIN), text: &text };
         let document = file::parse(&source)?;
-        let peers =
-            check::peers(&source, &document.peer, &self.interface, &self.peers, check::Keys::Read)?;
+        let node = (&self.interface, self.cloud.as_ref());
+        let peers = peers::peers(&source, &document.peer, node, &self.peers, check::Keys::Read)?;
         Ok(Self { peers, ..self.clone() })
     }
 

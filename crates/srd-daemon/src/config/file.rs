@@ -10,6 +10,8 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::card;
+use super::cloud::CloudTable;
 use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
 use srd_config::{ConfigError, Source};
@@ -25,6 +27,7 @@ pub(super) struct Document {
     pub(super) expert: ExpertTable,
     pub(super) control: Option<ControlTable>,
     pub(super) metrics: Maybe<MetricsTable>,
+    pub(super) cloud: Maybe<CloudTable>,
     #[serde(default)]
     pub(super) peer: Vec<Spanned<PeerTable>>,
 }
@@ -39,7 +42,7 @@ impl Document {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InterfaceTable {
     pub(super) name: Maybe<String>,
@@ -54,9 +57,9 @@ pub(super) struct InterfaceTable {
     pub(super) io: Maybe<String>,
     pub(super) poll: Maybe<String>,
     pub(super) link_rate: Maybe<String>,
-    pub(super) express: Option<bool>,
-    pub(super) express_udp: Option<bool>,
-    pub(super) express_tunnels: Option<bool>,
+    pub(super) express: Maybe<bool>,
+    pub(super) express_udp: Maybe<bool>,
+    pub(super) express_tunnels: Maybe<bool>,
     pub(super) dscp: Maybe<i64>,
     pub(super) kill_switch: Maybe<bool>,
     #[serde(default)]
@@ -69,7 +72,7 @@ pub(super) struct InterfaceTable {
     pub(super) post_down: Vec<Spanned<String>>,
 }
 
-/// Settings of the interface whose defaults are right on almost every network.
+/// Settings whose defaults are right on almost every network, and settings of a laboratory.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpertTable {
@@ -78,11 +81,13 @@ pub(super) struct ExpertTable {
     pub(super) order_wait_ms: Maybe<f64>,
     pub(super) queue_delay_ms: Maybe<f64>,
     pub(super) table: Maybe<toml::Value>,
+    pub(super) scale: Maybe<String>,
+    pub(super) credits: Maybe<i64>,
 }
 
 /// Keys of [`ExpertTable`].
-pub(super) const EXPERT_KEYS: [&str; 5] =
-    ["paths", "udp_ordering", "order_wait_ms", "queue_delay_ms", "table"];
+pub(super) const EXPERT_KEYS: [&str; 7] =
+    ["paths", "udp_ordering", "order_wait_ms", "queue_delay_ms", "table", "scale", "credits"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,6 +112,7 @@ pub(super) struct PeerTable {
     pub(super) public_key: Maybe<String>,
     pub(super) preshared_key_file: Maybe<String>,
     pub(super) endpoint: Maybe<Several>,
+    pub(super) host: Maybe<String>,
     #[serde(default)]
     pub(super) allowed: Vec<Spanned<String>>,
     pub(super) express: Option<bool>,
@@ -140,6 +146,9 @@ pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
         let remedy =
             format!("srd import {file} writes the same in our own form, with the same keys");
         return Err(source.error(None, "this is a file of WireGuard's", remedy));
+    }
+    if let Some(error) = card::refusal(source) {
+        return Err(error);
     }
     if let Some(span) = single_peer(source.text) {
         let what = "there may be several peers, so each one's table stands in double brackets";
@@ -218,8 +227,8 @@ fn distance(a: &str, b: &str) -> usize {
 
 impl Mode {
     /// Every mode, with its name in the file.
-    pub(super) const ALL: [(Self, &str); 2] =
-        [(Self::Overlay, "overlay"), (Self::Transparent, "transparent")];
+    pub(super) const ALL: [(Self, &str); 3] =
+        [(Self::Overlay, "overlay"), (Self::Transparent, "transparent"), (Self::Cloud, "cloud")];
 }
 
 /// Text of a system error, without its error number.

@@ -16,7 +16,10 @@
 //! | `file` | the structure of the file, with the position of each value |
 //! | `check` | converts the parsed file to a [`Config`] |
 //! | `address` | addresses that an interface or a peer can have |
+//! | [`cloud`] | instances of virtual private clouds on this host |
+//! | `card` | files of the form `card.toml`, which earlier versions had for instances |
 //! | `metrics` | address and host names of the metrics server |
+//! | `peers` | checks of peers |
 //! | `routes` | the routing table, and checks for routing loops |
 //! | [`diff`] | the difference between two configurations |
 //! | [`edit`] | adds or removes one peer, by command |
@@ -30,13 +33,16 @@
 
 mod address;
 mod back_end;
+mod card;
 mod check;
+pub mod cloud;
 pub mod diff;
 pub mod edit;
 pub mod endpoint;
 pub mod file;
 mod metrics;
 mod number;
+mod peers;
 mod routes;
 mod several;
 #[cfg(test)]
@@ -56,6 +62,7 @@ use srd_net::xdp::IoChoice;
 use crate::hooks::{self, Hooks};
 use crate::keys::{PublicKey, SecretKey};
 
+pub use cloud::Cloud;
 pub use diff::{Difference, PeerChange, ReloadReport};
 pub use edit::PeerForm;
 pub use endpoint::HostPort;
@@ -69,6 +76,8 @@ const PATHS_DEFAULT: i64 = 64;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Largest number of peers.
 pub const PEERS_MAX: usize = 1024;
+/// Largest number of peers in [`Mode::Cloud`].
+pub const HOSTS_MAX: usize = 4096;
 /// Name of the interface of `srd up --try`, a trial that leaves no traces on the machine.
 pub const TRY_INTERFACE: &str = "srdtry0";
 /// Largest number of additional host names of the metrics server.
@@ -92,6 +101,9 @@ pub struct Config {
     pub metrics: Option<Metrics>,
     /// The peers, in the order of the file.
     pub peers: Vec<PeerSettings>,
+    /// The instances of virtual private clouds on this host; `None`: there are no instances. Always
+    /// present in [`Mode::Cloud`].
+    pub cloud: Option<Cloud>,
 }
 
 /// Settings of the TUN device and of the transport that carries its packets.
@@ -101,8 +113,7 @@ pub struct Interface {
     pub name: String,
     /// Whether the interface has addresses of its own, or the peers' real addresses are used.
     pub mode: Mode,
-    /// Addresses of the interface: at least one in [`Mode::Overlay`], none in
-    /// [`Mode::Transparent`].
+    /// Addresses of the interface: at least one in [`Mode::Overlay`], none in the other modes.
     pub address: Vec<IpNet>,
     /// Protection of packets: encryption, or none.
     pub protection: Protection,
@@ -179,6 +190,8 @@ pub enum Mode {
     /// The interface has no addresses: inner packets have the machines' real addresses, as outer
     /// packets do.
     Transparent,
+    /// There is no interface: the transport carries only packets of instances of clouds.
+    Cloud,
 }
 
 /// Order of UDP flows; TCP packets are always delivered in order.
@@ -260,8 +273,11 @@ pub struct PeerSettings {
     /// Further addresses of the peer, one for each additional network card. Empty if `endpoint` is
     /// `None`.
     pub endpoints_further: Vec<SocketAddr>,
-    /// Prefixes of inner addresses behind the peer: packets to these addresses are sent to the
-    /// peer. At least one.
+    /// Name of the peer in the file that describes the clouds; `None`: the peer is not a host of
+    /// the clouds.
+    pub cloud_host: Option<String>,
+    /// Prefixes of inner addresses behind the peer: packets to them are sent to it. At least one,
+    /// unless the peer is a host of the clouds.
     pub allowed: Vec<IpNet>,
     /// Whether packets to the peer are sent over SRD; if false, all are sent plainly.
     pub express: bool,

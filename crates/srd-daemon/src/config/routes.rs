@@ -52,6 +52,8 @@ pub(super) fn kill_switch(
     let off = expert.table.as_ref().is_some_and(|t| t.as_ref().as_str() == Some("off"));
     let what = match mode {
         Mode::Transparent => "in transparent mode packets go on without the daemon",
+        // The key is refused before.
+        Mode::Cloud => "without an interface there is nothing to keep unreachable",
         Mode::Overlay if off => "without routes there is nothing to keep unreachable",
         Mode::Overlay => return Ok(true),
     };

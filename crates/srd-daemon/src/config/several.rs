@@ -12,11 +12,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
-use srd_proto::ADDRESSES_MAX;
+use srd_proto::{ADDRESSES_MAX, PeerConfig};
 use toml::Spanned;
 
 use super::endpoint::Endpoint;
 use super::{HostPort, Interface, PeerSettings};
+use crate::keys::SecretKey;
 use srd_config::{ConfigError, Source};
 
 /// One string, or a list of strings.
@@ -203,6 +204,16 @@ impl Interface {
 }
 
 impl PeerSettings {
+    /// Returns the settings of the peer in the form that the transport needs.
+    pub fn transport(&self) -> PeerConfig {
+        PeerConfig {
+            address: self.endpoint,
+            further: std::array::from_fn(|at| self.endpoints_further.get(at).copied()),
+            public_key: self.public_key.map(|key| key.0),
+            preshared_key: self.preshared_key.as_ref().map(SecretKey::bytes),
+        }
+    }
+
     /// Returns a text with every known address of the peer, for people.
     pub fn endpoints_in_words(&self) -> String {
         in_words(self.endpoints())

@@ -150,7 +150,7 @@ fn an_error_names_file_line_and_column_and_shows_the_place() {
     let text = error.to_string();
     assert!(text.contains("srd.toml:4:8: `mode` cannot be `overlap`"), "{text}");
     assert!(text.contains("  4 | mode = \"overlap\"\n    |        ^^^^^^^^^\n"), "{text}");
-    assert!(text.ends_with("remedy: write \"overlay\" or \"transparent\""), "{text}");
+    assert!(text.ends_with("remedy: write \"overlay\" or \"transparent\" or \"cloud\""), "{text}");
 }
 
 #[test]

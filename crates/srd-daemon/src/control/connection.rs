@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::protocol::{
     Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
 };
-use super::slots::{STREAMS_MAX, Shared, Slot};
+use super::slots::{STREAMS_MAX, ServeInstances, Shared, Slot};
 use crate::capture::{self, Filter};
 use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
@@ -27,14 +27,21 @@ pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Longest time in which a client must read one whole answer.
 pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 
-/// Serves a connection to its end.
-pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
+/// Use of a connection after its request was answered.
+pub(super) enum Next {
+    /// The connection is closed.
+    Over,
+    /// Requests about instances follow, which this function serves.
+    Instances(ServeInstances),
+}
+
+/// Serves a connection to its end, or until requests about instances follow.
+pub(super) fn serve(stream: &UnixStream, slot: &Slot) -> Next {
     match read_request(stream) {
-        Ok(Some(line)) => {
-            if let Err(e) = answer(stream, slot, &line) {
-                tracing::debug!("a client of the control socket left early: {e}");
-            }
-        }
+        Ok(Some(line)) => match answer(stream, slot, &line) {
+            Ok(next) => return next,
+            Err(e) => tracing::debug!("a client of the control socket left early: {e}"),
+        },
         Ok(None) => {}
         Err(e) => {
             tracing::debug!("control socket: {e}");
@@ -45,6 +52,7 @@ pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
             let _ = write_answer::<()>(stream, Err(Refusal::new(RefusalKind::BadRequest, text)));
         }
     }
+    Next::Over
 }
 
 /// Sends a refusal to a client for which there is no free slot, without waiting.
@@ -84,16 +92,35 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
+fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<Next> {
     let request: Request = match serde_json::from_slice(line) {
         Ok(request) => request,
         Err(e) => {
             let text = format!("not a request: {e}");
             let refusal = Refusal::new(RefusalKind::BadRequest, text);
-            return write_answer::<()>(stream, Err(refusal));
+            return write_answer::<()>(stream, Err(refusal)).map(|()| Next::Over);
         }
     };
     log(stream, &request);
+    if request == Request::Instances {
+        return instances(stream, &slot.shared);
+    }
+    answer_one(stream, slot, request).map(|()| Next::Over)
+}
+
+/// Answers the request with which requests about instances begin.
+fn instances(stream: &UnixStream, shared: &Shared) -> io::Result<Next> {
+    let Some(serve) = &shared.instances else {
+        let text = "this daemon has no instances: add a table [cloud] to its configuration";
+        let refusal = Refusal::new(RefusalKind::Refused, text);
+        return write_answer::<()>(stream, Err(refusal)).map(|()| Next::Over);
+    };
+    write_answer(stream, Ok(()))?;
+    stream.set_read_timeout(None)?;
+    Ok(Next::Instances(Arc::clone(serve)))
+}
+
+fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<()> {
     let shared = &slot.shared;
     let plane = &shared.plane;
     let _place = match request.is_stream().then(|| stream_place(shared)) {
@@ -120,6 +147,7 @@ fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
             watch(stream, shared, interval_ms, &detail(paths, flows))
         }
         Request::Capture(filter) => run_capture(stream, shared, filter),
+        Request::Instances => Ok(()),
     }
 }
 
@@ -216,7 +244,7 @@ fn set(plane: &PlaneHandle, change: Change) -> Result<(), Refusal> {
 }
 
 fn reload(shared: &Shared) -> Result<ReloadReport, Refusal> {
-    change(&shared.plane, |_| (shared.loader)().map_err(unchanged))
+    logged(shared.plane.reload(|| (shared.loader)().map_err(unchanged))?)
 }
 
 fn add_peer(plane: &PlaneHandle, form: &PeerForm) -> Result<ReloadReport, Refusal> {
@@ -236,7 +264,11 @@ fn change(
     plane: &PlaneHandle,
     make: impl FnOnce(&Config) -> Result<Config, Refusal>,
 ) -> Result<ReloadReport, Refusal> {
-    let report = plane.change(make)?;
+    logged(plane.change(make)?)
+}
+
+/// Logs the result of a change, and returns it.
+fn logged(report: Result<ReloadReport, Refusal>) -> Result<ReloadReport, Refusal> {
     match &report {
         Ok(report) => tracing::info!("{report}"),
         Err(refusal) => tracing::warn!("{refusal}"),

@@ -66,6 +66,9 @@ pub enum Request {
     },
     /// Starts a capture; the answer is null, and packets follow it as pcapng.
     Capture(Filter),
+    /// Begins requests about instances; the answer is null. The requests and answers that follow on
+    /// this connection are those of the crate srd-guest.
+    Instances,
 }
 
 impl Request {
@@ -86,6 +89,7 @@ impl Request {
             Self::Reload => "reload",
             Self::Watch { .. } => "watch",
             Self::Capture(_) => "capture",
+            Self::Instances => "instances",
         }
     }
 
@@ -215,6 +219,7 @@ mod tests {
             Request::Reload,
             Request::Watch { interval_ms: 1000, paths: false, flows: 1 },
             Request::Capture(Filter::default()),
+            Request::Instances,
         ];
         for request in all {
             let text = serde_json::to_string(&request).unwrap();

@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
-use super::connection;
-use super::slots::{CONNECTIONS_MAX, Loader, Shared, Slot};
+use super::connection::{self, Next};
+use super::slots::{CONNECTIONS_MAX, Loader, ServeInstances, Shared, Slot};
 use super::socket::Socket;
 use crate::plane::PlaneHandle;
 
@@ -42,14 +42,20 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts to serve the clients of a socket.
+    /// Starts to serve the clients of a socket. `instances` serves requests about instances.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(socket: Socket, plane: PlaneHandle, loader: Loader) -> io::Result<Self> {
+    pub fn start(
+        socket: Socket,
+        plane: PlaneHandle,
+        loader: Loader,
+        instances: Option<ServeInstances>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             plane,
             loader,
+            instances,
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),
@@ -132,9 +138,13 @@ fn take(stream: UnixStream, shared: &Arc<Shared>) {
         connection::refuse_busy(&stream);
         return;
     };
-    let spawned = thread::Builder::new()
-        .name("srd-client".to_owned())
-        .spawn(move || connection::serve(&stream, &slot));
+    let spawned = thread::Builder::new().name("srd-client".to_owned()).spawn(move || {
+        if let Next::Instances(serve) = connection::serve(&stream, &slot) {
+            // Connections of clients of instances have a limit of their own.
+            drop(slot);
+            serve(stream);
+        }
+    });
     if let Err(e) = spawned {
         tracing::warn!("no thread for a client of the control socket: {e}");
     }

@@ -1,6 +1,7 @@
 //! State that the connections of the control socket share, and the limits of their number. Each
 //! connection takes a slot, and frees it when it ends.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,10 +17,15 @@ pub const STREAMS_MAX: usize = 8;
 /// Function that reads and checks the configuration file, for a reload.
 pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
+/// Function that serves requests about instances on a connection, until the client closes it.
+pub type ServeInstances = Arc<dyn Fn(UnixStream) + Send + Sync>;
+
 /// State that all connections share.
 pub(super) struct Shared {
     pub(super) plane: PlaneHandle,
     pub(super) loader: Loader,
+    /// Serves requests about instances; `None` if the node has no instances.
+    pub(super) instances: Option<ServeInstances>,
     pub(super) connections: AtomicUsize,
     pub(super) streams: AtomicUsize,
     pub(super) is_ending: AtomicBool,

@@ -33,7 +33,7 @@ fn start_with(loader: Loader, plane: &PlaneHandle) -> (tempfile::TempDir, PathBu
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/srd0.sock");
     let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
-    let server = Server::start(socket, plane.clone(), loader).unwrap();
+    let server = Server::start(socket, plane.clone(), loader, None).unwrap();
     (directory, path, server)
 }
 
@@ -57,6 +57,45 @@ impl Daemon {
         let _ = stream.read_to_string(&mut text);
         text
     }
+}
+
+#[test]
+fn requests_about_instances_follow_on_the_connection_if_the_node_has_any() {
+    let refused = refusal(daemon().ask::<()>(&Request::Instances));
+    assert!(refused.text.contains("add a table [cloud]"), "{refused}");
+
+    let plane = FakePlane::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/srd0.sock");
+    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
+    // It repeats what it reads, so a client holds its connection for as long as it wants.
+    let echo = |mut stream: UnixStream| {
+        let mut bytes = [0; 64];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            let _ = stream.write_all(&bytes[..count]);
+        }
+    };
+    let loader: Loader = Arc::new(config);
+    let _server =
+        Server::start(socket, plane.handle.clone(), loader, Some(Arc::new(echo))).unwrap();
+    // More connections than the socket has slots for other requests.
+    let begin = |n: usize| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"{\"request\":\"instances\"}\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"{\"ok\":null}\n", "connection {n}");
+        stream
+    };
+    let mut all: Vec<UnixStream> = (0..2 * CONNECTIONS_MAX).map(begin).collect();
+    for (n, stream) in all.iter_mut().enumerate() {
+        stream.write_all(&[u8::try_from(n).unwrap()]).unwrap();
+        let mut byte = [0; 1];
+        stream.read_exact(&mut byte).unwrap();
+        assert_eq!(usize::from(byte[0]), n);
+    }
+    let status: Snapshot = Client::connect(&path).unwrap().ask(&STATUS).unwrap();
+    assert_eq!(status.interface, "srd0");
 }
 
 const STATUS: Request = Request::Status { paths: false, flows: 0 };

@@ -36,7 +36,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     let listen = "127.0.0.1:0".parse().unwrap();
     let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let url = format!("http://{}/", listener.address().unwrap());
-    let _server = start(listener, plane.handle.clone()).unwrap();
+    let _server = start(listener, plane.handle.clone(), None).unwrap();
     // For visual inspection: the variable SRD_SCREENSHOTS names a directory for screenshots.
     if let Some(directory) = std::env::var_os("SRD_SCREENSHOTS") {
         for (scheme, name) in [(0, "dark"), (1, "light")] {

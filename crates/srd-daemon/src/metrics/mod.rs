@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `/` | the page: one file that loads nothing from other servers |
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
-//! | `/metrics` | OpenMetrics text |
+//! | `/metrics` | OpenMetrics text; in a node with instances also the figures of these |
+//! | `/instances/` | in a node with instances: their page and `status.json` |
 //!
 //! The server only reads. It accepts connections from this machine only, unless the configuration
 //! allows other machines, and limits their number (see `srd_http`). Between two snapshots it waits
@@ -25,4 +26,4 @@ pub mod server;
 mod tests;
 
 pub use exposition::sample;
-pub use server::{bind, start};
+pub use server::{InstanceFigures, TABS_OF_INSTANCES, bind, start};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use srd_http::{Request, Response, Status, query_value};
+use srd_http::{Request, Response, Status, Tab, query_value};
 
 use super::cache::Cache;
 use super::exposition;
@@ -24,21 +24,67 @@ pub fn bind(metrics: &Metrics) -> io::Result<srd_http::Listener> {
     Ok(listener.also_named(&metrics.host_names))
 }
 
-/// Starts to serve requests at a listener. Dropping the returned server ends it.
+/// Starts to serve requests at a listener. Dropping the returned server ends it. `instances`: the
+/// figures of instances, if the node has any.
 ///
 /// # Errors
 /// If no thread can be started.
-pub fn start(listener: srd_http::Listener, plane: PlaneHandle) -> io::Result<srd_http::Server> {
+pub fn start(
+    listener: srd_http::Listener,
+    plane: PlaneHandle,
+    instances: Option<InstanceFigures>,
+) -> io::Result<srd_http::Server> {
     let cache = Cache::new(plane);
-    let page = srd_http::page(include_str!("page.html"));
-    srd_http::Server::start(listener, Box::new(move |request| answer(request, &cache, &page)))
+    let tabs: &[Tab] = if instances.is_some() { &TABS } else { &[] };
+    let page = srd_http::page(include_str!("page.html"), tabs);
+    let answer = move |request: &Request| answer(request, &cache, &page, instances.as_ref());
+    srd_http::Server::start(listener, Box::new(answer))
 }
 
-fn answer(request: &Request, cache: &Cache, page: &str) -> Response {
+/// The tabs of the page of a node with instances, as the page of the interface shows them.
+const TABS: [Tab; 2] = [
+    Tab { name: "Interface", path: "./", is_present: true },
+    Tab { name: "Instances", path: "instances/", is_present: false },
+];
+/// The tabs of the page of a node with instances, as the page of the instances shows them.
+pub const TABS_OF_INSTANCES: [Tab; 2] = [
+    Tab { name: "Interface", path: "../", is_present: false },
+    Tab { name: "Instances", path: "./", is_present: true },
+];
+/// Path below which the figures of instances are.
+const INSTANCES: &str = "/instances";
+
+/// Figures of the instances of a node.
+pub struct InstanceFigures {
+    /// Answers requests for paths below `/instances`; the first argument is the rest of the path.
+    #[allow(clippy::type_complexity)] // one function
+    pub answer: Box<dyn Fn(&str, &Request) -> Response + Send + Sync>,
+    /// Returns OpenMetrics text, or the reason why there is none.
+    pub metrics: Box<dyn Fn() -> Result<String, String> + Send + Sync>,
+}
+
+impl std::fmt::Debug for InstanceFigures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InstanceFigures")
+    }
+}
+
+fn answer(
+    request: &Request,
+    cache: &Cache,
+    page: &str,
+    instances: Option<&InstanceFigures>,
+) -> Response {
+    if let Some(figures) = instances
+        && let Some(rest) = request.path.strip_prefix(INSTANCES)
+        && rest.starts_with('/')
+    {
+        return (figures.answer)(rest, request);
+    }
     let made = match request.path.as_str() {
         "/" => Ok(Response::ok("text/html; charset=utf-8", page.to_owned())),
         "/status.json" => status(request, cache),
-        "/metrics" => metrics(cache),
+        "/metrics" => metrics(cache, instances),
         _ => Ok(Response::text(Status::NotFound, "there are /, /status.json and /metrics")),
     };
     made.unwrap_or_else(|why| Response::text(Status::Unavailable, why))
@@ -53,7 +99,7 @@ fn status(request: &Request, cache: &Cache) -> Result<Response, String> {
     Ok(Response::ok("application/json", body))
 }
 
-fn metrics(cache: &Cache) -> Result<Response, String> {
+fn metrics(cache: &Cache, instances: Option<&InstanceFigures>) -> Result<Response, String> {
     let ask = |paths: PathsOf| {
         let detail = Detail { paths, flows_max: 0 };
         cache.snapshot(detail).map_err(|e| e.to_string())
@@ -62,6 +108,9 @@ fn metrics(cache: &Cache) -> Result<Response, String> {
     if snapshot.peers.len() * usize::from(snapshot.paths) <= PATH_SERIES_MAX {
         snapshot = ask(PathsOf::Everybody)?;
     }
-    let body = exposition::write(snapshot).map_err(|e| e.to_string())?;
+    let mut body = exposition::write(snapshot).map_err(|e| e.to_string())?;
+    if let Some(figures) = instances {
+        body = srd_http::exposition::joined(&body, &(figures.metrics)()?);
+    }
     Ok(Response::ok(exposition::CONTENT_TYPE, body))
 }

@@ -11,11 +11,15 @@ struct Daemon {
 }
 
 fn daemon() -> Daemon {
+    daemon_with(None)
+}
+
+fn daemon_with(instances: Option<InstanceFigures>) -> Daemon {
     let plane = FakePlane::start();
     let listen = "127.0.0.1:0".parse().unwrap();
     let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let address = listener.address().unwrap();
-    let server = start(listener, plane.handle.clone()).unwrap();
+    let server = start(listener, plane.handle.clone(), instances).unwrap();
     Daemon { address, _plane: plane, _server: server }
 }
 
@@ -55,6 +59,30 @@ fn page_status_and_metrics_are_served() {
     assert!(body.contains("node_ethtool_ena_srd_mode{device=\"srd0\"} 3"), "{body}");
     assert!(body.contains("srd_path_sent_pkts_total"), "{body}");
     assert!(daemon.get("/etc/passwd", "localhost").0.contains("404"));
+}
+
+#[test]
+fn a_node_with_instances_has_one_exposition_and_one_page_with_tabs() {
+    let text = "# HELP node_ethtool_ena_srd_mode Of instances.\n\
+                # TYPE node_ethtool_ena_srd_mode unknown\n\
+                node_ethtool_ena_srd_mode{guest=\"web\"} 1\n# EOF\n";
+    let figures = InstanceFigures {
+        answer: Box::new(|path, _| srd_http::Response::ok("text/plain", format!("at {path}"))),
+        metrics: Box::new(|| Ok(text.to_owned())),
+    };
+    let daemon = daemon_with(Some(figures));
+    let (_, page) = daemon.get("/", "localhost");
+    assert!(page.contains("<a href=\"instances/\">Instances</a>"), "{page}");
+    assert_eq!(daemon.get("/instances/", "localhost").1, "at /");
+    assert_eq!(daemon.get("/instances/status.json", "localhost").1, "at /status.json");
+    assert!(daemon.get("/instancesx", "localhost").0.contains("404"));
+    let (_, metrics) = daemon.get("/metrics", "localhost");
+    for sample in ["{device=\"srd0\"} 3", "{guest=\"web\"} 1"] {
+        assert!(metrics.contains(&format!("node_ethtool_ena_srd_mode{sample}")), "{metrics}");
+    }
+    assert_eq!(metrics.matches("# TYPE node_ethtool_ena_srd_mode ").count(), 1);
+    assert_eq!(metrics.matches("# EOF").count(), 1);
+    assert!(!daemon_with(None).get("/", "localhost").1.contains("Instances"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use srd_net::PacketIo;
 
 use super::orders::{Batch, Change, ControlEnds, Flags, Order, Orders, Refused, Report};
 use super::waker::Waker;
+use super::worker::carrier::Instances;
 use super::worker::{Fatal, Port, Worker};
 use crate::capture::Tap;
 use crate::plane::oneshot;
@@ -63,7 +64,7 @@ impl Crew {
     /// If no thread can be started.
     pub(crate) fn start<I, P>(
         &mut self,
-        worker: Worker<I, P>,
+        mut worker: Worker<I, P>,
         ends: ControlEnds,
         control: Waker,
     ) -> Result<()>
@@ -71,12 +72,40 @@ impl Crew {
         I: PacketIo + Send + 'static,
         P: Port + Send + 'static,
     {
+        let work = move || {
+            let done = worker.run();
+            (Box::new(worker) as Box<dyn Any + Send>, done)
+        };
+        self.start_thread(work, ends, control)
+    }
+
+    /// Starts the worker that a card of instances drives, on a new thread.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn start_instances(
+        &mut self,
+        mut instances: Box<dyn Instances>,
+        ends: ControlEnds,
+        control: Waker,
+    ) -> Result<()> {
+        let work = move || {
+            let done = instances.run().map_err(Fatal::Instances);
+            (Box::new(instances) as Box<dyn Any + Send>, done)
+        };
+        self.start_thread(work, ends, control)
+    }
+
+    fn start_thread(
+        &mut self,
+        work: impl FnOnce() -> Ended + Send + 'static,
+        ends: ControlEnds,
+        control: Waker,
+    ) -> Result<()> {
         let ending = Ending { flags: Arc::clone(&ends.orders.flags), control };
         let work = move || {
             let _ending = ending;
-            let mut worker = worker;
-            let done = worker.run();
-            (Box::new(worker) as Box<dyn Any + Send>, done)
+            work()
         };
         let name = format!("srd-worker-{}", self.members.len());
         let thread = thread::Builder::new().name(name).spawn(work);
@@ -174,18 +203,15 @@ pub(crate) enum End {
 impl End {
     /// Converts the reason into an error with a text for people.
     pub(crate) fn into_error(self, interface: &str) -> anyhow::Error {
-        let because = |error: std::io::Error, what| anyhow::Error::from(error).context(what);
-        let error = match self {
-            Self::Panicked => anyhow!("a thread that moves packets has panicked"),
-            Self::Failed(Fatal::InterfaceGone) => anyhow!(
-                "the interface {interface} was deleted by another program: start the daemon again"
-            ),
-            Self::Failed(Fatal::Reading(e)) => because(e, "reading from the interface"),
-            Self::Failed(Fatal::Sending(e)) => because(e, "sending"),
-            Self::Failed(Fatal::Receiving(e)) => because(e, "receiving"),
-            Self::Failed(Fatal::Ending(e)) => return because(e, "saying goodbye"),
-        };
-        error.context("the data plane")
+        match self {
+            Self::Panicked => {
+                anyhow!("a thread that moves packets has panicked").context("the data plane")
+            }
+            Self::Failed(fatal @ (Fatal::Ending(_) | Fatal::Instances(_))) => {
+                fatal.in_words(interface)
+            }
+            Self::Failed(fatal) => fatal.in_words(interface).context("the data plane"),
+        }
     }
 }
 
@@ -197,7 +223,7 @@ impl Member {
             match answer.recv_timeout(LOOK_EVERY) {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Timeout) if !self.orders.flags.has_ended() => {
-                    self.orders.worker.0.wake();
+                    self.orders.worker.wake();
                 }
                 Err(_) => return Err(anyhow!("a thread that moves packets has ended")),
             }

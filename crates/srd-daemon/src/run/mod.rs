@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::netconf::{self, Network, Request};
 use crate::notify::Notify;
 use crate::pages::Pages;
@@ -48,12 +48,17 @@ use crate::routing;
 use crate::{control as control_socket, hooks, metrics};
 use control::{Control, Parts};
 use crew::Crew;
+use orders::WorkerWaker;
 use queues::Queues;
 use resolve::Resolver;
 use srd_trust::privileges;
 use waker::Waker;
 use worker::Worker;
+use worker::hosts::NoHosts;
 use worker::publish::Publisher;
+
+pub use worker::carrier::{Carrier, FirstWorker, Hosted, HostedCard, Instances, ReloadInstances};
+pub use worker::hosts::Hosts;
 
 /// Error if the process lacks a privilege; it has an exit code of its own.
 #[derive(Debug)]
@@ -87,40 +92,7 @@ impl Daemon {
     /// [`NotPermitted`], or an error of the operating system with a text that describes the failed
     /// step.
     pub fn new(config: Config) -> Result<Self> {
-        if !privileges::may_administer() {
-            return Err(NotPermitted.into());
-        }
-        signals::hold();
-        let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
-        let socket = control_socket::Socket::bind(&config.control)?;
-        let listener = config.metrics.as_ref().map(metrics::bind).transpose()?;
-        preflight::check(&config)?;
-        let hooks = hooks::Running::start(&config.interface.name, &config.interface.hooks)?;
-        // If a later step fails, this is dropped after the interface's queues, and removes the
-        // rest.
-        let mut network = Network::start(&routing::spec(&config.interface))?;
-        let endpoints = setup::bind(&config)?;
-        let queues = setup::open_tun(&config)?;
-        let mtu = setup::inner_mtu(&config, &endpoints)?;
-        network.ask(&Request::Up { mtu })?;
-        hooks.post_up()?;
-        setup::give_up_privileges(&config)?;
-        let waker = Waker::default();
-        let (crew, pages) = start_workers(&config, endpoints, queues, (mtu, &waker))?;
-        let woken = waker.clone();
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
-        let statistics = Arc::clone(&pages);
-        let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), statistics);
-        let ipv4_only = config.interface.is_ipv4_only();
-        let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
-        let file = config.file.clone();
-        let parts = Parts { config, crew, pages, waker, resolver, mtu };
-        let control = Control::new(parts, Some(network))?;
-        let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
-        let socket = control_socket::Server::start(socket, handle.clone(), Arc::clone(&loader))?;
-        let metrics = listener.map(|l| metrics::start(l, handle.clone())).transpose()?;
-        signals::serve(handle.clone(), loader)?;
-        Ok(Self { control, handle, commands, socket, metrics, notify, hooks })
+        Prepared::new(config)?.start(None)
     }
 
     /// Returns a handle with which other threads send requests to the daemon.
@@ -154,25 +126,132 @@ impl Daemon {
     }
 }
 
-/// Starts one worker for each endpoint, with its queues of the interface.
+/// A daemon with its interface and sockets, which has the privileges of its start and no threads.
+#[derive(Debug)]
+pub struct Prepared {
+    config: Config,
+    notify: Notify,
+    socket: control_socket::Socket,
+    listener: Option<srd_http::Listener>,
+    mtu: u16,
+    // The order of the following fields is the order in which they are dropped: the network process
+    // deletes the interface after its queues are closed.
+    queues: Vec<Queues>,
+    endpoints: Vec<setup::Endpoint>,
+    network: Option<Network>,
+    hooks: hooks::Running,
+}
+
+impl Prepared {
+    /// Creates the interface, sockets and routes.
+    ///
+    /// # Errors
+    /// [`NotPermitted`], or an error of the operating system with a text that describes the failed
+    /// step.
+    pub fn new(config: Config) -> Result<Self> {
+        if !privileges::may_administer() {
+            return Err(NotPermitted.into());
+        }
+        signals::hold();
+        let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
+        let socket = control_socket::Socket::bind(&config.control)?;
+        let listener = config.metrics.as_ref().map(metrics::bind).transpose()?;
+        preflight::check(&config)?;
+        let hooks = hooks::Running::start(&config.interface.name, &config.interface.hooks)?;
+        // If a later step fails, this is dropped after the interface's queues, and removes the
+        // rest.
+        let has_interface = config.interface.mode != Mode::Cloud;
+        let spec = || routing::spec(&config.interface);
+        let mut network = has_interface.then(|| Network::start(&spec())).transpose()?;
+        let endpoints = setup::bind(&config)?;
+        let queues = setup::open_tun(&config)?;
+        let mtu = setup::inner_mtu(&config, &endpoints)?;
+        if let Some(network) = &mut network {
+            network.ask(&Request::Up { mtu })?;
+        }
+        hooks.post_up()?;
+        Ok(Self { config, notify, socket, listener, mtu, queues, endpoints, network, hooks })
+    }
+
+    /// Drops privileges, and starts the workers. `hosted`: the instances of this host; `None` if
+    /// the configuration has none.
+    ///
+    /// # Errors
+    /// An error of the operating system with a text that describes the failed step, or that of the
+    /// instances.
+    pub fn start(self, hosted: Option<Hosted>) -> Result<Daemon> {
+        // If a step fails, these are dropped in the opposite order.
+        let Self { hooks, network, endpoints, queues, mtu, listener, socket, notify, config } =
+            self;
+        setup::give_up_privileges(&config)?;
+        let (hosted, reload, figures, serve) = match hosted {
+            Some(Hosted { card, reload, figures, serve }) => {
+                (Some(card), Some(reload), Some(figures), Some(serve))
+            }
+            None => (None, None, None, None),
+        };
+        let waker = Waker::default();
+        let (crew, pages) = start_workers(&config, (endpoints, queues), (mtu, &waker), hosted)?;
+        let woken = waker.clone();
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
+        let statistics = Arc::clone(&pages);
+        let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), statistics);
+        let handle = handle.with_instances(reload);
+        let ipv4_only = config.interface.is_ipv4_only();
+        let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
+        let file = config.file.clone();
+        let parts = Parts { config, crew, pages, waker, resolver, mtu };
+        let control = Control::new(parts, network)?;
+        let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
+        let of_socket = Arc::clone(&loader);
+        let socket = control_socket::Server::start(socket, handle.clone(), of_socket, serve)?;
+        let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose()?;
+        signals::serve(handle.clone(), loader)?;
+        Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
+    }
+}
+
+/// Starts one worker for each endpoint, with its queues of the interface. The card of the instances
+/// drives the first one, if there are instances.
 fn start_workers(
     config: &Config,
-    endpoints: Vec<setup::Endpoint>,
-    queues: Vec<Queues>,
+    (endpoints, queues): (Vec<setup::Endpoint>, Vec<Queues>),
     (mtu, waker): (u16, &Waker),
+    mut hosted: Option<HostedCard>,
 ) -> Result<(Crew, Arc<Pages>)> {
     let about = setup::about(config, &endpoints, mtu);
     let (mut crew, mut totals, mut orders) = (Crew::default(), Vec::new(), Vec::new());
     for (number, (mut endpoint, queue)) in endpoints.into_iter().zip(queues).enumerate() {
-        endpoint.io().inner().watch(queue.fd());
-        let io_waker = endpoint.waker().context("cannot make a descriptor to be woken by")?;
-        let (control_ends, worker_ends) = orders::queues(waker.clone(), io_waker);
+        let hosted = hosted.take();
+        let of_worker = match &hosted {
+            Some(hosted) => WorkerWaker::Card(Arc::clone(&hosted.wake)),
+            None => {
+                endpoint.io().inner().watch(queue.fd());
+                let waker = endpoint.waker().context("cannot make a descriptor to be woken by")?;
+                WorkerWaker::Io(waker)
+            }
+        };
+        let (control_ends, worker_ends) = orders::queues(waker.clone(), of_worker);
         let page = Arc::new(Page::default());
         totals.push(Arc::clone(&page));
         orders.push(control_ends.orders.clone());
         let publisher = Publisher::new(page, endpoint.now());
         let card = setup::card_config(config, mtu)?;
-        let mut worker = Worker::new(number, endpoint, queue, card, worker_ends, publisher);
+        if let Some(hosted) = hosted {
+            let instances = (hosted.begin)(FirstWorker {
+                endpoint,
+                queues: queue,
+                card,
+                ends: worker_ends,
+                publisher,
+                wake: hosted.wake,
+                interface: config.interface.name.clone(),
+            })?;
+            crew.start_instances(instances, control_ends, waker.clone())?;
+            continue;
+        }
+        let port = (queue, NoHosts);
+        let mut worker = Worker::new(number, endpoint, port, card, worker_ends, publisher);
         worker.set_poll(config.interface.poll);
         crew.start(worker, control_ends, waker.clone())?;
     }

@@ -10,6 +10,7 @@
 //! the pages. If the queue is full, only the hint is lost. The worker counts lost reports, and sets
 //! a flag that makes the control thread check every row.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
@@ -63,6 +64,8 @@ pub(crate) struct NewPeer {
     pub(crate) allowed: Vec<Prefix>,
     pub(crate) express: bool,
     pub(crate) express_udp: bool,
+    /// Name of the peer as a host of the clouds; `None` if it is no such host.
+    pub(crate) cloud_host: Option<Arc<str>>,
     /// The page into which the worker writes its figures of the peer.
     pub(crate) page: Arc<PeerPage>,
 }
@@ -180,7 +183,23 @@ pub(crate) struct Orders {
 
 /// Wakes a worker that waits for packets.
 #[derive(Clone, Debug)]
-pub(crate) struct WorkerWaker(pub(crate) Arc<srd_net::IoWaker>);
+pub(crate) enum WorkerWaker {
+    /// The worker waits in its back end.
+    Io(Arc<srd_net::IoWaker>),
+    /// The loop of a card of instances drives the worker, and waits for this event descriptor.
+    Card(Arc<OwnedFd>),
+}
+
+impl WorkerWaker {
+    /// Ends the present wait of the worker, or its next one.
+    pub(crate) fn wake(&self) {
+        match self {
+            Self::Io(waker) => waker.wake(),
+            // A counter that is full ends the wait as well.
+            Self::Card(event) => drop(rustix::io::write(event, &1_u64.to_ne_bytes())),
+        }
+    }
+}
 
 impl Orders {
     /// Sends an order to the worker. If the queue is full, waits until the worker has taken earlier
@@ -196,17 +215,17 @@ impl Orders {
                 Err(TrySendError::Full(back)) => order = back,
                 Err(TrySendError::Disconnected(_)) => return false,
             }
-            self.worker.0.wake();
+            self.worker.wake();
             std::thread::sleep(ORDER_RETRY);
         }
-        self.worker.0.wake();
+        self.worker.wake();
         true
     }
 
     /// Makes the worker close its contexts and end.
     pub(crate) fn stop(&self) {
         self.flags.stop();
-        self.worker.0.wake();
+        self.worker.wake();
     }
 }
 
@@ -225,11 +244,11 @@ pub(crate) struct ControlEnds {
 }
 
 /// Creates the two queues between the control thread and a worker.
-pub(crate) fn queues(control: Waker, worker: Arc<srd_net::IoWaker>) -> (ControlEnds, WorkerEnds) {
+pub(crate) fn queues(control: Waker, worker: WorkerWaker) -> (ControlEnds, WorkerEnds) {
     let (order, orders) = std::sync::mpsc::sync_channel(ORDERS_MAX);
     let (report, reports) = std::sync::mpsc::sync_channel(REPORTS_MAX);
     let flags = Arc::new(Flags::default());
-    let to_worker = Orders { queue: order, flags: Arc::clone(&flags), worker: WorkerWaker(worker) };
+    let to_worker = Orders { queue: order, flags: Arc::clone(&flags), worker };
     let to_control = Reports { queue: report, flags, control, lost: 0 };
     (ControlEnds { orders: to_worker, reports }, WorkerEnds { orders, reports: to_control })
 }
@@ -242,7 +261,7 @@ mod tests {
         let net = srd_net::MemoryNet::new(srd_net::MemoryOptions::default());
         let mut io = net.node("192.0.2.1:7471".parse().unwrap(), 1);
         let waker = srd_net::PacketIo::waker(&mut io).unwrap();
-        queues(Waker::default(), waker)
+        queues(Waker::default(), WorkerWaker::Io(waker))
     }
 
     #[test]

@@ -35,7 +35,7 @@ const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The queues of one worker.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(crate) struct Queues {
     queues: Vec<Tun>,
     /// Epoll descriptor that is readable if a queue has frames.
     epoll: Arc<OwnedFd>,
@@ -50,7 +50,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Combines the queues of one worker, of which there may be at most [`QUEUES`].
+    /// Combines the queues of one worker: at most [`QUEUES`], and none if there is no interface.
     ///
     /// # Errors
     /// An error of the operating system, for example if there is no free descriptor.
@@ -120,6 +120,10 @@ impl Port for Queues {
     }
 
     fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.queues[self.of(frame)].write(frame)
+        match self.queues.get(self.of(frame)) {
+            Some(queue) => queue.write(frame),
+            // A node with instances only has no interface.
+            None => Err(io::Error::from(Errno::NODEV)),
+        }
     }
 }

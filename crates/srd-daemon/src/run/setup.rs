@@ -193,6 +193,11 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
 /// Creates the interface, with queues for each worker. Refuses an interface that exists: it belongs
 /// to another program, and its addresses and routes could not be restored.
 pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
+    let failed = "cannot make a descriptor to wait on the interface with";
+    if config.interface.mode == Mode::Cloud {
+        // There is no interface, and one worker.
+        return Ok(vec![Queues::new(Vec::new()).context(failed)?]);
+    }
     let name = &config.interface.name;
     // The check must not open the interface: a queue that joins another program's interface would
     // take packets from that program.
@@ -212,15 +217,27 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     while !all.is_empty() {
         let rest = all.split_off(all.len().min(usize::from(queues::QUEUES)));
         let queues = Queues::new(std::mem::replace(&mut all, rest));
-        workers.push(queues.context("cannot make a descriptor to wait on the interface with")?);
+        workers.push(queues.context(failed)?);
     }
     Ok(workers)
 }
 
 /// Changes from root to another user if that user can read the configuration for a reload. Gives up
-/// every capability.
+/// every capability. A process that reads packets of instances never stays root.
 pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
-    let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
+    let can_reload = || Config::load(&config.file).is_ok();
+    if config.cloud.is_some() {
+        privileges::leave_root(|| true)?;
+        privileges::drop_all()?;
+        if !can_reload() {
+            tracing::warn!(
+                "a reload will fail: the user of this process cannot read {} and its key files",
+                config.file.display()
+            );
+        }
+        return Ok(());
+    }
+    let stays = privileges::leave_root(can_reload)?;
     privileges::drop_all()?;
     if stays.as_deref() == Some(privileges::NO_ACCOUNT) {
         // If the package's account does not exist, there is no user who could read the file.
@@ -263,6 +280,7 @@ pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config>
         udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
         order_wait: duration(interface.order_wait),
         queue_target: duration(interface.queue_delay),
+        cloud: config.cloud.is_some(),
         secret,
         ..srd_card::Config::default()
     })

@@ -6,7 +6,6 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::config::Config;
 use crate::control::Loader;
 use crate::plane::{Command, PlaneHandle};
 
@@ -45,8 +44,7 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
 }
 
 fn reload(plane: &PlaneHandle, loader: &Loader) {
-    let load = |_: &Config| loader().map_err(|error| error.to_string());
-    match plane.change(load) {
+    match plane.reload(|| loader().map_err(|error| error.to_string())) {
         Ok(Ok(report)) => tracing::info!("read the configuration again: {report}"),
         Ok(Err(error)) => tracing::error!("the configuration stays as it was: {error}"),
         Err(error) => tracing::error!("the configuration stays as it was: {error}"),

@@ -16,10 +16,11 @@ use srd_proto::Config as CoreConfig;
 
 use super::control::{Control, Parts};
 use super::crew::Crew;
-use super::orders::{self, Batch, Change, NewPeer, Order, Orders};
+use super::orders::{self, Batch, Change, NewPeer, Order, Orders, WorkerWaker};
 use super::resolve::Resolver;
 use super::tapped::Tapped;
 use super::waker::Waker;
+use super::worker::hosts::NoHosts;
 use super::worker::publish::Publisher;
 use super::worker::{Port, Worker};
 use crate::config::{Config, Mode, ReloadReport};
@@ -187,14 +188,14 @@ fn worker(
     core.idle_reclaim = srd_proto::Duration::MAX;
     let mut endpoint = LocalEndpoint::over(Tapped::new(io), core).unwrap();
     let waker = endpoint.waker().unwrap();
-    let (control, ends) = orders::queues(control.clone(), Arc::clone(&waker));
+    let (control, ends) = orders::queues(control.clone(), WorkerWaker::Io(Arc::clone(&waker)));
     let page = Arc::new(Page::default());
     let publisher = Publisher::new(Arc::clone(&page), endpoint.now());
     let ((to_host, from_guest), (to_guest, from_host)) = (mpsc::channel(), mpsc::channel());
     let does = Arc::<AtomicU8>::default();
     let port = MemoryPort { from_guest, to_guest, does: Arc::clone(&does) };
     let card = srd_card::Config { mtu: 1400, ..srd_card::Config::default() };
-    let worker = Worker::new(number, endpoint, port, card, ends, publisher);
+    let worker = Worker::new(number, endpoint, (port, NoHosts), card, ends, publisher);
     (worker, control, GuestEnd { to_host, from_host, does, waker }, page)
 }
 
@@ -290,7 +291,8 @@ fn a_peer_that_begins_anew_keeps_its_counters() {
     let transport = srd_proto::PeerConfig { address: Some(outer(2, 0)), ..Default::default() };
     let allowed = vec![srd_card::Prefix::new([10, 77, 0, 2].into(), 32).unwrap()];
     let page = Arc::new(PeerPage::new(1));
-    let anew = NewPeer { transport, allowed, express: true, express_udp: true, page };
+    let anew =
+        NewPeer { transport, allowed, express: true, express_udp: true, cloud_host: None, page };
     let number = PeerNumber(0);
     let changes = vec![Change::Withdraw(number), Change::Add(number, Box::new(anew))];
     assert_eq!(a.change_one(0, changes), 0);
@@ -327,7 +329,8 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
     let transport = srd_proto::PeerConfig { address: Some(taken), ..Default::default() };
     let page = Arc::new(PeerPage::new(2));
     let (allowed, express, express_udp) = (Vec::new(), true, true);
-    let other = NewPeer { transport, allowed, express, express_udp, page };
+    let cloud_host = None;
+    let other = NewPeer { transport, allowed, express, express_udp, cloud_host, page };
     let add = Change::Add(PeerNumber(900), Box::new(other));
     assert_eq!(host.change_one(1, vec![add]), 0);
     let third = [second[0], second[1], ("d", taken, "10.77.0.9/32")];

@@ -11,7 +11,7 @@ use crate::control::orders::{Command, Orders};
 use crate::control::protocol::Answer;
 use crate::control::server::hand;
 use crate::state::{Options, Service};
-use crate::traffic::transport::{Plan, Protection};
+use crate::traffic::transport::own::Plan;
 use crate::warnings;
 
 /// Applies a changed configuration from a thread other than the loop's thread.
@@ -23,11 +23,15 @@ pub struct Reloader {
 impl Service {
     /// Returns a handle with which another thread applies a changed configuration.
     pub fn reloader(&self) -> Reloader {
-        Reloader { orders: self.stopper.orders.clone() }
+        Reloader::new(self.stopper.orders.clone())
     }
 }
 
 impl Reloader {
+    pub(crate) fn new(orders: Orders) -> Self {
+        Self { orders }
+    }
+
     /// Reads the configuration again, and applies the rules of the VPC's file. Returns the keys of
     /// changed settings that this process cannot apply. A card that takes over can apply them.
     ///
@@ -62,12 +66,9 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
     if let Some(of) = &options.transport {
         Plan::new(of)?;
         let hosts: Vec<&str> = of.hosts.keys().map(String::as_str).collect();
-        let plain = if of.protection == Protection::Plain {
-            ", neither encrypted nor authenticated"
-        } else {
-            ""
-        };
-        lines.push(format!("other hosts: {} from {}{plain}", hosts.join(", "), of.listen));
+        let plain = if of.is_plain() { ", neither encrypted nor authenticated" } else { "" };
+        let from = of.interface.listens_in_words();
+        lines.push(format!("other hosts: {} from {from}{plain}", hosts.join(", ")));
     }
     if let Some(of) = &options.metrics {
         lines.push(format!("figures: http://{}/", of.listen));

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use srd_daemon::control::protocol::Answer as NodeAnswer;
 use srd_trust::text::clean_json;
 
 use crate::control::protocol::{
@@ -60,8 +61,13 @@ impl fmt::Display for CardEnded {
 
 impl std::error::Error for CardEnded {}
 
+/// Whether the card has ended.
+fn has_gone(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
 impl Client {
-    /// Connects to the control socket of a card.
+    /// Connects to the control socket of a card, or of a node with instances.
     ///
     /// # Errors
     /// No card listens at the socket, or this user has no permission.
@@ -78,14 +84,33 @@ impl Client {
                      goes on with it",
                     earlier::SOCKET
                 ),
-                false => format!("no card answers at {shown}; `srd card up` starts one"),
+                false => format!(
+                    "no card answers at {shown}; `srd card up` starts one, and so does `srd up` \
+                     with a table [cloud]"
+                ),
             };
             anyhow::Error::new(error).context(what)
         })?;
         asker::check_giver(&stream)?;
         stream.set_read_timeout(Some(CHANGE_WAIT_MAX))?;
         stream.set_write_timeout(Some(CHANGE_WAIT_MAX))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        let mut client = Self { stream: BufReader::new(stream) };
+        client.begin()?;
+        Ok(client)
+    }
+
+    /// Begins requests about instances, at the socket of a node or of a card.
+    fn begin(&mut self) -> Result<()> {
+        self.send(&Request::Instances)?;
+        let answer = self.answer(ANSWER_WAIT_MAX)?;
+        match serde_json::from_slice::<NodeAnswer<()>>(&answer) {
+            Ok(NodeAnswer::Ok(())) => Ok(()),
+            Ok(NodeAnswer::Error(refusal)) => Err(Refused(refusal.text).into()),
+            Err(_) => match serde_json::from_slice(&answer) {
+                Ok(Answer::Failed { what }) => Err(Refused(what).into()),
+                _ => bail!("the card's answer is not understood: it may be of another version"),
+            },
+        }
     }
 
     /// Sends a request and returns the answer.
@@ -97,16 +122,26 @@ impl Client {
             Request::Status | Request::Flows { .. } | Request::Logs => ANSWER_WAIT_MAX,
             _ => CHANGE_WAIT_MAX,
         };
-        self.stream.get_ref().set_read_timeout(Some(wait))?;
+        self.send(request)?;
+        let answer = self.answer(wait)?;
+        match serde_json::from_slice(&answer).context("the card's answer is not understood")? {
+            Answer::Failed { what } => Err(Refused(what).into()),
+            answer => Ok(answer),
+        }
+    }
+
+    fn send(&mut self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
-        let has_gone = |error: &std::io::Error| {
-            matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
-        };
         match self.stream.get_mut().write_all(line.as_bytes()) {
-            Err(error) if has_gone(&error) => return Err(CardEnded.into()),
-            written => written.context("the card does not listen")?,
+            Err(error) if has_gone(&error) => Err(CardEnded.into()),
+            written => written.context("the card does not listen"),
         }
+    }
+
+    /// Reads an answer, for which it waits for at most `wait`.
+    fn answer(&mut self, wait: Duration) -> Result<Vec<u8>> {
+        self.stream.get_ref().set_read_timeout(Some(wait))?;
         let mut answer = Vec::new();
         let limit = LINE_BYTES_MAX as u64 * 16;
         (&mut self.stream).take(limit).read_until(b'\n', &mut answer).map_err(|error| {
@@ -125,10 +160,7 @@ impl Client {
             return Err(CardEnded.into());
         }
         clean_json(&mut answer);
-        match serde_json::from_slice(&answer).context("the card's answer is not understood")? {
-            Answer::Failed { what } => Err(Refused(what).into()),
-            answer => Ok(answer),
-        }
+        Ok(answer)
     }
 
     /// Returns the status of the card.

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`config`] | `card.toml` |
+//! | [`config`] | settings of a file |
 //! | [`protocol`], [`client`], `server` | requests and answers; the two ends of the socket |
 //! | `orders` | requests on their way to the loop |
 //! | `views`, `flows`, `status` | answers to readers, which their own threads format |

@@ -21,9 +21,10 @@ use crate::failure::WrongSettings;
 use crate::handover::asker;
 use crate::machine::locks::DIRECTORY_MODE;
 use srd_card::device::ring::{RingSize, Side};
+use srd_daemon::control::ServeInstances;
 use srd_net::clock;
 
-use crate::control::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
+use crate::control::protocol::{Answer, Attach, BEGUN, DeviceChange, LINE_BYTES_MAX, Request};
 use crate::control::trace::TraceFormatter;
 use crate::control::views;
 use crate::figures::pages::WRITTEN_WITHIN;
@@ -42,13 +43,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// could be started for the connection.
 struct ConnectionSlot {
     open: Arc<AtomicUsize>,
-    number: usize,
 }
 
 impl ConnectionSlot {
-    fn take(open: &Arc<AtomicUsize>) -> Self {
-        let number = open.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { open: Arc::clone(open), number }
+    /// Takes a slot; `None` if [`CONNECTIONS_MAX`] are taken.
+    fn take(open: &Arc<AtomicUsize>) -> Option<Self> {
+        let slot = Self { open: Arc::clone(open) };
+        let before = open.fetch_add(1, Ordering::Relaxed);
+        (before < CONNECTIONS_MAX).then_some(slot)
     }
 }
 
@@ -147,7 +149,7 @@ impl Server {
     /// Accepts connections on a new thread, and serves each on a thread of its own.
     pub(crate) fn serve(self, orders: Orders) -> Result<()> {
         let Self { listener, user, .. } = self;
-        let connections = Arc::new(AtomicUsize::new(0));
+        let connections = Connections::new(orders, user);
         let accept = move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
@@ -155,23 +157,47 @@ impl Server {
                     thread::sleep(ACCEPT_PAUSE);
                     continue;
                 };
-                let orders = orders.clone();
-                let place = ConnectionSlot::take(&connections);
-                if place.number > CONNECTIONS_MAX {
-                    continue;
-                }
-                let serve = move || {
-                    let _place = place;
-                    if let Err(error) = serve(stream, &orders, user) {
-                        tracing::debug!("a connection ended: {error:#}");
-                    }
-                };
+                let Some(slot) = ConnectionSlot::take(&connections.open) else { continue };
+                let connections = connections.clone();
+                let serve = move || connections.serve_in(stream, slot);
                 let _ = thread::Builder::new().name("srd-card-ask".into()).spawn(serve);
             }
         };
         thread::Builder::new().name("srd-card-socket".into()).spawn(accept)?;
         Ok(())
     }
+}
+
+/// Serves connections, of which there is a limited number.
+#[derive(Clone)]
+struct Connections {
+    orders: Orders,
+    open: Arc<AtomicUsize>,
+    /// The user, in addition to root, that is permitted to send requests.
+    user: u32,
+}
+
+impl Connections {
+    fn new(orders: Orders, user: u32) -> Self {
+        Self { orders, open: Arc::default(), user }
+    }
+
+    fn serve_in(&self, stream: UnixStream, _slot: ConnectionSlot) {
+        if let Err(error) = serve(stream, &self.orders, self.user) {
+            tracing::debug!("a connection ended: {error:#}");
+        }
+    }
+}
+
+/// Returns the function that serves requests about instances at the socket of a node. Root and the
+/// user of this process, which is the one that starts the node, may send requests.
+pub(crate) fn of_node(orders: Orders) -> ServeInstances {
+    let connections = Connections::new(orders, rustix::process::geteuid().as_raw());
+    Arc::new(move |stream| {
+        if let Some(slot) = ConnectionSlot::take(&connections.open) {
+            connections.serve_in(stream, slot);
+        }
+    })
 }
 
 /// Instances and traces that a connection has begun, and that end with it.
@@ -211,6 +237,10 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
             bail!("a request of more than {LINE_BYTES_MAX} bytes, or one that was cut off");
         }
         let answer = match serde_json::from_str::<Request>(&line) {
+            Ok(Request::Instances) => {
+                stream.get_mut().write_all(BEGUN.as_bytes())?;
+                continue;
+            }
             Ok(Request::Traced { id }) => begun.traced(id)?,
             Ok(Request::TakeOver { version }) => match hand_over(stream.get_ref(), orders, version)
             {

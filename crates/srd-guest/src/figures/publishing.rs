@@ -51,8 +51,8 @@ impl Service {
         let mut sources = Sources { card, devices, gone, gateways, asked, lasting };
         publisher.turn(now, |pages, row| match row {
             Row::Interface(port, row) => sources.write_interface(now, *port, row),
-            Row::Host(place, page) => {
-                sources.write_host(*place, page);
+            Row::Host(name, page) => {
+                sources.write_host(name, page);
                 true
             }
             Row::Totals => sources.write_totals(pages),
@@ -83,10 +83,9 @@ impl Service {
         };
         let instances = self.guests.by_name.iter().map(listed).collect();
         let before = self.publisher.directory();
-        let hosts = transport.into_iter().flat_map(Transport::hosts).enumerate();
-        let hosts = hosts.map(|(place, (name, at))| {
-            // The hosts stay the same while the card runs, so their pages are kept.
-            let page = before.hosts.get(place).map(|of| Arc::clone(&of.page));
+        let hosts = transport.into_iter().flat_map(Transport::hosts).map(|(name, at)| {
+            let known = before.hosts.binary_search_by(|of| of.name.cmp(name));
+            let page = known.ok().map(|place| Arc::clone(&before.hosts[place].page));
             let page = page.unwrap_or_else(|| Arc::new(Page::new(Contact::WORDS)));
             ListedHost { name: Arc::clone(name), at, page }
         });
@@ -171,9 +170,9 @@ impl Sources<'_> {
         }
     }
 
-    fn write_host(&self, place: usize, page: &Page) {
+    fn write_host(&self, name: &str, page: &Page) {
         let transport = self.gateways.transport.as_ref();
-        if let Some(contact) = transport.and_then(|transport| transport.contact(place)) {
+        if let Some(contact) = transport.and_then(|transport| transport.contact(name)) {
             page.write(|to| contact.put(to));
         }
     }

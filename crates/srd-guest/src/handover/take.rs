@@ -48,9 +48,11 @@ use crate::machine::privileges;
 use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Guests, Options, Running, Service};
 use crate::traffic::gateways::Gateways;
+use crate::traffic::host_table::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
-use crate::traffic::transport::{Plan, Received, Transport};
+use crate::traffic::transport::Transport;
+use crate::traffic::transport::own::Plan;
 use crate::traffic::turns::{Turns, raise_descriptors};
 
 /// Longest wait for a line of the card that runs.
@@ -99,7 +101,7 @@ impl Service {
         raise_descriptors();
         let stream = connect(&options)?;
         let server = Server::listen_beside(&options.socket)?;
-        let starting = match Starting::start(&spec(&options, &vpc, server.path(), true)) {
+        let starting = match Starting::start(&spec(&options, &vpc, Some(server.path()), true)) {
             Ok(starting) => starting,
             Err(error) => {
                 server.give_up();
@@ -249,7 +251,7 @@ impl Handed {
         if self.transport.is_empty() == options.transport.is_some() {
             let has = if !self.transport.is_empty() { "has" } else { "lacks" };
             bail!(
-                "the card that runs {has} a [transport]: give this one the same, or end that first"
+                "the card that runs {has} other hosts: give this one the same, or end that first"
             );
         }
         for Instance { name, namespace, .. } in instances {
@@ -383,7 +385,7 @@ impl Service {
 
     pub(super) fn begin_metrics(&mut self) -> Result<()> {
         let Some(of) = &self.options.metrics else { return Ok(()) };
-        let listener = metrics::listen(of)?;
+        let listener = srd_daemon::metrics::bind(of)?;
         self.metrics = Some(metrics::start(listener, self.stopper.orders.clone())?);
         Ok(())
     }

@@ -19,7 +19,7 @@ use super::inspect;
 use super::serve::{Reply, done};
 use super::upkeep::{Guard, Shared};
 use super::wire::{self, Receiver};
-use super::{Answer, Inventory, MadePlace, Meet, Message, Request, Spec};
+use super::{Answer, Inventory, MadePlace, Meet, Message, Request, SocketPaths, Spec};
 use crate::control::protocol::NamespaceName;
 use crate::handover::wire::{file_of, parts_of};
 use crate::machine::locks::Lock;
@@ -65,7 +65,7 @@ impl Holds {
             guard: Guard::new(shared.clone()),
             shared,
             sockets: BTreeMap::new(),
-            listens: identity(&spec.listens),
+            listens: spec.socket.as_ref().and_then(|socket| identity(&socket.listens)),
             spec,
         }
     }
@@ -250,9 +250,11 @@ impl Holds {
             edge::set_rules(self.spec.internet_private, before)?;
             self.guard.keep_rules();
         }
-        if self.spec.listens != self.spec.socket {
-            let failed = || format!("the socket {}", self.spec.socket.display());
-            fs::rename(&self.spec.listens, &self.spec.socket).with_context(failed)?;
+        if let Some(SocketPaths { path, listens }) = &self.spec.socket
+            && listens != path
+        {
+            let failed = || format!("the socket {}", path.display());
+            fs::rename(listens, path).with_context(failed)?;
         }
         Ok(())
     }
@@ -325,8 +327,10 @@ impl Holds {
             edge::give_back(before);
         }
         self.sockets.iter().for_each(|(path, was)| remove_quietly(path, *was));
-        for path in [&self.spec.listens, &self.spec.socket] {
-            self.listens.into_iter().for_each(|was| remove_quietly(path, was));
+        if let (Some(SocketPaths { path, listens }), Some(was)) = (&self.spec.socket, self.listens)
+        {
+            remove_quietly(listens, was);
+            remove_quietly(path, was);
         }
     }
 }

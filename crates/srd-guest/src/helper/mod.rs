@@ -77,11 +77,9 @@ pub(crate) const NAMED_MAX: usize = 2048;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Path of the card's control socket.
-    pub(crate) socket: PathBuf,
-    /// Path at which the card listens until it has taken over from another card. If it takes over
-    /// from no card, this path equals `socket`.
-    pub(crate) listens: PathBuf,
+    /// The card's control socket; `None` if the card belongs to a node, which has a socket for all
+    /// requests.
+    pub(crate) socket: Option<SocketPaths>,
     /// Paths of the vhost-user sockets of primary interfaces. For another interface, the name of
     /// its device is appended to the path.
     pub(crate) vhost_user: BTreeSet<PathBuf>,
@@ -97,12 +95,23 @@ pub(crate) struct Spec {
     pub(crate) takes_over: bool,
 }
 
+/// Paths of a card's control socket.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SocketPaths {
+    /// Path of the socket.
+    pub(crate) path: PathBuf,
+    /// Path at which the card listens until it has taken over from another card. If it takes over
+    /// from no card, this path equals `path`.
+    pub(crate) listens: PathBuf,
+}
+
 /// Returns the objects that the helper of a card with these options may touch. `listens`: the path
-/// at which the card listens at its start.
-pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: &Path, takes_over: bool) -> Spec {
+/// at which the card listens at its start; `None` if it belongs to a node.
+pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: Option<&Path>, takes_over: bool) -> Spec {
+    let path = options.socket.clone();
     Spec {
-        socket: options.socket.clone(),
-        listens: listens.to_owned(),
+        socket: listens.map(|listens| SocketPaths { path, listens: listens.to_owned() }),
         vhost_user: options.vhost_user.values().cloned().collect(),
         logs: vpc.log_directories(),
         config: options.config.clone(),

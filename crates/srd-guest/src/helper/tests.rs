@@ -24,8 +24,10 @@ impl Site {
     fn spec(&self, takes_over: bool) -> Spec {
         let logs = self.path("logs").to_str().unwrap().to_owned();
         Spec {
-            socket: self.path("card.sock"),
-            listens: self.path(if takes_over { "card.sock.7" } else { "card.sock" }),
+            socket: Some(SocketPaths {
+                path: self.path("card.sock"),
+                listens: self.path(if takes_over { "card.sock.7" } else { "card.sock" }),
+            }),
             vhost_user: [self.path("web.sock")].into(),
             logs: [logs].into(),
             config: None,
@@ -38,7 +40,7 @@ impl Site {
     /// Starts a helper on a thread, for a card that listens at its control socket.
     fn start(&self, takes_over: bool) -> (Ending, JoinHandle<()>) {
         let spec = self.spec(takes_over);
-        drop(UnixListener::bind(&spec.listens).unwrap());
+        drop(UnixListener::bind(&spec.socket.as_ref().unwrap().listens).unwrap());
         let (card, end) = wire::pair().unwrap();
         let helping = Helping::new(spec, &self.path("locks"), end).unwrap();
         let thread = thread::spawn(move || helping.run().unwrap());
@@ -239,7 +241,7 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
 fn an_end_may_ask_for_its_own_and_hears_why_not() {
     let site = Site::new();
     let (card, end) = wire::pair().unwrap();
-    drop(UnixListener::bind(site.spec(false).listens).unwrap());
+    drop(UnixListener::bind(site.path("card.sock")).unwrap());
     let helping = Helping::new(site.spec(false), &site.path("locks"), end).unwrap();
     let thread = thread::spawn(move || helping.run().unwrap());
     let mut receiver = wire::Receiver::new();

@@ -55,8 +55,13 @@ impl Gateways {
     /// from other hosts.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
-        let transport = self.transport.as_ref().map(Transport::fd);
+        let transport = self.transport.iter().flat_map(Transport::fds);
         edge.into_iter().chain(transport).collect()
+    }
+
+    /// Whether the node that this card belongs to ends.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.transport.as_ref().is_some_and(Transport::is_stopped)
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {

@@ -90,7 +90,7 @@ fn in_words(problem: Diagnosis, name: &str, at: SocketAddr) -> Option<String> {
         ),
         Diagnosis::OtherProtection => format!(
             "packets from {name} ({at}) refused: one host is plain and the other encrypted: \
-             `protection` of [transport] must agree"
+             `protection` must agree"
         ),
         _ => return None,
     };

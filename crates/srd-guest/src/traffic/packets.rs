@@ -17,8 +17,8 @@ use srd_vpc::judge::Exit;
 use crate::interfaces::port::Port;
 use crate::state::Service;
 use crate::traffic::gateways::Outside;
+use crate::traffic::host_table::Received;
 use crate::traffic::outside::Source;
-use crate::traffic::transport::Received;
 use crate::traffic::turns::{OUTSIDE, TURNS_TIME};
 
 /// Maximum number of frames that are read from an interface before the card processes them
@@ -83,9 +83,10 @@ impl Service {
         let until = now + TURNS_TIME;
         let mut began = now;
         self.card.set_late(self.late.look(now));
+        let sleeps = self.poll() != PollMode::Spin;
         for port in 0..self.sockets.len() {
             if let Some(device) = self.devices.get_mut(&self.sockets[port]) {
-                device.wake(self.options.poll != PollMode::Spin);
+                device.wake(sleeps);
             }
         }
         self.turns.look(&self.sockets);
@@ -284,11 +285,14 @@ impl Service {
         self.gateways.flush();
     }
 
-    /// Adapts the card to a change of the MTU between hosts.
-    pub(crate) fn follow_mtu(&mut self) {
+    /// Adapts the card to a change of the MTU between hosts, and to hosts that have come or gone.
+    pub(crate) fn follow_hosts(&mut self) {
         let Some(transport) = &mut self.gateways.transport else { return };
         if transport.take_mtu_change() {
             self.card.set_host_bytes_max(transport.bytes_max());
+        }
+        if transport.take_relisted() {
+            self.publisher.names_have_changed();
         }
     }
 

@@ -179,18 +179,6 @@ impl UdpIo {
         self.segmentation
     }
 
-    /// Returns a second descriptor of the socket at which all packets arrive.
-    ///
-    /// # Errors
-    /// An error of the operating system without a free descriptor, or if there are several sockets.
-    pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
-        if self.inputs.len() > 1 {
-            let text = "packets arrive at several local addresses, each with its descriptor";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-        }
-        self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
-    }
-
     /// Sets how this back end waits for packets.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;

@@ -65,7 +65,7 @@ impl Which {
         let filter = filter::parse(&self.filter).map_err(|error| Usage(error.to_string()))?;
         let is_enough = crate::signals::stop_flag()?;
         let instance = (self.instance != "any").then(|| self.instance.clone());
-        let mut client = Client::connect(&self.socket.socket)?;
+        let mut client = Client::connect(&self.socket.path())?;
         let most = self.packets.unwrap_or(u32::MAX);
         let id = client.trace(instance, filter, most, head_bytes).map_err(crate::card::or_usage)?;
         let mut to = begun()?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use ipnet::IpNet;
-use srd_proto::{Duration, Instant, PeerConfig};
+use srd_proto::{Duration, Instant};
 
 use super::Control;
 use crate::config::{Mode, PeerSettings};
@@ -135,17 +135,12 @@ impl Peer {
     /// Returns the change that adds the peer to a worker.
     pub(super) fn addition(&self) -> Change {
         let settings = &self.settings;
-        let transport = PeerConfig {
-            address: settings.endpoint,
-            further: std::array::from_fn(|at| settings.endpoints_further.get(at).copied()),
-            public_key: settings.public_key.map(|key| key.0),
-            preshared_key: settings.preshared_key.as_ref().map(crate::keys::SecretKey::bytes),
-        };
         let peer = NewPeer {
-            transport,
+            transport: settings.transport(),
             allowed: prefixes(&settings.allowed),
             express: settings.express,
             express_udp: settings.express_udp,
+            cloud_host: settings.cloud_host.as_deref().map(Arc::from),
             page: Arc::clone(&self.page),
         };
         Change::Add(self.number, Box::new(peer))

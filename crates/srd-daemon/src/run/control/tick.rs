@@ -31,6 +31,7 @@ impl Control {
         let interface = &self.config.interface;
         let address = match interface.mode {
             Mode::Transparent => "transparent".to_owned(),
+            Mode::Cloud => "instances only".to_owned(),
             Mode::Overlay => {
                 let list: Vec<String> = interface.address.iter().map(IpNet::to_string).collect();
                 list.join(", ")

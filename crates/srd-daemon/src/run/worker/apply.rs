@@ -6,6 +6,7 @@ use std::time::Duration;
 use srd_net::PacketIo;
 use srd_proto::{AddPeerError, Entropy, Instant};
 
+use super::hosts::Hosts;
 use super::peers::Hooked;
 use super::{Port, Worker};
 use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
@@ -27,7 +28,7 @@ pub(super) enum Pending {
     Paths(PathList),
 }
 
-impl<I: PacketIo, P: Port> Worker<I, P> {
+impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// Carries out the first order, which adds the peers, before any packet is processed. Otherwise
     /// a peer whose handshake arrives early would be treated as unknown.
     pub(super) fn wait_for_peers(&mut self) {
@@ -113,7 +114,9 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
             Change::Withdraw(number) => self.withdraw(number),
             Change::Remove(number) => {
                 self.withdraw(number);
-                self.card.peers.forget(number);
+                if let Some(name) = self.card.peers.forget(number) {
+                    self.card.hosts.forget(&name);
+                }
             }
             Change::Allow(number, allowed) => {
                 if let Some(hooked) = self.card.peers.hooked(number) {
@@ -142,11 +145,15 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
     /// Adds a peer to the transport and to the card.
     fn add(&mut self, number: PeerNumber, peer: NewPeer) -> Result<(), AddPeerError> {
         let (core, now) = self.endpoint.core_mut();
+        let address = peer.transport.address;
         let id = core.add_peer(now, peer.transport)?;
-        let NewPeer { allowed, express, express_udp, page, .. } = peer;
+        let NewPeer { allowed, express, express_udp, page, cloud_host, .. } = peer;
         let settings = srd_card::PeerSettings { id, allowed, express, express_udp };
         let slot = self.card.express.add_peer(now, settings);
-        self.card.peers.insert(number, Hooked { id, slot }, page);
+        if let Some(name) = &cloud_host {
+            self.card.hosts.add(slot, name, address);
+        }
+        self.card.peers.insert(number, Hooked { id, slot }, page, cloud_host);
         Ok(())
     }
 
@@ -154,6 +161,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
     fn withdraw(&mut self, number: PeerNumber) {
         let (core, now) = self.endpoint.core_mut();
         if let Some(hooked) = self.card.peers.withdraw(number, core, &self.card.express) {
+            self.card.hosts.remove(now, hooked.slot);
             self.card.express.remove_peer(hooked.slot);
             core.remove_peer(now, hooked.id);
         }

@@ -5,6 +5,7 @@ use srd_net::{Application, Context, Notice};
 use srd_proto::{Delivery, Event, Instant};
 
 use super::Port;
+use super::hosts::{Hosts, context_of};
 use super::peers::Peers;
 use crate::capture::{Direction, Tap, Taps};
 use crate::plane::PeerNumber;
@@ -69,9 +70,10 @@ impl<P: Port> Guest for GuestPort<P> {
 /// The part of a worker that the transport's events and datagrams change. It is separate from the
 /// endpoint, which calls it.
 #[derive(Debug)]
-pub(super) struct Card<P> {
+pub(super) struct Card<P, H> {
     pub(super) express: Express,
     pub(super) port: GuestPort<P>,
+    pub(super) hosts: H,
     pub(super) peers: Peers,
     pub(super) reports: Reports,
     /// Number of times that a context came up (`ups`), and that a context went down (`downs`).
@@ -79,18 +81,27 @@ pub(super) struct Card<P> {
     pub(super) downs: u64,
 }
 
-impl<P: Port> Card<P> {
+impl<P: Port, H: Hosts> Card<P, H> {
     pub(super) fn new(
         number: usize,
         express: Express,
-        port: GuestPort<P>,
+        (port, hosts): (GuestPort<P>, H),
         reports: Reports,
     ) -> Self {
-        Self { express, port, peers: Peers::new(number), reports, ups: 0, downs: 0 }
+        Self { express, port, hosts, peers: Peers::new(number), reports, ups: 0, downs: 0 }
+    }
+
+    /// Ends waits for missing frames that have lasted too long.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.express.handle_timeout(now, &mut self.port);
+        if H::MAY_EXIST {
+            self.hosts.at(now);
+            self.express.handle_cloud_timeout(now, &mut self.hosts);
+        }
     }
 }
 
-impl<P: Port> Application for Card<P> {
+impl<P: Port, H: Hosts> Application for Card<P, H> {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
         if self.port.is_watched() {
             let peer = self.peers.number_of(context.core(), delivery.peer);
@@ -101,11 +112,24 @@ impl<P: Port> Application for Card<P> {
         let shard = context.core().partner_of(delivery.peer);
         let by = Partner { context: delivery.peer, shard };
         let delivery = Delivery { peer: context.core().node_of(delivery.peer), ..delivery };
+        if H::MAY_EXIST {
+            let now = context.now();
+            self.hosts.at(now);
+            if self.express.delivered_of_cloud(now, by, &delivery, &mut self.hosts) {
+                return;
+            }
+        }
         self.express.delivered_by(context.now(), by, &delivery, &mut self.port);
     }
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         self.express.event(context.now(), &event);
+        if H::MAY_EXIST
+            && let Some(peer) = context_of(&event)
+            && let Some(slot) = self.express.slot(context.core().node_of(peer))
+        {
+            self.hosts.event(context.now(), slot, &event);
+        }
         match event {
             Event::PeerUp { peer }
             | Event::PeerDown { peer, .. }

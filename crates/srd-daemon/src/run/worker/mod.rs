@@ -17,13 +17,17 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `carrier` | a worker that a card of instances drives |
 //! | `card` | processes datagrams and events of the transport |
+//! | `hosts` | hosts of clouds among the peers |
 //! | `peers` | this worker's context with each peer, and its row |
 //! | `apply` | carries out orders |
 //! | `publish` | decides when pages are written |
 
 mod apply;
 mod card;
+pub(crate) mod carrier;
+pub(crate) mod hosts;
 mod peers;
 #[cfg(test)]
 mod port_example;
@@ -40,6 +44,7 @@ use srd_proto::Instant;
 
 use self::apply::Pending;
 use self::card::{Card, GuestPort};
+use self::hosts::{Hosts, NoHosts};
 use self::publish::Publisher;
 use super::moderation::Moderation;
 use super::orders::{Flags, Order, WorkerEnds};
@@ -101,13 +106,32 @@ pub(crate) enum Fatal {
     Receiving(io::Error),
     /// Sending failed when the contexts were closed.
     Ending(io::Error),
+    /// The card of instances, which shares the worker's thread, has failed.
+    Instances(anyhow::Error),
+}
+
+impl Fatal {
+    /// Converts the error into one with a text for people.
+    pub(crate) fn in_words(self, interface: &str) -> anyhow::Error {
+        let because = |error: io::Error, what| anyhow::Error::from(error).context(what);
+        match self {
+            Self::InterfaceGone => anyhow::anyhow!(
+                "the interface {interface} was deleted by another program: start the daemon again"
+            ),
+            Self::Reading(error) => because(error, "reading from the interface"),
+            Self::Sending(error) => because(error, "sending"),
+            Self::Receiving(error) => because(error, "receiving"),
+            Self::Ending(error) => because(error, "saying goodbye"),
+            Self::Instances(error) => error,
+        }
+    }
 }
 
 /// A worker that is ready to run on a thread.
 #[derive(Debug)]
-pub(crate) struct Worker<I, P> {
+pub(crate) struct Worker<I, P, H = NoHosts> {
     endpoint: LocalEndpoint<Tapped<I>>,
-    card: Card<P>,
+    card: Card<P, H>,
     orders: Receiver<Order>,
     flags: Arc<Flags>,
     pending: Option<Pending>,
@@ -118,12 +142,12 @@ pub(crate) struct Worker<I, P> {
     moved_at: Instant,
 }
 
-impl<I: PacketIo, P: Port> Worker<I, P> {
+impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// Creates the worker with this number, without peers.
     pub(crate) fn new(
         number: usize,
         mut endpoint: LocalEndpoint<Tapped<I>>,
-        port: P,
+        (port, hosts): (P, H),
         card: srd_card::Config,
         ends: WorkerEnds,
         publisher: Publisher,
@@ -131,7 +155,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         let (core, now) = endpoint.core_mut();
         let express = Express::new(card, core);
         let flags = Arc::clone(&ends.reports.flags);
-        let card = Card::new(number, express, GuestPort::new(port), ends.reports);
+        let card = Card::new(number, express, (GuestPort::new(port), hosts), ends.reports);
         let moderation = Moderation::new(now);
         Self {
             endpoint,
@@ -176,13 +200,8 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
     fn turn(&mut self) -> Result<(), Fatal> {
         let mut again = self.take_orders();
         again |= self.read_guest().map_err(fatal_read)?;
-        let (core, now) = self.endpoint.core_mut();
-        self.card.express.pump(now, core);
-        again |= self.endpoint.transmit(&mut self.card).map_err(Fatal::Sending)?;
-        if self.card.express.has_waiting() {
-            let (core, now) = self.endpoint.core_mut();
-            again |= self.card.express.pump(now, core) > 0;
-        }
+        let (now, more) = self.send()?;
+        again |= more;
         again |= self.publish(now);
         let spins = !again && self.poll.spins(now.since(self.moved_at));
         let until = if again || spins { Instant::ZERO } else { self.due() };
@@ -198,8 +217,21 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
             // A program that receives these packets may be waiting for this processor.
             std::thread::yield_now();
         }
-        self.card.express.handle_timeout(now, &mut self.card.port);
+        self.card.handle_timeout(now);
         Ok(())
+    }
+
+    /// Passes queued frames to the transport, and sends as many packets as possible. Returns the
+    /// time at which it began, and whether more can be sent immediately.
+    fn send(&mut self) -> Result<(Instant, bool), Fatal> {
+        let (core, now) = self.endpoint.core_mut();
+        self.card.express.pump(now, core);
+        let mut more = self.endpoint.transmit(&mut self.card).map_err(Fatal::Sending)?;
+        if self.card.express.has_waiting() {
+            let (core, now) = self.endpoint.core_mut();
+            more |= self.card.express.pump(now, core) > 0;
+        }
+        Ok((now, more))
     }
 
     /// Returns the time of the next turn, if no packet arrives earlier.

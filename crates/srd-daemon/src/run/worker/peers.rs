@@ -28,6 +28,8 @@ pub(super) struct Entry {
     /// The peer's identifiers; `None` while the worker has no context with the peer.
     pub(super) hooked: Option<Hooked>,
     page: Arc<PeerPage>,
+    /// Name of the peer as a host of the clouds; `None` if it is no such host.
+    cloud_host: Option<Arc<str>>,
     /// The contexts with the peer that are up: one for each shard of the peer's node that
     /// communicates with our shard.
     up: Vec<PeerId>,
@@ -98,9 +100,16 @@ impl Peers {
     }
 
     /// Records the context of a peer, and the page into which its figures are written.
-    pub(super) fn insert(&mut self, number: PeerNumber, hooked: Hooked, page: Arc<PeerPage>) {
+    pub(super) fn insert(
+        &mut self,
+        number: PeerNumber,
+        hooked: Hooked,
+        page: Arc<PeerPage>,
+        cloud_host: Option<Arc<str>>,
+    ) {
         let entry = self.entries.entry(number).or_insert_with(|| Entry::new(page));
         entry.hooked = Some(hooked);
+        entry.cloud_host = cloud_host;
         self.by_id.insert(hooked.id, number);
         let slot = hooked.slot.0 as usize;
         if self.by_slot.len() <= slot {
@@ -129,9 +138,10 @@ impl Peers {
         Some(hooked)
     }
 
-    /// Removes a peer. Its context must have been removed before.
-    pub(super) fn forget(&mut self, number: PeerNumber) {
-        self.entries.remove(&number);
+    /// Removes a peer. Its context must have been removed before. Returns the name of the peer as a
+    /// host of the clouds; `None` if it was no such host.
+    pub(super) fn forget(&mut self, number: PeerNumber) -> Option<Arc<str>> {
+        self.entries.remove(&number)?.cloud_host
     }
 
     /// Processes an event of a context. If the peer's figures have changed, writes its row at once
@@ -213,6 +223,7 @@ impl Entry {
         Self {
             hooked: None,
             page,
+            cloud_host: None,
             up: Vec::new(),
             figures: PeerFigures::default(),
             traffic: Traffic::default(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use srd_net::PacketIo;
 use srd_proto::{Duration, Instant};
 
+use super::hosts::Hosts;
 use super::{Port, Worker};
 use crate::pages::page::Page;
 use crate::pages::totals::{Totals, Transport, Work};
@@ -79,7 +80,7 @@ impl Publisher {
     }
 }
 
-impl<I: PacketIo, P: Port> Worker<I, P> {
+impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// Writes the pages that are due. Returns whether a check of the rows is unfinished.
     pub(super) fn publish(&mut self, now: Instant) -> bool {
         let stats = self.endpoint.core().stats();

@@ -21,10 +21,16 @@ pub use trace::{
 /// Maximum size of one line in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
+/// Answer to [`Request::Instances`], in the form of a node's answers.
+pub(crate) const BEGUN: &str = "{\"ok\":null}\n";
+
 /// A request to the card.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
+    /// Begin requests about instances. At the socket of a node, this request comes before all
+    /// others, and the node answers it; a card alone accepts it, too.
+    Instances,
     /// Report the status.
     Status,
     /// Report the flows of an instance.

@@ -67,7 +67,7 @@ fn regression_the_page_says_first_which_limit_holds_packets_up_and_since_when() 
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let url = format!("http://{}/", listener.address().unwrap());
     let second = AtomicU64::new(0);
-    let page = srd_http::page(PAGE);
+    let page = srd_http::page(PAGE, &[]);
     let answer = move |request: &Request| match request.path.as_str() {
         "/" => {
             second.store(0, Ordering::Relaxed);

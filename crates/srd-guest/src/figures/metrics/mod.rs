@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use srd_daemon::metrics::{InstanceFigures, TABS_OF_INSTANCES};
 use srd_http::{Listener, Request, Response, Server};
 
 pub use sample::metrics_sample;
@@ -33,7 +34,6 @@ pub use sample::metrics_sample;
 use crate::control::orders::Orders;
 use crate::control::protocol::{Flow, FlowLog, Status};
 use crate::control::views;
-use crate::state::Metrics;
 
 /// Text of the page at `/`. Styles and functions that all pages share are in `srd_http`.
 const PAGE: &str = include_str!("page.html");
@@ -66,25 +66,30 @@ struct FlowsOf {
     flows: Arc<Vec<Flow>>,
 }
 
-/// Opens the listening socket for figures.
-pub(crate) fn listen(metrics: &Metrics) -> Result<Listener> {
-    let Metrics { listen, allow_remote, host_names } = metrics;
-    Ok(Listener::bind(*listen, *allow_remote)?.also_named(host_names))
-}
-
 /// Serves figures until the result is dropped.
 pub(crate) fn start(listener: Listener, orders: Orders) -> Result<Server> {
-    let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
-    let page = srd_http::page(PAGE);
-    let answer = move |request: &Request| {
-        let made = answer(request, &asking, &page);
-        made.unwrap_or_else(|why| Response::text(srd_http::Status::Unavailable, format!("{why:#}")))
-    };
+    let asking = Asking::new(orders);
+    let page = srd_http::page(PAGE, &[]);
+    let answer = move |request: &Request| asking.respond(&request.path, request, &page);
     Server::start(listener, Box::new(answer)).context("a thread for metrics")
 }
 
-fn answer(request: &Request, asking: &Asking, page: &str) -> Result<Response> {
-    match request.path.as_str() {
+/// Returns the figures of instances for the server of a node.
+pub(crate) fn of_node(orders: Orders) -> InstanceFigures {
+    let asking = Arc::new(Asking::new(orders));
+    let page = srd_http::page(PAGE, &TABS_OF_INSTANCES);
+    let of_metrics = Arc::clone(&asking);
+    InstanceFigures {
+        answer: Box::new(move |path, request| asking.respond(path, request, &page)),
+        metrics: Box::new(move || {
+            let metrics = of_metrics.figures().and_then(|figures| figures.exposition());
+            metrics.map_err(|why| format!("{why:#}"))
+        }),
+    }
+}
+
+fn answer(path: &str, request: &Request, asking: &Asking, page: &str) -> Result<Response> {
+    match path {
         "/" => Ok(Response::ok("text/html; charset=utf-8", page.to_owned())),
         "/status.json" => {
             let figures = asking.figures()?;
@@ -100,8 +105,7 @@ fn answer(request: &Request, asking: &Asking, page: &str) -> Result<Response> {
             Ok(Response::ok("application/json", body.to_string()))
         }
         "/metrics" => {
-            let Figures { status, logs } = &*asking.figures()?;
-            let body = exposition::write(status, logs)?;
+            let body = asking.figures()?.exposition()?;
             Ok(Response::ok(exposition::CONTENT_TYPE, body))
         }
         _ => {
@@ -111,7 +115,23 @@ fn answer(request: &Request, asking: &Asking, page: &str) -> Result<Response> {
     }
 }
 
+impl Figures {
+    fn exposition(&self) -> Result<String> {
+        Ok(exposition::write(&self.status, &self.logs)?)
+    }
+}
+
 impl Asking {
+    fn new(orders: Orders) -> Self {
+        Self { orders, last: Mutex::default(), flows: Mutex::default() }
+    }
+
+    /// Answers a request for a path.
+    fn respond(&self, path: &str, request: &Request, page: &str) -> Response {
+        let made = answer(path, request, self, page);
+        made.unwrap_or_else(|why| Response::text(srd_http::Status::Unavailable, format!("{why:#}")))
+    }
+
     fn figures(&self) -> Result<Arc<Figures>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, figures)) = last.as_ref().filter(|(at, _)| at.elapsed() <= PAUSE) {

@@ -29,8 +29,8 @@ pub(crate) const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
     Interface(PortId, Arc<InterfaceRow>),
-    /// Another host, by its index.
-    Host(usize, Arc<Page>),
+    /// Another host, by its name.
+    Host(Arc<str>, Arc<Page>),
     Totals,
 }
 
@@ -91,7 +91,8 @@ impl Publisher {
         self.lasting = lasting;
         let interfaces = directory.instances.iter().flat_map(|of| &of.interfaces);
         let interfaces = interfaces.map(|of| Row::Interface(of.port, Arc::clone(&of.row)));
-        let hosts = (0..).zip(&directory.hosts).map(|(n, of)| Row::Host(n, Arc::clone(&of.page)));
+        let hosts = directory.hosts.iter();
+        let hosts = hosts.map(|of| Row::Host(Arc::clone(&of.name), Arc::clone(&of.page)));
         self.rows = interfaces.chain(hosts).chain([Row::Totals]).collect();
         self.directory = Arc::new(directory);
         (self.is_outdated, self.is_owed) = (false, true);

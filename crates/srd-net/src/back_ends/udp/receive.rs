@@ -2,7 +2,9 @@
 //! them.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::epoll;
 use srd_proto::time::Instant;
 use srd_proto::transmit::PacketMeta;
 
@@ -36,6 +38,23 @@ impl Input {
 }
 
 impl UdpIo {
+    /// Returns a descriptor that is readable while packets wait, for callers with their own event
+    /// loop.
+    ///
+    /// # Errors
+    /// An error of the operating system, if it has no free descriptor.
+    pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
+        if let [only] = self.receivers[..] {
+            return self.sockets[only].as_fd().try_clone_to_owned();
+        }
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for at in &self.receivers {
+            let data = epoll::EventData::new_u64(*at as u64);
+            epoll::add(&all, self.sockets[*at].as_fd(), data, epoll::EventFlags::IN)?;
+        }
+        Ok(all)
+    }
+
     /// Schedules reads of this path's error queue, after another back end has sent a packet of the
     /// path: ICMP errors about the packet arrive at this path's socket.
     pub(crate) fn expect_errors(&mut self, path: usize) {
@@ -146,5 +165,41 @@ impl UdpIo {
             each(now, meta, packet);
         }
         packets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::UdpOptions;
+    use crate::back_ends::io::PacketIo as _;
+
+    fn is_readable(fd: &OwnedFd, wait_s: i64) -> bool {
+        let wait = Timespec { tv_sec: wait_s, tv_nsec: 0 };
+        poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&wait)).unwrap() == 1
+    }
+
+    #[test]
+    fn a_packet_at_any_local_address_makes_the_descriptor_readable() {
+        for addresses in [&["127.0.0.1"][..], &["127.0.0.1", "127.0.0.2"]] {
+            let mut options = UdpOptions::new(([127, 0, 0, 1], 0).into());
+            options.paths = 2;
+            options.further = addresses[1..].iter().map(|ip| ip.parse().unwrap()).collect();
+            for address in addresses {
+                let mut io = UdpIo::open(&options).unwrap();
+                let fd = io.arrivals().unwrap();
+                assert!(!is_readable(&fd, 0));
+                let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+                stranger.send_to(b"x", (*address, io.local_address().port())).unwrap();
+                assert!(is_readable(&fd, 60), "{address}");
+                let mut packets = 0;
+                io.receive_now(&mut |_, _, _| packets += 1).unwrap();
+                assert_eq!(packets, 1, "{address}");
+            }
+        }
     }
 }

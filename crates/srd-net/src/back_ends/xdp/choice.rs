@@ -132,6 +132,19 @@ impl AnyIo {
         }
     }
 
+    /// Returns a descriptor that is readable while packets wait, for callers with their own event
+    /// loop. Use it only to wait.
+    ///
+    /// # Errors
+    /// An error of the operating system, if it has no free descriptor, and for AF_XDP, which has no
+    /// such descriptor.
+    pub fn arrivals(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Udp(io) => io.arrivals(),
+            Self::Xdp(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+
     /// Sets a descriptor that ends a wait for packets when it is readable.
     pub fn watch(&mut self, fd: Arc<OwnedFd>) {
         match self {

@@ -1,0 +1,238 @@
+//! The table `[cloud]`: the instances of virtual private clouds on this host, and the keys of
+//! `[expert]` that belong to instances.
+//!
+//! A file without a table `[interface]` describes instances of one host, which communicate with no
+//! other host ([`Mode::Cloud`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use srd_config::{ConfigError, Source};
+use srd_net::xdp::IoChoice;
+use toml::Spanned;
+
+use super::Mode;
+use super::file::{ExpertTable, InterfaceTable};
+use super::number::whole;
+
+/// Largest number by which rates of instance types can be divided.
+pub const SCALE_MAX: u32 = 1_000_000;
+/// Largest setting of the time for which a full stock of credits lasts at the full rate, in
+/// seconds.
+pub const CREDITS_S_MAX: u32 = 3600;
+/// Default of the time for which a full stock of credits lasts at the full rate, in seconds.
+pub const CREDITS_S_DEFAULT: u32 = 300;
+/// Name of this host in the VPC's file if the configuration gives none.
+pub const HOST_DEFAULT: &str = "here";
+
+/// Allowed numbers of seconds for which a full stock of credits lasts.
+const CREDITS_S: RangeInclusive<i64> = 1..=CREDITS_S_MAX as i64;
+
+type Result<T> = std::result::Result<T, ConfigError>;
+type Maybe<T> = Option<Spanned<T>>;
+
+/// Settings of the instances of virtual private clouds on this host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cloud {
+    /// The VPC's file; `None`: EC2's default VPC, without instances.
+    pub vpc: Option<PathBuf>,
+    /// Name of this host in the VPC's file.
+    pub host: String,
+    /// Whether the network of this machine plays the role of the internet.
+    pub internet: bool,
+    /// Whether the network that plays the role of the internet carries private addresses.
+    pub internet_private: bool,
+    /// Whether programs in an instance's namespace are ended with the instance.
+    pub end_programs: bool,
+    /// The number by which all rates of instance types are divided.
+    pub scale: u32,
+    /// Time that a full stock of credits lasts at the peak rate, in seconds.
+    pub credits_s: u32,
+    /// Instances whose interfaces are vhost-user sockets, with the path of the primary interface's
+    /// socket.
+    pub vhost_user: BTreeMap<String, PathBuf>,
+    /// Names of instances in `vhost_user` whose front ends listen at the sockets.
+    pub vhost_user_client: BTreeSet<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct CloudTable {
+    vpc: Maybe<String>,
+    host: Maybe<String>,
+    internet: bool,
+    internet_private: Maybe<bool>,
+    end_programs: bool,
+    vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
+    vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+/// Reads `[cloud]`, and the keys of `[expert]` that need this table.
+pub(super) fn cloud(
+    source: &Source<'_>,
+    spanned: Option<&Spanned<CloudTable>>,
+    expert: &ExpertTable,
+) -> Result<Option<Cloud>> {
+    let Some(table) = spanned.map(Spanned::as_ref) else {
+        let first = expert.scale.as_ref().map(|of| ("scale", of.span()));
+        let first = first.or_else(|| expert.credits.as_ref().map(|of| ("credits", of.span())));
+        return match first {
+            None => Ok(None),
+            Some((key, span)) => {
+                let what = format!("`{key}` is a setting of instances, and there is no [cloud]");
+                Err(source.error(Some(span), what, "add [cloud], or take it out"))
+            }
+        };
+    };
+    let directory = source.path.parent().unwrap_or(Path::new(""));
+    let beside = |text: &Spanned<String>| directory.join(text.as_ref());
+    let host = match &table.host {
+        Some(name) if name.as_ref().is_empty() => {
+            return Err(source.error(Some(name.span()), "a host without a name", "name it"));
+        }
+        name => name.as_ref().map_or(HOST_DEFAULT, |name| name.as_ref()).to_owned(),
+    };
+    let internet_private = match &table.internet_private {
+        Some(private) if *private.as_ref() && !table.internet => {
+            let what = "an internet that carries private addresses, and no internet";
+            return Err(source.error(Some(private.span()), what, "add internet = true"));
+        }
+        private => private.as_ref().is_some_and(|private| *private.as_ref()),
+    };
+    let credits = whole(source, expert.credits.as_ref(), "credits", &CREDITS_S)?;
+    let credits = credits.and_then(|seconds| u32::try_from(seconds).ok());
+    let client = table.vhost_user_client.keys();
+    Ok(Some(Cloud {
+        vpc: table.vpc.as_ref().map(beside),
+        host,
+        internet: table.internet,
+        internet_private,
+        end_programs: table.end_programs,
+        scale: expert.scale.as_ref().map_or(Ok(1), |text| scale_of(source, text))?,
+        credits_s: credits.unwrap_or(CREDITS_S_DEFAULT),
+        vhost_user: sockets(source, table, beside)?,
+        vhost_user_client: client.map(|name| name.as_ref().clone()).collect(),
+    }))
+}
+
+/// Returns the vhost-user sockets of instances, by the instance's name.
+fn sockets(
+    source: &Source<'_>,
+    table: &CloudTable,
+    beside: impl Fn(&Spanned<String>) -> PathBuf,
+) -> Result<BTreeMap<String, PathBuf>> {
+    let mut all = BTreeMap::new();
+    for (name, path) in table.vhost_user.iter().chain(&table.vhost_user_client) {
+        match add_socket(&mut all, name.as_ref(), beside(path)) {
+            Ok(()) => {}
+            Err(SocketTaken::By(other)) => {
+                let what = format!("`{other}` has this socket already");
+                return Err(source.error(Some(path.span()), what, "give each instance its own"));
+            }
+            Err(SocketTaken::Second) => {
+                let what = format!("`{}` has a socket already", name.as_ref());
+                return Err(source.error(Some(name.span()), what, "one end listens: name it once"));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Reason why an instance cannot have a vhost-user socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SocketTaken {
+    /// The instance with this name has the socket already.
+    By(String),
+    /// The instance has another socket already.
+    Second,
+}
+
+/// Gives an instance a vhost-user socket. Each instance has at most one, and shares it with no
+/// other.
+///
+/// # Errors
+/// The socket belongs to another instance, or the instance has another socket.
+pub fn add_socket(
+    all: &mut BTreeMap<String, PathBuf>,
+    name: &str,
+    path: PathBuf,
+) -> std::result::Result<(), SocketTaken> {
+    if let Some((other, _)) = all.iter().find(|(_, of)| **of == path) {
+        return Err(SocketTaken::By(other.clone()));
+    }
+    all.insert(name.to_owned(), path).map_or(Ok(()), |_| Err(SocketTaken::Second))
+}
+
+/// Parses the divisor of rates, written as `1/100` or as `100`.
+///
+/// # Errors
+/// The text is neither such a fraction nor a number; the error describes the format.
+pub fn scale(text: &str) -> std::result::Result<u32, String> {
+    let number = text.strip_prefix("1/").unwrap_or(text);
+    match number.parse() {
+        Ok(scale @ 1..=SCALE_MAX) => Ok(scale),
+        _ => Err(format!("write 1/N with N from 1 to {SCALE_MAX}, as in 1/100")),
+    }
+}
+
+fn scale_of(source: &Source<'_>, text: &Spanned<String>) -> Result<u32> {
+    let what = || format!("`{}` is no scale", text.as_ref());
+    scale(text.as_ref()).map_err(|remedy| source.error(Some(text.span()), what(), remedy))
+}
+
+/// Refuses several workers and AF_XDP: the loop of the instances drives one worker, and waits for
+/// its sockets. Returns the number of workers.
+pub(super) fn check_worker(
+    source: &Source<'_>,
+    table: &InterfaceTable,
+    io: IoChoice,
+) -> Result<u8> {
+    if let Some(workers) = table.workers.as_ref().filter(|workers| *workers.as_ref() != 1) {
+        let what = format!("instances have one worker, and {} are asked for", workers.as_ref());
+        return Err(source.error(Some(workers.span()), what, "write workers = 1, or take it out"));
+    }
+    if io != IoChoice::Udp {
+        let span = table.io.as_ref().map(Spanned::span);
+        let what = "instances use UDP sockets, and `io` asks for AF_XDP";
+        return Err(source.error(span, what, "write io = \"udp\", or take it out"));
+    }
+    Ok(1)
+}
+
+/// Refuses keys without an effect in [`Mode::Cloud`], which has no interface on this machine.
+pub(super) fn check_keys(
+    source: &Source<'_>,
+    table: &InterfaceTable,
+    expert: &ExpertTable,
+    mode: Mode,
+) -> Result<()> {
+    if mode != Mode::Cloud {
+        return Ok(());
+    }
+    let hook = |list: &[Spanned<String>]| list.first().map(Spanned::span);
+    let keys = [
+        ("workers", table.workers.as_ref().map(Spanned::span)),
+        ("io", table.io.as_ref().map(Spanned::span)),
+        ("mtu", table.mtu.as_ref().map(Spanned::span)),
+        ("kill_switch", table.kill_switch.as_ref().map(Spanned::span)),
+        ("express", table.express.as_ref().map(Spanned::span)),
+        ("express_udp", table.express_udp.as_ref().map(Spanned::span)),
+        ("express_tunnels", table.express_tunnels.as_ref().map(Spanned::span)),
+        ("pre_up", hook(&table.pre_up)),
+        ("post_up", hook(&table.post_up)),
+        ("pre_down", hook(&table.pre_down)),
+        ("post_down", hook(&table.post_down)),
+        ("udp_ordering", expert.udp_ordering.as_ref().map(Spanned::span)),
+        ("table", expert.table.as_ref().map(Spanned::span)),
+    ];
+    let Some((key, span)) = keys.into_iter().find_map(|(key, span)| Some((key, span?))) else {
+        return Ok(());
+    };
+    let what = format!("`{key}` is a setting of an interface, and mode = \"cloud\" has none");
+    Err(source.error(Some(span), what, "take it out, or write mode = \"overlay\""))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Tests of files with a table `[cloud]`.
+
+use super::*;
+use crate::config::{Config, HOSTS_MAX, PEERS_MAX, Protection};
+use crate::keys::SecretKey;
+use srd_net::PollMode;
+
+/// The interface of a host without encryption, in three lines.
+const PLAIN: &str = "[interface]\nmode = \"cloud\"\nprotection = \"plain\"\n";
+const LISTEN: &str = "listen = \"10.0.0.1:7471\"\n";
+const B: &str = "[[peer]]\nhost = \"b\"\nendpoint = \"10.0.0.2:1\"\n";
+
+fn parse(text: &str) -> std::result::Result<Config, String> {
+    Config::parse(text, Path::new("/etc/srd/srd0.toml")).map_err(|error| error.to_string())
+}
+
+/// Returns the file of a host with the cloud, and more text in further tables.
+fn host(more: &str) -> String {
+    format!("{PLAIN}{LISTEN}[cloud]\n{more}")
+}
+
+#[test]
+fn each_key_is_read() {
+    let text = r#"
+        [interface]
+        mode = "cloud"
+        listen = ["10.0.0.1:7471", "10.0.1.1:7471"]
+        protection = "plain"
+        poll = "adaptive"
+        link_rate = "10G"
+        dscp = 46
+        [expert]
+        paths = 8
+        scale = "1/100"
+        credits = 600
+        [cloud]
+        vpc = "cloud.toml"
+        host = "alpha"
+        internet = true
+        internet_private = true
+        end_programs = true
+        [cloud.vhost_user]
+        web = "/run/web.sock"
+        [cloud.vhost_user_client]
+        app = "app.sock"
+        [[peer]]
+        host = "beta"
+        endpoint = ["10.0.0.2:7471", "10.0.1.2:7471"]
+    "#;
+    let config = parse(text).unwrap();
+    let interface = &config.interface;
+    assert_eq!((interface.mode, interface.workers, interface.paths), (Mode::Cloud, 1, 8));
+    assert!(matches!(interface.poll, PollMode::Adaptive(_)));
+    assert_eq!(interface.listens().count(), 2);
+    let cloud = config.cloud.unwrap();
+    assert_eq!(cloud.vpc.as_deref(), Some(Path::new("/etc/srd/cloud.toml")));
+    assert_eq!((cloud.host.as_str(), cloud.scale, cloud.credits_s), ("alpha", 100, 600));
+    assert!(cloud.internet && cloud.internet_private && cloud.end_programs);
+    assert_eq!(cloud.vhost_user["web"], Path::new("/run/web.sock"));
+    assert_eq!(cloud.vhost_user["app"], Path::new("/etc/srd/app.sock"));
+    assert_eq!(cloud.vhost_user_client, BTreeSet::from([String::from("app")]));
+    let [beta] = config.peers.as_slice() else { panic!("one peer") };
+    assert_eq!((beta.name.as_str(), beta.cloud_host.as_deref()), ("beta", Some("beta")));
+    assert!(beta.allowed.is_empty() && beta.endpoints_further.len() == 1);
+}
+
+#[test]
+fn instances_of_one_host_need_no_interface_and_no_key() {
+    let config = parse("[cloud]\nvpc = \"/etc/cloud.toml\"\n").unwrap();
+    assert_eq!((config.interface.mode, config.interface.workers), (Mode::Cloud, 1));
+    assert_eq!(config.interface.protection, Protection::Plain);
+    assert!(config.peers.is_empty() && config.interface.listen.ip().is_loopback());
+    let cloud = config.cloud.unwrap();
+    assert_eq!((cloud.host.as_str(), cloud.scale, cloud.credits_s), ("here", 1, 300));
+    assert!(!cloud.internet);
+    let spins = parse("[interface]\nmode = \"cloud\"\npoll = \"spin\"\n[cloud]\n").unwrap();
+    assert_eq!(spins.interface.poll, PollMode::Spin);
+}
+
+#[test]
+fn an_overlay_may_have_hosts_of_the_cloud_among_its_peers() {
+    let text = format!(
+        "[interface]\naddress = [\"10.77.0.1/24\"]\nprotection = \"plain\"\n{LISTEN}[cloud]\n\
+         {B}allowed = [\"10.77.0.2\"]\n[[peer]]\nhost = \"c\"\nendpoint = \"10.0.0.3:1\"\n\
+         [[peer]]\nname = \"d\"\nendpoint = \"10.0.0.4:1\"\nallowed = [\"10.77.0.4\"]\n"
+    );
+    let config = parse(&text).unwrap();
+    assert_eq!((config.interface.mode, config.interface.workers), (Mode::Overlay, 1));
+    let several = text.replace("[cloud]", "workers = 2\n[cloud]");
+    let error = parse(&several).unwrap_err();
+    assert!(error.contains("srd0.toml:5:11: instances have one worker"), "{error}");
+    let error = parse(&text.replace("[cloud]", "io = \"auto\"\n[cloud]")).unwrap_err();
+    assert!(error.contains("remedy: write io = \"udp\""), "{error}");
+    let peers = config.peers.iter();
+    let peers: Vec<_> = peers.map(|p| (p.cloud_host.as_deref(), p.allowed.len())).collect();
+    assert_eq!(peers, [(Some("b"), 1), (Some("c"), 0), (None, 1)]);
+}
+
+#[test]
+fn errors_name_their_line_and_a_remedy() {
+    let vhost = |text: &str| host(&format!("[cloud.vhost_user]\n{text}"));
+    for (text, line, said) in [
+        (host("hosts = 1"), 6, "unknown field `hosts`"),
+        (host("host = \"\""), 6, "a host without a name"),
+        (host("scale = \"1/100\""), 6, "`scale` was moved to the table [expert]"),
+        (host("internet_private = true"), 6, "remedy: add internet = true"),
+        (host("[expert]\nscale = \"1/0\""), 7, "remedy: write 1/N with N from 1 to 1000000"),
+        (host("[expert]\ncredits = 4000"), 7, "remedy: write a number from 1 to 3600"),
+        (format!("{PLAIN}{LISTEN}[expert]\nscale = \"2\""), 6, "there is no [cloud]"),
+        (format!("{PLAIN}{LISTEN}"), 2, "remedy: add [cloud]"),
+        (format!("[cloud]\n{B}"), 2, "another host, and no way to it"),
+        (format!("{PLAIN}[cloud]\n{B}"), 1, "`listen` is missing"),
+        (host("host = \"b\"\n") + B, 8, "`b` is this host"),
+        (host(B) + B, 11, "`b` has this endpoint already"),
+        (host(B) + &B.replace(":1", ":2"), 10, "`b` is this host of the cloud already"),
+        (host("[[peer]]\nname = \"b\"\nendpoint = \"10.0.0.2:1\""), 6, "`host` is missing"),
+        (host("[[peer]]\nhost = \"b\"\nendpoint = \"b.example:1\""), 8, "without a key only"),
+        (host(B) + "allowed = [\"10.77.0.2\"]", 9, "remedy: take `allowed` out"),
+        (host(B) + "public_key = \"AAAA\"", 9, "a key that nothing uses"),
+        (format!("{PLAIN}{LISTEN}private_key_file = \"k\"\n[cloud]"), 5, "a key that nothing uses"),
+        (format!("{PLAIN}{LISTEN}mtu = 1500\n[cloud]"), 5, "`mtu` is a setting of an interface"),
+        (format!("{PLAIN}{LISTEN}express = true\n[cloud]"), 5, "mode = \"cloud\" has none"),
+        (format!("{PLAIN}{LISTEN}workers = 2\n[cloud]"), 5, "remedy: take it out"),
+        (format!("{PLAIN}address = [\"10.7.0.1/24\"]\n{LISTEN}[cloud]"), 4, "no `address`"),
+        (vhost("a = \"s\"\nb = \"s\""), 8, "`a` has this socket already"),
+        (vhost("a = \"s\"\n[cloud.vhost_user_client]\na = \"t\""), 9, "`a` has a socket already"),
+    ] {
+        let error = parse(&text).expect_err(&text);
+        assert!(error.starts_with(&format!("/etc/srd/srd0.toml:{line}:")), "{text}\n{error}");
+        assert!(error.contains(said), "{error}");
+        assert!(error.contains("\n  remedy: "), "{error}");
+    }
+    let of_overlay = format!(
+        "[interface]\nmode = \"transparent\"\nprotection = \"plain\"\n{LISTEN}{B}\
+         allowed = [\"10.0.0.2\"]\n"
+    );
+    assert!(parse(&of_overlay).unwrap_err().contains("there is no [cloud]"));
+}
+
+/// A card takes packets of this name for packets of its own internet's side.
+#[test]
+fn regression_no_host_has_the_name_of_the_edge() {
+    for name in ["", "name = \"x\"\n"] {
+        let peer = B.replace("host = \"b\"\n", &format!("{name}host = \"(edge)\"\n"));
+        let error = parse(&host(&peer)).unwrap_err();
+        assert!(error.contains("`(edge)` can be no peer's name"), "{error}");
+    }
+}
+
+#[test]
+fn keys_that_a_host_without_encryption_does_not_use_are_refused() {
+    let key = SecretKey::draw_private().unwrap().public();
+    let error = parse(&(host(B) + &format!("public_key = \"{key}\""))).unwrap_err();
+    assert!(error.contains("a key that nothing uses"), "{error}");
+}
+
+#[test]
+fn a_private_key_in_the_place_of_a_public_one_is_recognised() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("key");
+    let key = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+    std::fs::write(&path, key).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).unwrap();
+    let text = format!(
+        "[interface]\nmode = \"cloud\"\n{LISTEN}private_key_file = \"{}\"\n[cloud]\n{B}\
+         public_key = \"{key}\"\n",
+        path.display()
+    );
+    let error = parse(&text).unwrap_err();
+    assert!(error.starts_with("/etc/srd/srd0.toml:9:"), "{error}");
+    assert!(error.contains("the private key of this host"), "{error}");
+}
+
+#[test]
+fn a_cloud_has_more_hosts_than_an_overlay_has_peers() {
+    let peer = |n: usize| {
+        let [.., high, low] = n.to_be_bytes();
+        format!("[[peer]]\nhost = \"h{n}\"\nendpoint = \"10.1.{high}.{low}:1\"\n")
+    };
+    let peers = |count: usize| (0..count).map(peer).collect::<String>();
+    assert!(PEERS_MAX < HOSTS_MAX);
+    assert_eq!(parse(&host(&peers(HOSTS_MAX))).unwrap().peers.len(), HOSTS_MAX);
+    let error = parse(&host(&peers(HOSTS_MAX + 1))).unwrap_err();
+    assert!(error.contains("more than 4096 peers"), "{error}");
+}

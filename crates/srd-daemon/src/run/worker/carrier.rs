@@ -1,0 +1,233 @@
+//! The first worker of a node that has instances. It has no loop of its own: the card of the
+//! instances drives it, on one thread. So packets of instances and of the interface reach the same
+//! queues, sessions and sockets, and no packet crosses threads.
+//!
+//! ```text
+//!   loop of the card: judges packets of instances --- send ---> carrier: queues, sessions, sockets
+//!                     <------- Hosts: arrived, event ---------- (and packets of the interface)
+//! ```
+//!
+//! Bounds: those of [`super`]; one call of [`Carrier::work`] is one turn without a wait.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use srd_card::Express;
+use srd_net::xdp::AnyIo;
+use srd_net::{LocalEndpoint, PollMode};
+use srd_proto::Instant;
+
+use super::hosts::Hosts;
+use super::publish::Publisher;
+use super::{Fatal, Worker, fatal_read};
+use crate::control::ServeInstances;
+use crate::metrics::InstanceFigures;
+use crate::run::orders::WorkerEnds;
+use crate::run::queues::Queues;
+use crate::run::tapped::Tapped;
+
+/// A card of instances that runs on the thread of the first worker.
+pub trait Instances: Send {
+    /// Moves packets until [`Carrier::is_stopped`] returns true.
+    ///
+    /// # Errors
+    /// The error that makes the card, the interface or the sockets unusable.
+    fn run(&mut self) -> Result<()>;
+}
+
+/// Function that applies the changes in the files of instances to the running card. It returns the
+/// keys of changed settings that wait for a restart, or the reason why nothing was changed as a
+/// text for people.
+pub type ReloadInstances = Arc<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
+
+/// Instances that a node hosts.
+pub struct Hosted {
+    /// Their card.
+    pub card: HostedCard,
+    /// Applies changes in the files of instances.
+    pub reload: ReloadInstances,
+    /// Figures of the instances over HTTP.
+    pub figures: InstanceFigures,
+    /// Serves requests about instances at the control socket.
+    pub serve: ServeInstances,
+}
+
+/// The card of the instances that a node hosts, before the first worker exists.
+pub struct HostedCard {
+    /// Event descriptor that ends a wait of the card's loop.
+    pub wake: Arc<OwnedFd>,
+    /// Creates the card over the first worker. The process has no privileges any more.
+    #[allow(clippy::type_complexity)] // one function
+    pub begin: Box<dyn FnOnce(FirstWorker) -> Result<Box<dyn Instances>>>,
+}
+
+impl std::fmt::Debug for Hosted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hosted")
+    }
+}
+
+impl std::fmt::Debug for HostedCard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HostedCard")
+    }
+}
+
+/// The parts of the first worker, before the receiver of packets of instances is known.
+#[derive(Debug)]
+pub struct FirstWorker {
+    pub(crate) endpoint: LocalEndpoint<Tapped<AnyIo>>,
+    pub(crate) queues: Queues,
+    pub(crate) card: srd_card::Config,
+    pub(crate) ends: WorkerEnds,
+    pub(crate) publisher: Publisher,
+    pub(crate) wake: Arc<OwnedFd>,
+    pub(crate) interface: String,
+}
+
+impl FirstWorker {
+    /// Creates the worker. `hosts` receives packets of instances on other hosts.
+    ///
+    /// # Errors
+    /// An error of the operating system, if it has no free descriptor.
+    pub fn carrier<H: Hosts>(self, hosts: H) -> Result<Carrier<H>> {
+        let Self { mut endpoint, queues, card, ends, publisher, wake, interface } = self;
+        let arrivals = endpoint.io().inner().arrivals().context("waiting for the sockets")?;
+        let descriptors = vec![Arc::new(arrivals), queues.fd(), wake];
+        let worker = Worker::new(0, endpoint, (queues, hosts), card, ends, publisher);
+        Ok(Carrier { worker, descriptors, interface, has_more: true, has_work: true })
+    }
+}
+
+/// A worker that the loop of a card drives. No call waits for packets.
+#[derive(Debug)]
+pub struct Carrier<H> {
+    worker: Worker<AnyIo, Queues, H>,
+    descriptors: Vec<Arc<OwnedFd>>,
+    /// Name of the interface, for errors.
+    interface: String,
+    /// Whether more packets can be sent immediately.
+    has_more: bool,
+    /// Whether orders, frames of the interface or pages are left from the last [`Carrier::work`].
+    has_work: bool,
+}
+
+impl<H: Hosts> Carrier<H> {
+    /// Returns the descriptors of which one is readable if there is work: received packets, frames
+    /// of the interface, or orders of the control thread. The last one is that of the card's loop,
+    /// which resets it.
+    pub fn descriptors(&self) -> &[Arc<OwnedFd>] {
+        &self.descriptors
+    }
+
+    /// Waits for the peers of the configuration. Call it once, before any other call.
+    pub fn wait_for_peers(&mut self) {
+        self.worker.wait_for_peers();
+    }
+
+    /// Whether the control thread has stopped the worker.
+    pub fn is_stopped(&self) -> bool {
+        self.worker.flags.is_stopped()
+    }
+
+    /// Returns the time of the next turn, if there is no work earlier.
+    pub fn due(&self) -> Instant {
+        if self.has_more || self.has_work {
+            return Instant::ZERO;
+        }
+        self.due_to_send().min(self.worker.due())
+    }
+
+    /// Whether packets wait to be sent, or timers of the transport are due.
+    pub fn has_unsent(&self, now: Instant) -> bool {
+        self.express().has_waiting() || self.due_to_send() <= now
+    }
+
+    fn due_to_send(&self) -> Instant {
+        let express = self.express().poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        self.worker.endpoint.due().min(express)
+    }
+
+    /// Returns the stage that queues packets for peers.
+    pub fn express(&self) -> &Express {
+        &self.worker.card.express
+    }
+
+    /// Returns the hosts of clouds.
+    pub fn hosts(&self) -> &H {
+        &self.worker.card.hosts
+    }
+
+    /// Returns the stage that queues packets for peers, and the hosts of clouds.
+    pub fn parts(&mut self) -> (&mut Express, &mut H) {
+        (&mut self.worker.card.express, &mut self.worker.card.hosts)
+    }
+
+    /// Returns the time when the endpoint last read the clock.
+    pub fn last_look(&self) -> Instant {
+        self.worker.endpoint.last_look()
+    }
+
+    /// Sends everything that may be sent, and runs timers that are due.
+    ///
+    /// # Errors
+    /// The error that makes the sockets unusable.
+    pub fn send(&mut self) -> Result<()> {
+        let now = self.worker.endpoint.now();
+        self.worker.card.handle_timeout(now);
+        let (_, more) = self.worker.send().map_err(|fatal| self.in_words(fatal))?;
+        self.has_more = more;
+        Ok(())
+    }
+
+    /// Carries out orders of the control thread, takes frames of the interface, and writes pages.
+    /// What this queues is sent by [`Carrier::send`].
+    ///
+    /// # Errors
+    /// The error that makes the interface unusable.
+    pub fn work(&mut self) -> Result<()> {
+        let mut again = self.worker.take_orders();
+        again |= self.worker.read_guest().map_err(|error| self.in_words(fatal_read(error)))?;
+        let now = self.worker.endpoint.now();
+        again |= self.worker.publish(now);
+        self.has_work = again;
+        Ok(())
+    }
+
+    /// Receives packets that have arrived. Returns their number.
+    ///
+    /// # Errors
+    /// The error that makes the sockets unusable.
+    pub fn receive(&mut self) -> Result<usize> {
+        let received = self.worker.endpoint.receive(Instant::ZERO, &mut self.worker.card);
+        let received = received.map_err(|error| self.in_words(Fatal::Receiving(error)))?;
+        self.has_more |= received > 0;
+        Ok(received)
+    }
+
+    /// Writes figures that would otherwise be outdated while the loop sleeps.
+    pub fn before_sleep(&mut self) {
+        self.worker.publish_before_sleep();
+    }
+
+    /// Closes the sessions, so that peers need not wait for a timeout.
+    ///
+    /// # Errors
+    /// The error with which sending failed.
+    pub fn close(&mut self) -> io::Result<()> {
+        let closed = self.worker.endpoint.close(&mut self.worker.card);
+        self.worker.publish_totals();
+        closed
+    }
+
+    fn in_words(&self, fatal: Fatal) -> anyhow::Error {
+        fatal.in_words(&self.interface)
+    }
+
+    /// Returns the method by which the loop waits for packets, which may change while it runs.
+    pub fn poll(&self) -> PollMode {
+        self.worker.poll
+    }
+}

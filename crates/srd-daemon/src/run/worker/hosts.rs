@@ -1,0 +1,64 @@
+//! Hosts of clouds among the peers of a worker, and the packets of instances that they send.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use srd_card::{Arrivals, Arrived, PeerSlot, Trailer};
+use srd_proto::{Event, Instant, PeerId};
+
+/// The hosts of clouds among the peers: receives their packets, and their events. A card of
+/// instances implements this trait. The worker calls it on its thread.
+pub trait Hosts: Arrivals {
+    /// Whether peers may be hosts of clouds. If false, the worker makes no other call.
+    const MAY_EXIST: bool;
+
+    /// Sets the time at which the following packets arrive.
+    fn at(&mut self, now: Instant);
+
+    /// Adds a host in this slot of the card. A host that was removed before and has the same name
+    /// continues with its counters. `address`: the address of the host, if it is known.
+    fn add(&mut self, slot: PeerSlot, name: &Arc<str>, address: Option<SocketAddr>);
+
+    /// Ends the use of a slot; the host may return in another one.
+    fn remove(&mut self, now: Instant, slot: PeerSlot);
+
+    /// Removes a host for good.
+    fn forget(&mut self, name: &str);
+
+    /// Processes an event of the context with the peer in this slot.
+    fn event(&mut self, now: Instant, slot: PeerSlot, event: &Event);
+}
+
+/// The hosts of a worker without instances: there are none.
+#[derive(Debug)]
+pub(crate) struct NoHosts;
+
+impl Arrivals for NoHosts {
+    fn arrived(&mut self, _: Arrived, _: Trailer, _: &[u8]) {}
+}
+
+impl Hosts for NoHosts {
+    const MAY_EXIST: bool = false;
+
+    fn at(&mut self, _: Instant) {}
+
+    fn add(&mut self, _: PeerSlot, _: &Arc<str>, _: Option<SocketAddr>) {}
+
+    fn remove(&mut self, _: Instant, _: PeerSlot) {}
+
+    fn forget(&mut self, _: &str) {}
+
+    fn event(&mut self, _: Instant, _: PeerSlot, _: &Event) {}
+}
+
+/// Returns the context to which an event belongs; `None` if a card of instances does not need the
+/// event.
+pub(super) fn context_of(event: &Event) -> Option<PeerId> {
+    match event {
+        Event::PeerUp { peer }
+        | Event::PeerDown { peer, .. }
+        | Event::Diagnosis { peer, .. }
+        | Event::PathMtu { peer, .. } => Some(*peer),
+        _ => None,
+    }
+}

@@ -1,0 +1,80 @@
+//! A node: one service with the interface of `srd up`, the sessions with the other hosts, and the
+//! card of the instances. The card's loop drives the node's first worker, so that packets of
+//! instances and of the interface share sockets, sessions and queues.
+//!
+//! ```text
+//!   main thread: control (srd-daemon)     thread srd-worker-0: loop of the card + first worker
+//!   children: srd network (routes of the interface), srd card-helper (instances)
+//! ```
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use srd_daemon::config::Config;
+use srd_daemon::run::{
+    Daemon, FirstWorker, Hosted, HostedCard, Instances, NotPermitted, Prepared, ReloadInstances,
+};
+use srd_trust::privileges;
+
+use crate::cloud::reload::Reloader;
+use crate::service::Opening;
+use crate::state::{Options, Service};
+use crate::traffic::transport::Transport;
+
+/// Keys of settings that the node itself applies, or reports as waiting for a restart.
+const KEYS_OF_NODE: [&str; 3] = ["interface and peer", "metrics", "poll"];
+
+/// Starts the node that a configuration describes: its interface, and its instances if there are
+/// any.
+///
+/// # Errors
+/// An error of the configuration, of the operating system, or of the instances: nothing runs, and
+/// objects that were already created are removed.
+pub fn start(config: Config) -> Result<Daemon> {
+    if config.cloud.is_none() {
+        return Daemon::new(config);
+    }
+    if !privileges::may_administer() {
+        return Err(NotPermitted.into());
+    }
+    let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
+    let opening = Opening::begin(Options { metrics: None, ..options }, false)?;
+    let prepared = match Prepared::new(config) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            opening.give_up();
+            return Err(error);
+        }
+    };
+    prepared.start(Some(hosted(opening)))
+}
+
+fn hosted(opening: Opening) -> Hosted {
+    let wake = opening.wake();
+    let (reloader, figures, serve) = (opening.reloader(), opening.figures(), opening.serve());
+    let begin = |first: FirstWorker| {
+        let service = opening.finish(|| Transport::of_node(first).map(Some), None)?;
+        for warning in service.warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(Box::new(Hosting(service)) as Box<dyn Instances>)
+    };
+    let card = HostedCard { wake, begin: Box::new(begin) };
+    Hosted { card, reload: reload(reloader), figures, serve }
+}
+
+fn reload(reloader: Reloader) -> ReloadInstances {
+    Arc::new(move || {
+        let others = reloader.reload().map_err(|error| format!("{error:#}"))?;
+        Ok(others.into_iter().filter(|key| !KEYS_OF_NODE.contains(&key.as_str())).collect())
+    })
+}
+
+/// The card of a node.
+struct Hosting(Service);
+
+impl Instances for Hosting {
+    fn run(&mut self) -> Result<()> {
+        self.0.run().map(drop)
+    }
+}
