@@ -92,18 +92,18 @@ fn a_server_that_is_killed_has_its_state_and_its_key_at_the_next_start() {
     let mut first = Server::start(state);
     let stop = AtomicBool::new(false);
     // Requests are in work when the server is killed.
-    let made = thread::scope(|scope| {
-        let client = |endpoint: Endpoint| {
-            let mut made = BTreeSet::new();
-            while !stop.load(Ordering::Relaxed) {
-                match endpoint.send("CreateVpc", "CidrBlock=10.0.0.0/16") {
-                    Ok((200, body)) => drop(made.insert(element(&body, "vpcId"))),
-                    Ok((status, body)) => panic!("{status}: {body}"),
-                    Err(_) => break,
-                }
+    let client = |endpoint: Endpoint| {
+        let mut made = BTreeSet::new();
+        while !stop.load(Ordering::Relaxed) {
+            match endpoint.send("CreateVpc", "CidrBlock=10.0.0.0/16") {
+                Ok((200, body)) => drop(made.insert(element(&body, "vpcId"))),
+                Ok((status, body)) => panic!("{status}: {body}"),
+                Err(_) => break,
             }
-            made
-        };
+        }
+        made
+    };
+    let made = thread::scope(|scope| {
         let (client, endpoint) = (&client, &first.endpoint);
         let clients = [0; 3].map(|_| scope.spawn(move || client(endpoint.clone())));
         thread::sleep(Duration::from_secs(1));

@@ -25,17 +25,22 @@ pub fn copy(from: &mut dyn Store, to: &mut dyn Store) -> Result<usize, String> {
     let all = from.load()?;
     check(&all)?;
     let count = all.len();
-    let mut changes: Vec<KeyChange> = vec![(COPYING.to_owned(), Some(String::new()))];
-    let mut bytes = 0;
+    let mut changes = Vec::new();
+    let (mut bytes, mut is_marked) = (0, false);
     for (key, value) in all {
-        bytes += key.len() + value.len();
-        changes.push((key, Some(value)));
         if bytes >= TRANSACTION_BYTES {
+            if !std::mem::replace(&mut is_marked, true) {
+                changes.push((COPYING.to_owned(), Some(String::new())));
+            }
             commit(to, std::mem::take(&mut changes))?;
             bytes = 0;
         }
+        bytes += key.len() + value.len();
+        changes.push((key, Some(value)));
     }
-    changes.push((COPYING.to_owned(), None));
+    if is_marked {
+        changes.push((COPYING.to_owned(), None));
+    }
     commit(to, changes)?;
     Ok(count)
 }
@@ -62,6 +67,8 @@ pub fn check(all: &[(String, String)]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::store::MemoryStore;
 
@@ -82,6 +89,8 @@ mod tests {
         }
 
         fn commit(&mut self, changes: Vec<KeyChange>) -> Result<(), CommitError> {
+            let keys: BTreeSet<_> = changes.iter().map(|(key, _)| key).collect();
+            assert_eq!(keys.len(), changes.len(), "a key has several changes");
             let left = self.1.checked_sub(1);
             self.1 = left.ok_or_else(|| CommitError::Failed("full".to_owned()))?;
             self.0.commit(changes)
@@ -105,6 +114,10 @@ mod tests {
             assert_eq!(copy(&mut from, &mut to), Ok(7));
             assert_eq!(to.load().unwrap(), from.load().unwrap());
         }
+        // A small copy is one transaction.
+        let mut to = Fails(MemoryStore::default(), 1);
+        assert_eq!(copy(&mut filled(2), &mut to), Ok(2));
+        assert_eq!(to.load().unwrap().len(), 2);
         let mut to = filled(1);
         assert!(copy(&mut from, &mut to).unwrap_err().contains("contains a state"));
         from.commit(vec![(COPYING.to_owned(), Some(String::new()))]).unwrap();

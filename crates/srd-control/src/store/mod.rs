@@ -76,7 +76,8 @@ pub trait Store: Send {
     /// If they cannot be read.
     fn load(&mut self) -> Result<Vec<(String, String)>, String>;
 
-    /// Makes all changes, or none of them. When the call returns, they are durable.
+    /// Makes all changes, or none of them. When the call returns, they are durable. Each key has at
+    /// most one change.
     ///
     /// # Errors
     /// If the changes were not made, or it is unknown whether they were.
