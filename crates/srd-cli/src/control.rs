@@ -14,16 +14,20 @@ use srd_control::control::{Access, Control, TRIAL_ACCOUNT, random_seed};
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
 use srd_control::sign::DrawnKey;
-use srd_control::store::MemoryStore;
+use srd_control::store::{MemoryStore, Store, copy};
 
 use crate::failure::{Missing, usage};
 use crate::node;
 use crate::output::{JsonOutput, say};
+use crate::state::{self, EtcdArgs, Location};
 
 const EXAMPLES: &str = "\
 EXAMPLES
   srd control up --trial
   srd control up --trial --listen 127.0.0.1:5000 --key-file key.env
+  srd control up --state /var/lib/srd/control.db --key-file key.env
+  srd control up --state http://10.0.0.1:2379,http://10.0.0.2:2379 --state-only
+  srd control store copy control.db http://10.0.0.1:2379
   srd control actions
   srd control actions --json -
 
@@ -41,16 +45,48 @@ pub(crate) enum ControlCommand {
     /// List the actions that are served, and those on virtual private clouds that are missing.
     #[command(after_help = EXAMPLES)]
     Actions(ActionsArgs),
+    /// Stores that keep the state.
+    #[command(subcommand)]
+    Store(StoreCommand),
+}
+
+/// Commands for stores.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Copy the state of a store that no server uses into an empty store.
+    #[command(after_help = EXAMPLES)]
+    Copy(CopyArgs),
+}
+
+/// Arguments of `srd control store copy`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CopyArgs {
+    /// The store that is read: a file, or addresses of etcd's members, separated by commas.
+    #[arg(value_name = "FROM")]
+    from: Location,
+    /// The store that is written: a file, which is created with mode 0600, or addresses of etcd's
+    /// members. The store must be empty, or contain an incomplete copy.
+    #[arg(value_name = "TO")]
+    to: Location,
+    #[command(flatten)]
+    etcd: EtcdArgs,
 }
 
 /// Arguments of `srd control up`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UpArgs {
-    /// Serve clients of this machine over plain HTTP, and keep the state in memory. An access key
-    /// is generated and printed; requests need a signature with this key. Only addresses of the
-    /// loopback interface are served. This option is required, because there is no other mode yet.
-    #[arg(long)]
+    /// Keep the state in memory, and accept requests that reset it. An access key is
+    /// generated and printed; requests need a signature with this key.
+    #[arg(long, required_unless_present = "state")]
     trial: bool,
+    /// Keep the state in this file, which is created with mode 0600, or in etcd: addresses
+    /// http://HOST:PORT or https://HOST:PORT of its members, separated by commas. A request is
+    /// answered after its change is durable. The access key is a part of the state. At the start,
+    /// instances that were running start again.
+    #[arg(long, value_name = "STORE", conflicts_with = "trial")]
+    state: Option<Location>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// Write the access key, the region and the endpoint to this file, as assignments for a shell.
     /// The file has mode 0600 and belongs to the user who runs this command. An older file is
     /// replaced.
@@ -60,7 +96,8 @@ pub(crate) struct UpArgs {
     /// process of this machine can then change the state, so instances run no programs.
     #[arg(long, requires = "trial")]
     any_credentials: bool,
-    /// Address and port; port 0 selects a free port.
+    /// Address and port of plain HTTP; port 0 selects a free port. Only addresses of the loopback
+    /// interface are served.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4599")]
     listen: SocketAddr,
     /// Keep instances in the state only, and start no machine. Without root, this is always so.
@@ -84,23 +121,17 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
     match command {
         ControlCommand::Up(args) => up(args),
         ControlCommand::Actions(args) => list(args),
+        ControlCommand::Store(StoreCommand::Copy(args)) => copy_store(args),
     }
 }
 
 fn up(args: &UpArgs) -> Result<u8> {
-    if !args.trial {
-        return usage(
-            "`srd control up` serves trials only: add --trial, with which it serves clients of \
-             this machine",
-        );
-    }
     if !args.listen.ip().is_loopback() {
         return usage(server::not_loopback(args.listen));
     }
     let listener =
         server::listen(args.listen).with_context(|| format!("cannot listen at {}", args.listen))?;
     let address = listener.local_addr().context("the address of the socket")?;
-    let store = Box::new(MemoryStore::default());
     let is_root = rustix::process::geteuid().is_root();
     if args.user_data && !is_root {
         return Err(Missing("--user-data needs root: run it with sudo".into()).into());
@@ -113,25 +144,37 @@ fn up(args: &UpArgs) -> Result<u8> {
         );
     }
     let machines: Box<dyn Machines> = match starts {
-        true => Box::new(node::machines(args.user_data)?),
+        true => Box::new(node::machines(args.user_data, args.state.is_some())?),
         false => Box::new(NoMachines),
     };
-    let key = match args.any_credentials {
-        true => None,
-        false => Some(DrawnKey::draw().map_err(anyhow::Error::msg)?),
-    };
-    let access = match &key {
-        None => Access::AnyCredentials,
-        Some(key) => Access::Trial(key.only(TRIAL_ACCOUNT)),
-    };
     let seed = random_seed().map_err(anyhow::Error::msg)?;
-    let control = Control::new(access, seed, store, machines).map_err(anyhow::Error::msg)?;
+    let new = |access, store: Box<dyn Store>| {
+        Control::new(access, seed, store, machines).map_err(anyhow::Error::msg)
+    };
+    let (control, key, location) = match &args.state {
+        Some(location) => {
+            let control = new(Access::Local, state::open(location, &args.etcd)?)?;
+            let key = control.key();
+            (control, key, location.to_string())
+        }
+        None => {
+            let key = match args.any_credentials {
+                true => None,
+                false => Some(DrawnKey::draw().map_err(anyhow::Error::msg)?),
+            };
+            let access = match &key {
+                None => Access::AnyCredentials,
+                Some(key) => Access::Trial(key.only(TRIAL_ACCOUNT)),
+            };
+            (new(access, Box::new(MemoryStore::default()))?, key, "memory".to_owned())
+        }
+    };
     let settings = key.as_ref().map(|key| settings(key, address));
     if let (Some(path), Some(settings)) = (&args.key_file, &settings) {
         write_key(path, settings)
             .with_context(|| format!("cannot write the key file {}", path.display()))?;
     }
-    say(format!("EC2 API: http://{address} (account {TRIAL_ACCOUNT}, state in memory)"))?;
+    say(format!("EC2 API: http://{address} (account {TRIAL_ACCOUNT}, state in {location})"))?;
     match &settings {
         Some(settings) => say(format!("export {}", settings.join(" ")))?,
         None => say("any credentials are accepted")?,
@@ -142,6 +185,17 @@ fn up(args: &UpArgs) -> Result<u8> {
         (false, false) => "instances exist in the state only: machines need root",
     })?;
     match server::serve(listener, control).context("the server ended")? {}
+}
+
+fn copy_store(args: &CopyArgs) -> Result<u8> {
+    if args.from == args.to {
+        return usage("FROM and TO are the same store");
+    }
+    let mut from = state::open_existing(&args.from, &args.etcd)?;
+    let mut to = state::open(&args.to, &args.etcd)?;
+    let count = copy::copy(from.as_mut(), to.as_mut()).map_err(anyhow::Error::msg)?;
+    say(format!("{count} keys of {} are in {}", args.from, args.to))?;
+    Ok(0)
 }
 
 /// The environment of clients, as assignments for a shell.

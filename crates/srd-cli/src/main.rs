@@ -14,6 +14,7 @@
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
+//! | [`state`] | locations of the state of `srd control` |
 //! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
 //! | [`compare`] | `srd compare`: the user's own command, with and without SRD |
@@ -45,6 +46,7 @@ mod profile;
 mod shape;
 mod signals;
 mod sim;
+mod state;
 mod units;
 mod vpc;
 mod watch;

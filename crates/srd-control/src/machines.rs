@@ -25,6 +25,11 @@ pub trait Machines: Send {
         Ok(())
     }
 
+    /// Reports a warning to the operator.
+    fn report(&mut self, warning: &str) {
+        let _ = warning;
+    }
+
     /// Removes the machines of all regions, whose state was removed.
     fn clear(&mut self) {}
 
@@ -56,7 +61,7 @@ fn runs(instance: Option<&Instance>) -> bool {
 }
 
 /// The instances that run since the changes of a request that is not yet committed.
-fn started(region: &Region) -> impl Iterator<Item = &Instance> {
+pub(crate) fn started(region: &Region) -> impl Iterator<Item = &Instance> {
     let changed = region.instances.changed();
     changed.filter(|(former, _)| !runs(*former)).filter_map(|(_, i)| i.filter(|i| runs(Some(i))))
 }
@@ -79,6 +84,28 @@ pub(crate) fn prepare(machines: &mut dyn Machines, region: &Region) -> Result<()
         cancel(machines, region);
     }
     result
+}
+
+/// Starts the machines of these instances of a state that is in the store already, and applies it.
+/// Returns the instances whose machines did not start, each with the cause.
+pub(crate) fn enter(
+    machines: &mut dyn Machines,
+    region: &Region,
+    instances: &[String],
+) -> Vec<(String, String)> {
+    let mut failed = Vec::new();
+    for instance in instances.iter().filter_map(|id| region.instances.get(id)) {
+        if let Err(why) = machines.start(region, instance) {
+            failed.push((instance.instance_id.clone(), why));
+        }
+    }
+    if let Err(why) = machines.apply(region) {
+        if instances.is_empty() {
+            machines.report(&format!("a change of {} is not in force: {why}", region.name));
+        }
+        failed = instances.iter().map(|id| (id.clone(), why.clone())).collect();
+    }
+    failed
 }
 
 /// Stops the machines that [`prepare`] has started.

@@ -275,6 +275,10 @@ impl Machines for CardMachines {
         applied
     }
 
+    fn report(&mut self, warning: &str) {
+        (self.report)(warning);
+    }
+
     fn clear(&mut self) {
         let until = Instant::now() + END_WAIT_MAX;
         self.planes.values().for_each(|of| of.plane.end());

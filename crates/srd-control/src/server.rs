@@ -1,4 +1,5 @@
-//! The server: connections of HTTP/1.1 on one thread, with bounds.
+//! The server: connections of HTTP/1.1 on one thread, with bounds. Requests wait for the store and
+//! for machines on other threads.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::control::Control;
 use crate::error::ApiError;
@@ -63,8 +64,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// If the runtime cannot start.
 pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let news = control.news();
     let control = Arc::new(Mutex::new(control));
     runtime.block_on(async move {
+        if let Some(news) = news {
+            tokio::spawn(follow(news, Arc::clone(&control)));
+        }
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -75,7 +80,7 @@ pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> 
             };
             let control = Arc::clone(&control);
             tokio::spawn(async move {
-                let answer = service_fn(|request| respond(request, &control));
+                let answer = service_fn(|request| respond(request, Arc::clone(&control)));
                 let connection = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_WAIT_MAX)
@@ -89,9 +94,22 @@ pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> 
     })
 }
 
+/// Takes over changes of other controllers as soon as they are signalled.
+async fn follow(news: Arc<Notify>, control: Arc<Mutex<Control>>) {
+    loop {
+        news.notified().await;
+        let control = Arc::clone(&control);
+        let followed = tokio::task::spawn_blocking(move || {
+            // The next request reports an error of the store.
+            let _ = control.lock().unwrap_or_else(PoisonError::into_inner).follow();
+        });
+        let _ = followed.await;
+    }
+}
+
 async fn respond(
     request: Request<Incoming>,
-    control: &Mutex<Control>,
+    control: Arc<Mutex<Control>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, BODY_BYTES_MAX).collect();
@@ -111,9 +129,15 @@ async fn respond(
         body,
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    // The state is whole even after a panic of another request, whose changes `handle` undoes.
-    let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(response(control.handle(&request, now)))
+    let handled = tokio::task::spawn_blocking(move || {
+        // The state is whole even after a panic of another request, whose changes `handle` undoes.
+        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.handle(&request, now)
+    });
+    Ok(match handled.await {
+        Ok(answer) => response(answer),
+        Err(_) => refusal(500, "InternalError", "The request has ended in a defect."),
+    })
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Response<Full<Bytes>> {

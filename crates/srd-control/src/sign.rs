@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ring::{digest, hmac};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{ApiError, ApiResult};
 use crate::http::HttpRequest;
@@ -19,7 +20,9 @@ const PRESIGNED_MAX_S: u64 = 7 * 24 * 3600;
 #[derive(Clone, Default)]
 pub struct Keys(BTreeMap<String, AccessKey>);
 
-#[derive(Clone)]
+/// Secret and account of an access key.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 struct AccessKey {
     secret: String,
     account: String,
@@ -36,6 +39,35 @@ impl Keys {
     pub fn add(&mut self, id: &str, secret: &str, account: &str) {
         let key = AccessKey { secret: secret.to_owned(), account: account.to_owned() };
         self.0.insert(id.to_owned(), key);
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, id: &str) {
+        self.0.remove(id);
+    }
+
+    /// Returns the first key of an account.
+    pub fn of(&self, account: &str) -> Option<DrawnKey> {
+        let (id, key) = self.0.iter().find(|(_, key)| key.account == account)?;
+        Some(DrawnKey { id: id.clone(), secret: key.secret.clone() })
+    }
+
+    /// Identifiers of all keys.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Returns the record of a key for the store.
+    pub(crate) fn record(&self, id: &str) -> Option<String> {
+        self.0.get(id).and_then(|key| serde_json::to_string(key).ok())
+    }
+
+    /// Adds a key from its record in the store.
+    pub(crate) fn read(&mut self, id: &str, record: &str) -> Result<(), String> {
+        // The text of the parser's error could contain a part of the secret.
+        let key = serde_json::from_str(record).map_err(|_| "it is no access key".to_owned())?;
+        self.0.insert(id.to_owned(), key);
+        Ok(())
     }
 }
 
@@ -64,7 +96,7 @@ impl DrawnKey {
         let error = |_| "the kernel gives no random bytes".to_owned();
         let id = ring::rand::generate::<[u8; 8]>(&source).map_err(error)?.expose();
         let secret = ring::rand::generate::<[u8; 32]>(&source).map_err(error)?.expose();
-        Ok(Self { id: format!("TRIAL{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
+        Ok(Self { id: format!("SRD{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
     }
 
     /// Returns a set of keys that contains only this key, for an account.

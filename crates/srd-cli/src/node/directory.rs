@@ -2,7 +2,8 @@
 //!
 //! The server and the keeper of a card lock the file `lock` in its directory. The keeper removes
 //! the directory. If the keeper was killed, the next server finds that the lock is free, and
-//! removes the directory.
+//! removes the directory. The server also locks the file `server`, so that the next server finds
+//! directories whose keepers still end the machines of a killed server.
 //!
 //! The server runs as root, and `$XDG_RUNTIME_DIR` may be the one of another user: `sudo -E`, `su`.
 //! That user could replace the files of a card. So the variable is used only if no user but the one
@@ -23,6 +24,8 @@ use srd_trust::place;
 
 /// Name of the lock in a directory.
 const LOCK: &str = "lock";
+/// Name of the lock of the server in a directory.
+const SERVER: &str = "server";
 /// Name of the VPC's file in a directory.
 const VPC: &str = "vpc.toml";
 /// Name of the card's socket in a directory.
@@ -41,6 +44,8 @@ const HOLD_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Directory {
     path: PathBuf,
     _lock: File,
+    /// The lock of the server; absent in the keeper.
+    _server: Option<File>,
 }
 
 /// Whether no other user can replace files in an existing directory.
@@ -97,10 +102,10 @@ fn hold(base: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn lock(path: &Path) -> Result<File> {
+fn lock(path: &Path, name: &str) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let lock = options.open(path.join(LOCK)).context("the lock of a card's directory")?;
+    let lock = options.open(path.join(name)).context("the lock of a card's directory")?;
     flock(&lock, FlockOperation::NonBlockingLockShared).context("the lock is taken")?;
     Ok(lock)
 }
@@ -119,12 +124,13 @@ impl Directory {
         make(&path)?;
         make(&path.join("user-data"))?;
         make(&path.join("flow-logs"))?;
-        Self::enter(&path)
+        let server = Some(lock(&path, SERVER)?);
+        Ok(Self { _server: server, ..Self::enter(&path)? })
     }
 
     /// Locks an existing directory.
     pub(super) fn enter(path: &Path) -> Result<Self> {
-        Ok(Self { path: path.to_owned(), _lock: lock(path)? })
+        Ok(Self { path: path.to_owned(), _lock: lock(path, LOCK)?, _server: None })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -176,11 +182,12 @@ fn is_name_of_a_card(name: &str) -> bool {
         if [pid, number, account].into_iter().all(is_number) && is_region(region))
 }
 
-/// Locks the directory of a card that has neither a server nor a keeper.
-fn lock_abandoned(base: &File, name: &str) -> Option<File> {
+/// Locks a file in the directory of a card, unless another process has locked it: the file
+/// [`LOCK`] if the card has neither a server nor a keeper, the file [`SERVER`] if it has no server.
+fn lock_abandoned(base: &File, name: &str, lock: &str) -> Option<File> {
     let directory = openat(base, name, directory_flags(), Mode::empty()).ok()?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = File::from(openat(&directory, LOCK, flags, Mode::empty()).ok()?);
+    let lock = File::from(openat(&directory, lock, flags, Mode::empty()).ok()?);
     let is_file = lock.metadata().is_ok_and(|of| of.is_file());
     let is_locked = is_file && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
     is_locked.then_some(lock)
@@ -194,6 +201,31 @@ pub(super) fn sweep() -> Result<()> {
     sweep_in(&base())
 }
 
+/// Waits until the keepers of killed servers have ended the machines of these servers.
+///
+/// # Errors
+/// The machines have not ended in time, or the directory of these directories cannot be read.
+pub(super) fn wait_for_keepers(until: Instant) -> Result<()> {
+    wait_for_keepers_in(&base(), until)
+}
+
+fn wait_for_keepers_in(base: &Path, until: Instant) -> Result<()> {
+    loop {
+        let held = hold(base)?;
+        let entries = fs::read_dir(base).context("the directories of cards")?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut cards = names.filter(|name| is_name_of_a_card(name));
+        let Some(name) = cards.find(|name| lock_abandoned(&held, name, SERVER).is_some()) else {
+            return Ok(());
+        };
+        if Instant::now() > until {
+            bail!("the machines of a killed server have not ended: {}", base.join(name).display());
+        }
+        drop(held);
+        thread::sleep(HOLD_PAUSE);
+    }
+}
+
 fn sweep_in(base: &Path) -> Result<()> {
     let held = hold(base)?;
     for entry in fs::read_dir(base).context("the directories of cards")?.flatten() {
@@ -201,7 +233,7 @@ fn sweep_in(base: &Path) -> Result<()> {
         if !is_name_of_a_card(&name) {
             continue;
         }
-        if let Some(_lock) = lock_abandoned(&held, &name) {
+        if let Some(_lock) = lock_abandoned(&held, &name, LOCK) {
             let path = base.join(&name);
             eprintln!("srd: {} of a killed server is removed", path.display());
             // This call follows no links.
@@ -310,11 +342,33 @@ mod tests {
             // The directory has no server yet. In the pause, a sweep that does not wait removes it.
             abandoned(&base.join(NAME));
             thread::sleep(HOLD_PAUSE * 5);
-            let lock = lock(&base.join(NAME)).unwrap();
+            let lock = lock(&base.join(NAME), LOCK).unwrap();
             drop(held);
             other.join().unwrap().unwrap();
             assert!(base.join(NAME).exists());
             drop(lock);
+        });
+    }
+
+    #[test]
+    fn a_server_waits_for_the_keeper_of_a_killed_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("srd-control");
+        let server = Directory::create_in(&base, "123456789012", "us-east-1", 1).unwrap();
+        let soon = || Instant::now() + HOLD_PAUSE * 5;
+        wait_for_keepers_in(&base, soon()).unwrap();
+        let path = server.path().to_owned();
+        let keeper = Directory::enter(&path).unwrap();
+        drop(server);
+        let error = wait_for_keepers_in(&base, soon()).unwrap_err();
+        assert!(error.to_string().contains("have not ended"), "{error}");
+        thread::scope(|scope| {
+            let wait = Instant::now() + HOLD_WAIT_MAX;
+            let waits = scope.spawn(|| wait_for_keepers_in(&base, wait));
+            thread::sleep(HOLD_PAUSE * 5);
+            assert!(!waits.is_finished());
+            keeper.remove();
+            waits.join().unwrap().unwrap();
         });
     }
 

@@ -38,12 +38,17 @@ use keeper::{KEEPER_END_MAX, Keeper};
 type Keepers = Arc<Mutex<Vec<Arc<Keeper>>>>;
 
 /// Returns machines that are namespaces behind a card. `user_data`: whether user data is run. At
-/// SIGINT, SIGTERM and SIGHUP the process ends, after everything is given back.
+/// SIGINT, SIGTERM and SIGHUP the process ends, after everything is given back. `again`: the
+/// instances may be those of a killed server, so the call waits until its machines have ended.
 ///
 /// # Errors
-/// Signals cannot be handled, or another user can change the directory of cards.
-pub(crate) fn machines(user_data: bool) -> Result<CardMachines> {
+/// Signals cannot be handled, another user can change the directory of cards, or machines of a
+/// killed server do not end.
+pub(crate) fn machines(user_data: bool, again: bool) -> Result<CardMachines> {
     directory::sweep()?;
+    if again {
+        directory::wait_for_keepers(Instant::now() + KEEPER_END_MAX)?;
+    }
     let keepers = Keepers::default();
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let all = Arc::clone(&keepers);

@@ -7,11 +7,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::api::{Endpoint, element};
 use crate::support::machine::*;
 use crate::support::pair::must;
 use rustix::process::{Pid, Signal};
-use srd_control::http::HttpRequest;
-use srd_control::sign::Signature;
 
 /// Port of the web server in the instances.
 const PORT: u16 = 8000;
@@ -21,18 +20,19 @@ const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 800
 /// A server of the API with its own directory for cards.
 struct Api {
     server: Running,
-    at: SocketAddr,
-    /// Identifier and secret of the access key.
-    key: [String; 2],
+    endpoint: Endpoint,
     directory: tempfile::TempDir,
 }
 
 impl Api {
     fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), &["--trial"])
+    }
+
+    fn start_in(directory: tempfile::TempDir, options: &[&str]) -> Self {
         let log = fs::File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(SRD);
-        command.args(["control", "up", "--trial", "--user-data", "--listen", "127.0.0.1:0"]);
+        command.args(["control", "up", "--user-data", "--listen", "127.0.0.1:0"]).args(options);
         command.arg("--key-file").arg(directory.path().join("key.env"));
         command.env("XDG_RUNTIME_DIR", directory.path()).stdin(Stdio::null());
         let mut server = Running(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
@@ -49,60 +49,18 @@ impl Api {
         // The pipe stays open as long as the server writes.
         std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         let settings = fs::read_to_string(directory.path().join("key.env")).unwrap();
-        let value = |name| {
-            let of = |line: &str| line.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
-            settings.lines().find_map(of).unwrap()
-        };
-        let key = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(value);
-        Self { server, at: address, key, directory }
+        let endpoint = Endpoint::read(&settings);
+        assert_eq!(endpoint.at, address);
+        Self { server, endpoint, directory }
     }
 
     fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
-    /// Sends a signed request, and returns the status and the body of the answer.
-    fn request(&self, action: &str, parameters: &str) -> (u16, String) {
-        let [key, secret] = &self.key;
-        let [day, time] = ["%Y%m%d", "%Y%m%dT%H%M%SZ"].map(utc);
-        let fields = format!(
-            "Credential={key}/{day}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date"
-        );
-        let mut request = HttpRequest {
-            method: "POST".to_owned(),
-            path: "/".to_owned(),
-            query: String::new(),
-            headers: vec![
-                ("host".to_owned(), self.at.to_string()),
-                ("x-amz-date".to_owned(), time),
-                ("authorization".to_owned(), format!("AWS4-HMAC-SHA256 {fields}, Signature=0")),
-            ],
-            body: format!("Action={action}&Version=2016-11-15&{parameters}").into_bytes(),
-        };
-        let signature = Signature::read(&request).unwrap().sign(&request, secret).unwrap();
-        request.headers[2].1 = format!("AWS4-HMAC-SHA256 {fields}, Signature={signature}");
-        let headers = request.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
-        let mut stream = TcpStream::connect(self.at).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(
-            stream,
-            "POST / HTTP/1.1\r\nConnection: close\r\n\
-             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n{}\r\n",
-            request.body.len(),
-            headers.collect::<String>()
-        )
-        .unwrap();
-        stream.write_all(&request.body).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-        (status, body.unwrap_or_default())
-    }
-
     /// Sends a request that has to succeed.
     fn call(&self, action: &str, parameters: &str) -> String {
-        let (status, body) = self.request(action, parameters);
+        let (status, body) = self.endpoint.send(action, parameters).unwrap();
         assert_eq!(status, 200, "{action}: {body}\n{}", self.log());
         body
     }
@@ -144,19 +102,6 @@ impl Api {
         let entries = entries.into_iter().flatten().flatten();
         entries.map(|entry| entry.path().display().to_string()).collect()
     }
-}
-
-/// Returns the present time in this format of date(1).
-fn utc(format: &str) -> String {
-    let output = Command::new("date").args(["-u", &format!("+{format}")]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-/// Returns the text of the first element with this name.
-fn element(xml: &str, name: &str) -> String {
-    let begin = format!("<{name}>");
-    let rest = xml.split_once(&begin).unwrap_or_else(|| panic!("no {name} in {xml}")).1;
-    rest.split('<').next().unwrap().to_owned()
 }
 
 fn base64(text: &str) -> String {
@@ -251,6 +196,41 @@ fn nothing_is_left_of_a_server_that_is_killed_or_ends() {
         wait_until("an empty directory", || api.left().is_empty());
         assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
     }
+}
+
+/// The state is in a file. A server that starts again has the instances, rules and keys of the
+/// killed one.
+#[test]
+fn instances_start_again_with_a_server_that_was_killed() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.db").display().to_string();
+    let options = ["--state", state.as_str()];
+    let mut api = Api::start_in(directory, &options);
+    let network = api.network();
+    let [web, web_namespace, web_address] = api.launch(&network, WEB_SERVER);
+    let [stopped, stopped_namespace, _] = api.launch(&network, "");
+    let [client, client_namespace, _] = api.launch(&network, "");
+    api.rule("AuthorizeSecurityGroupIngress", &network[1]);
+    api.call("StopInstances", &format!("InstanceId.1={stopped}"));
+    wait_for_server(&web_namespace);
+    let (programs, key) = (pids(&web_namespace), api.endpoint.key.clone());
+    api.server.end(Signal::KILL);
+    let mut api = Api::start_in(api.directory, &options);
+    assert_eq!(api.endpoint.key, key);
+    wait_until("the instances", || exists(&web_namespace) && exists(&client_namespace));
+    // The user data runs again, since its programs ended with the server.
+    wait_for_server(&web_namespace);
+    assert!(fetches(&client_namespace, &web_address), "{}", api.log());
+    assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
+    assert!(!exists(&stopped_namespace));
+    let shown = api.call("DescribeInstances", "");
+    assert!(shown.contains(&web) && shown.contains(&client) && shown.contains(&stopped));
+    assert_eq!(shown.matches("<name>running</name>").count(), 2, "{shown}");
+    assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
+    assert_eq!(api.left(), Vec::<String>::new());
 }
 
 /// A card that is killed starts again, and programs of its instances continue.

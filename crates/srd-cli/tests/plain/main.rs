@@ -3,13 +3,18 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+#[path = "../support/api.rs"]
+mod api;
 mod bad_input;
 mod bench_scripts;
 mod book;
 mod captures;
 mod check;
 mod control;
+mod control_state;
 mod daemon;
+#[path = "../../../srd-control/tests/support/etcd.rs"]
+mod etcd;
 mod import;
 mod nfs_mount;
 mod nfs_proxy;

@@ -3,6 +3,7 @@
 // Each test program uses only a part of the helpers; a test may fail by a panic.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod api;
 #[path = "../../../srd-vpc-file/tests/support/cloud_text.rs"]
 pub(crate) mod cloud_text;
 pub(crate) mod dpdk;

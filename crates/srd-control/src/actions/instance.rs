@@ -12,6 +12,7 @@ use super::support::{get, get_mut, not_found, now, region_of, success, tags_for}
 use super::{Actions, Handler, address, interface};
 use crate::control::OBJECTS_MAX;
 use crate::error::{ApiError, ApiResult};
+use crate::machines::RUNNING;
 use crate::state::interface::InstanceState;
 use crate::state::{Cloud, Instance, Region, Subnet};
 use crate::wire::Request;
@@ -30,6 +31,8 @@ pub(super) const ACTIONS: Actions = &[
 
 /// Largest number of instances of a request.
 const COUNT_MAX: i64 = 100;
+/// Largest number of characters of the cause for which a machine did not start.
+const REASON_MAX: usize = 200;
 /// Largest number of terminated instances that are still shown.
 const TERMINATED_MAX: usize = 1000;
 /// Resources that tags of a launch may name.
@@ -483,19 +486,33 @@ fn stop(region: &mut Region, request: &Request) -> ApiResult<Value> {
             "running" => {}
             _ => return Err(wrong_state(instance, "stopped")),
         }
-        let time = now(region);
-        let of = get_mut(&mut region.instances, &instance.instance_id)?;
-        of.state = state(80);
-        of.state_transition_reason = format!("User initiated ({time})");
-        let own: Vec<String> = interface::of_instance(region, &instance.instance_id)
-            .iter()
-            .map(|i| i.network_interface_id.clone())
-            .collect();
-        for id in own {
-            get_mut(&mut region.interfaces, &id)?.auto_public_ip = None;
-        }
-        Ok(())
+        let reason = format!("User initiated ({})", now(region));
+        set_stopped(region, &instance.instance_id, reason)
     })
+}
+
+fn set_stopped(region: &mut Region, id: &str, reason: String) -> ApiResult<()> {
+    let of = get_mut(&mut region.instances, id)?;
+    of.state = state(80);
+    of.state_transition_reason = reason;
+    let own = interface::of_instance(region, id);
+    let own: Vec<String> = own.iter().map(|i| i.network_interface_id.clone()).collect();
+    for id in own {
+        get_mut(&mut region.interfaces, &id)?.auto_public_ip = None;
+    }
+    Ok(())
+}
+
+/// Marks an instance as stopped whose machine did not start, unless it is no longer running.
+///
+/// # Errors
+/// If an interface of the instance is missing.
+pub(crate) fn mark_stopped(region: &mut Region, id: &str, why: &str) -> ApiResult<()> {
+    if region.instances.get(id).is_none_or(|of| of.state.code != RUNNING) {
+        return Ok(());
+    }
+    let why: String = why.chars().take(REASON_MAX).collect();
+    set_stopped(region, id, format!("Server.InternalError ({why})"))
 }
 
 fn reboot(region: &mut Region, request: &Request) -> ApiResult<Value> {

@@ -50,6 +50,8 @@ mod zone;
 
 use serde_json::Value;
 
+pub(crate) use instance::mark_stopped;
+
 use crate::error::ApiResult;
 use crate::state::{Cloud, Region};
 use crate::wire::Request;

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sign::Keys;
+
 pub use id::IdGenerator;
 pub use interface::{
     Address, EgressOnlyGateway, Instance, InternetGateway, NatGateway, NetworkInterface,
@@ -29,7 +31,7 @@ pub use network::{
     DhcpOptions, FlowLog, NetworkAcl, PeeringConnection, PrefixList, RouteTable, Subnet,
     SubnetCidrReservation, Vpc,
 };
-pub use table::{Change, Object, Table};
+pub use table::{Change, Object, Row, Table};
 
 /// Declares a part of an object: a structure that serializes under EC2's names.
 macro_rules! part {
@@ -48,12 +50,15 @@ macro_rules! object {
     ($(#[$meta:meta])* $name:ident($prefix:literal, $resource:literal, $id:ident) $fields:tt) => {
         $crate::state::part! { $(#[$meta])* $name $fields }
 
-        impl $crate::state::Object for $name {
+        impl $crate::state::Row for $name {
             const PREFIX: &'static str = $prefix;
-            const RESOURCE: &'static str = $resource;
             fn id(&self) -> &str {
                 &self.$id
             }
+        }
+
+        impl $crate::state::Object for $name {
+            const RESOURCE: &'static str = $resource;
             fn tags(&self) -> &[$crate::state::Tag] {
                 &self.tags
             }
@@ -91,8 +96,8 @@ macro_rules! region {
             pub ids: IdGenerator,
             /// Time of the current request, in seconds since 1970.
             pub now: u64,
-            /// Answers to requests with a client token, by action and token.
-            pub tokens: BTreeMap<(String, String), TokenUse>,
+            /// Answers to requests with a client token.
+            pub tokens: Table<TokenUse>,
             $($(#[$meta])* pub $field: Table<$type>,)*
         }
 
@@ -104,32 +109,45 @@ macro_rules! region {
                     account: account.to_owned(),
                     ids,
                     now: 0,
-                    tokens: BTreeMap::new(),
+                    tokens: Table::default(),
                     $($field: Table::default(),)*
                 }
             }
 
             /// Undoes all changes since the last commit.
             pub fn rollback(&mut self) {
+                self.tokens.rollback();
                 $(self.$field.rollback();)*
             }
 
             /// Whether an object has changed since the last commit.
             pub fn is_changed(&self) -> bool {
-                $(self.$field.is_changed() ||)* false
+                $(self.$field.is_changed() ||)* self.tokens.is_changed()
             }
 
-            /// All changes since the last commit, with the prefix of their table.
-            pub fn changes(&self) -> Vec<(&'static str, Change)> {
-                let mut changes = Vec::new();
-                $(changes.extend(
-                    self.$field.changes().into_iter().map(|c| (<$type>::PREFIX, c)),
-                );)*
-                changes
+            /// All changes since the last commit.
+            ///
+            /// # Errors
+            /// If an object cannot be written as JSON.
+            pub fn changes(&self) -> Result<Vec<Change>, String> {
+                let mut changes = self.tokens.changes()?;
+                $(changes.extend(self.$field.changes()?);)*
+                Ok(changes)
+            }
+
+            /// The identifiers and records of all objects.
+            ///
+            /// # Errors
+            /// If an object cannot be written as JSON.
+            pub fn records(&self) -> Result<Vec<(String, String)>, String> {
+                let mut records = self.tokens.records()?;
+                $(records.extend(self.$field.records()?);)*
+                Ok(records)
             }
 
             /// Makes all changes since the last commit permanent, so that a rollback keeps them.
             pub fn commit(&mut self) {
+                self.tokens.commit();
                 $(self.$field.commit();)*
             }
 
@@ -138,24 +156,31 @@ macro_rules! region {
                 $(self.$field.has_grown_beyond(max) ||)* false
             }
 
-            /// Adds an object that the store had kept.
+            /// Adds an object from its record in the store. `is_new`: the state was empty at first,
+            /// so the undo log does not change.
             ///
             /// # Errors
-            /// If the prefix names no table, or the value is not an object of that table.
-            pub fn restore(
-                &mut self,
-                prefix: &str,
-                row: u64,
-                value: serde_json::Value,
-            ) -> Result<(), String> {
+            /// If the record is not the one of an object with this identifier, or another object
+            /// has its row.
+            pub fn read(&mut self, id: &str, record: &str, is_new: bool) -> Result<(), String> {
+                let mut parts = record.splitn(3, ' ');
+                let (Some(prefix), Some(row), Some(json)) =
+                    (parts.next(), parts.next(), parts.next())
+                else {
+                    return Err("the record has not the form PREFIX ROW JSON".to_owned());
+                };
+                let row = row.parse().map_err(|_| format!("`{row}` is no number of a row"))?;
                 match prefix {
-                    $(<$type>::PREFIX => {
-                        let object = serde_json::from_value(value).map_err(|e| e.to_string())?;
-                        self.$field.restore(row, object);
-                        Ok(())
-                    })*
+                    TokenUse::PREFIX => self.tokens.read(id, row, json, is_new),
+                    $(<$type>::PREFIX => self.$field.read(id, row, json, is_new),)*
                     _ => Err(format!("`{prefix}` is no kind of object")),
                 }
+            }
+
+            /// Removes an object that another controller has removed.
+            pub fn forget(&mut self, id: &str) {
+                self.tokens.remove(id);
+                $(self.$field.remove(id);)*
             }
 
             /// Calls the function with the tags of the object with this identifier, and returns
@@ -224,11 +249,14 @@ region! {
 }
 
 /// Answer to a request with a client token, for repetitions of the request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 pub struct TokenUse {
-    /// SHA-256 of the parameters of the request.
-    pub parameters: Vec<u8>,
-    /// The answer to the request, as JSON.
+    /// The action and the token: `token/ACTION/TOKEN`.
+    pub id: String,
+    /// SHA-256 of the parameters of the request, in base64.
+    pub parameters: String,
+    /// The answer.
     pub answer: serde_json::Value,
     /// Size of the answer in bytes, as JSON.
     pub bytes: usize,
@@ -236,11 +264,20 @@ pub struct TokenUse {
     pub at: u64,
 }
 
+impl Row for TokenUse {
+    const PREFIX: &'static str = "token";
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 /// All accounts: each account has its own regions.
 #[derive(Debug, Default)]
 pub struct Cloud {
     /// The regions by account and name.
     pub regions: BTreeMap<(String, String), Region>,
+    /// Access keys that the store contains.
+    pub keys: Keys,
     /// Names of log groups that a trial has recorded.
     pub log_groups: BTreeSet<String>,
     /// Names of buckets that a trial has recorded.

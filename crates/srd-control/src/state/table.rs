@@ -11,15 +11,19 @@ use serde::de::DeserializeOwned;
 
 use super::Tag;
 
-/// An object of a region: it has an identifier and tags.
-pub trait Object: Clone + Serialize + DeserializeOwned {
-    /// Prefix of identifiers, for example `vpc` for `vpc-0123`.
+/// A row of a table.
+pub trait Row: Clone + Serialize + DeserializeOwned {
+    /// Prefix of identifiers, for example `vpc` for `vpc-0123`. It names the table in the store.
     const PREFIX: &'static str;
+    /// The identifier.
+    fn id(&self) -> &str;
+}
+
+/// An object of a region: it has an identifier and tags.
+pub trait Object: Row {
     /// Resource type in tag specifications, for example `vpc`.
     const RESOURCE: &'static str;
-    /// Returns the identifier of the object.
-    fn id(&self) -> &str;
-    /// Returns the tags of the object.
+    /// The tags.
     fn tags(&self) -> &[Tag];
     /// The tags, to change them.
     fn tags_mut(&mut self) -> &mut Vec<Tag>;
@@ -37,8 +41,15 @@ pub struct Table<T> {
     undo: BTreeMap<String, Former<T>>,
 }
 
-/// A changed row: its identifier, and its number and value, or `None` if it was removed.
-pub type Change = (String, Option<(u64, serde_json::Value)>);
+/// A changed row: its identifier, and its record for the store, or `None` if it was removed.
+pub type Change = (String, Option<String>);
+
+/// Returns the record of a row for the store: the prefix, the number of the row, and the row in
+/// JSON, each separated by a space.
+fn record<T: Row>(row: u64, value: &T) -> Result<String, String> {
+    let json = serde_json::to_string(value).map_err(|error| error.to_string())?;
+    Ok(format!("{} {row} {json}", T::PREFIX))
+}
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
@@ -46,7 +57,7 @@ impl<T> Default for Table<T> {
     }
 }
 
-impl<T: Object> Table<T> {
+impl<T: Row> Table<T> {
     fn remember(&mut self, id: &str) {
         if !self.undo.contains_key(id) {
             let former = self.index.get(id).and_then(|row| Some((*row, self.rows.get(row)?)));
@@ -65,10 +76,49 @@ impl<T: Object> Table<T> {
     }
 
     /// Adds an object that the store had kept under this row number. The undo log does not change.
-    pub fn restore(&mut self, row: u64, object: T) {
+    ///
+    /// # Errors
+    /// If another object has this number or this identifier.
+    pub fn restore(&mut self, row: u64, object: T) -> Result<(), String> {
+        if self.rows.contains_key(&row) || self.index.contains_key(object.id()) {
+            return Err(format!("another object has the row {row} or `{}`", object.id()));
+        }
         self.index.insert(object.id().to_owned(), row);
-        self.next = self.next.max(row + 1);
+        self.next = self.next.max(row.saturating_add(1));
         self.rows.insert(row, object);
+        Ok(())
+    }
+
+    /// Adds or replaces an object that another controller has stored under this row number. The
+    /// undo log remembers the former object.
+    ///
+    /// # Errors
+    /// If another object has this number.
+    pub fn put(&mut self, row: u64, object: T) -> Result<(), String> {
+        let id = object.id().to_owned();
+        if self.rows.get(&row).is_some_and(|other| other.id() != id) {
+            return Err(format!("another object than `{id}` has the row {row}"));
+        }
+        self.remember(&id);
+        if let Some(old) = self.index.insert(id, row) {
+            self.rows.remove(&old);
+        }
+        self.next = self.next.max(row.saturating_add(1));
+        self.rows.insert(row, object);
+        Ok(())
+    }
+
+    /// Adds an object with this identifier and row number from JSON, by [`Self::restore`] if
+    /// `is_new` is set and by [`Self::put`] otherwise.
+    ///
+    /// # Errors
+    /// If the text is no such object, or another object has its row.
+    pub fn read(&mut self, id: &str, row: u64, json: &str, is_new: bool) -> Result<(), String> {
+        let object: T = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        if object.id() != id {
+            return Err(format!("the record is the one of `{}`", object.id()));
+        }
+        if is_new { self.restore(row, object) } else { self.put(row, object) }
     }
 
     /// Returns the object with this identifier.
@@ -85,6 +135,9 @@ impl<T: Object> Table<T> {
 
     /// Removes and returns the object with this identifier.
     pub fn remove(&mut self, id: &str) -> Option<T> {
+        if !self.index.contains_key(id) {
+            return None;
+        }
         self.remember(id);
         let row = self.index.remove(id)?;
         self.rows.remove(&row)
@@ -150,17 +203,26 @@ impl<T: Object> Table<T> {
         self.len() > max && count(false) > count(true)
     }
 
-    /// The changed rows with their new values.
-    pub fn changes(&self) -> Vec<Change> {
+    /// The changed rows with their new records.
+    ///
+    /// # Errors
+    /// If an object cannot be written as JSON.
+    pub fn changes(&self) -> Result<Vec<Change>, String> {
         let change = |id: &String| {
-            let row = self.index.get(id).copied();
-            let value = row.and_then(|row| {
-                let value = serde_json::to_value(self.rows.get(&row)?).ok()?;
-                Some((row, value))
-            });
-            (id.clone(), value)
+            let row = self.index.get(id).and_then(|row| Some((*row, self.rows.get(row)?)));
+            let record = row.map(|(row, value)| record(row, value)).transpose()?;
+            Ok((id.clone(), record))
         };
         self.undo.keys().map(change).collect()
+    }
+
+    /// The identifiers and records of all rows.
+    ///
+    /// # Errors
+    /// If an object cannot be written as JSON.
+    pub fn records(&self) -> Result<Vec<(String, String)>, String> {
+        let all = self.rows.iter();
+        all.map(|(row, value)| Ok((value.id().to_owned(), record(*row, value)?))).collect()
     }
 
     /// The changed rows: former and new object.
@@ -194,7 +256,7 @@ mod tests {
         for id in ["igw-c", "igw-a", "igw-b"] {
             table.insert(gateway(id));
         }
-        assert_eq!(table.changes().len(), 3);
+        assert_eq!(table.changes().unwrap().len(), 3);
         table.commit();
         table.remove("igw-c");
         table.get_mut("igw-a").unwrap().owner_id = "2".to_owned();
@@ -210,8 +272,26 @@ mod tests {
         assert!(!table.has_grown_beyond(2));
         table.rollback();
         assert!(!table.is_changed());
-        let ids: Vec<&str> = table.iter().map(Object::id).collect();
+        let ids: Vec<&str> = table.iter().map(Row::id).collect();
         assert_eq!(ids, ["igw-c", "igw-a", "igw-b"]);
         assert!(table.iter().all(|gateway| gateway.owner_id == "1"));
+    }
+
+    #[test]
+    fn objects_of_other_controllers_move_between_rows() {
+        let mut table = Table::default();
+        table.restore(3, gateway("igw-a")).unwrap();
+        assert!(table.restore(3, gateway("igw-b")).is_err());
+        assert!(table.restore(4, gateway("igw-a")).is_err());
+        table.put(7, gateway("igw-a")).unwrap();
+        assert!(table.put(7, gateway("igw-b")).is_err());
+        table.put(5, gateway("igw-b")).unwrap();
+        let rows: Vec<_> = table.rows().map(|(row, of)| (row, of.id().to_owned())).collect();
+        assert_eq!(rows, [(5, "igw-b".to_owned()), (7, "igw-a".to_owned())]);
+        table.insert(gateway("igw-c"));
+        assert_eq!(table.rows().last().unwrap().0, 8);
+        table.rollback();
+        let rows: Vec<_> = table.rows().map(|(row, of)| (row, of.id())).collect();
+        assert_eq!(rows, [(3, "igw-a")]);
     }
 }

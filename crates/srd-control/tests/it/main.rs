@@ -4,6 +4,7 @@
 
 mod access;
 mod addresses;
+mod controllers;
 mod overlaps;
 mod planes;
 mod requests;

@@ -2,9 +2,9 @@
 
 use srd_control::control::{Access, Control};
 use srd_control::machines::NoMachines;
-use srd_control::store::{MemoryStore, Store};
+use srd_control::store::{CommitError, KeyChange, MemoryStore, Store};
 
-use crate::support::{Client, FailingStore, Recorder, all, first};
+use crate::support::{Client, FailingStore, Recorder, SharedStore, all, first};
 
 const RUN: &str = "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1&InstanceType=";
 
@@ -68,27 +68,9 @@ fn an_instance_has_an_interface_for_as_long_as_it_lives() {
     assert_eq!(client.code(&format!("{many}c7i.large")), "InvalidParameterValue");
 }
 
-/// A store whose copy outlives the control plane.
-#[derive(Clone, Default)]
-struct SharedStore(std::sync::Arc<std::sync::Mutex<MemoryStore>>);
-
-impl Store for SharedStore {
-    fn commit(&mut self, changes: Vec<srd_control::store::KeyChange>) -> Result<(), String> {
-        self.0.lock().unwrap().commit(changes)
-    }
-
-    fn load(&self) -> Result<Vec<(String, String)>, String> {
-        self.0.lock().unwrap().load()
-    }
-
-    fn clear(&mut self) -> Result<(), String> {
-        self.0.lock().unwrap().clear()
-    }
-}
-
 #[test]
 fn a_control_plane_starts_with_the_state_of_its_store() {
-    let store = SharedStore::default();
+    let mut store = SharedStore::default();
     let mut client = Client::with(Box::new(store.clone()), Box::new(NoMachines));
     let (vpc, subnet) = client.network();
     client.ok(&format!("Action=CreateNetworkInterface&SubnetId={subnet}"));
@@ -115,7 +97,8 @@ fn a_control_plane_starts_with_the_state_of_its_store() {
         describe.iter().map(|name| strip(client.ok(&format!("Action={name}")))).collect();
     assert_eq!(after, before);
     assert!(after[0].contains(&vpc));
-    store.0.lock().unwrap().commit(vec![("a/b/c".to_owned(), Some("[]".to_owned()))]).unwrap();
+    store.load().unwrap();
+    store.commit(vec![("a/b/c".to_owned(), Some("[]".to_owned()))]).unwrap();
     assert!(
         Control::new(Access::AnyCredentials, 8, Box::new(store), Box::new(NoMachines)).is_err()
     );
@@ -155,7 +138,7 @@ fn a_panic_of_a_request_is_undone_before_the_next_one() {
     client.ok("Action=CreateVpc&CidrBlock=10.0.0.0/16");
     assert_eq!(client.state().interfaces.len(), interfaces);
     assert!(client.state().instances.is_empty());
-    let stored = store.0.lock().unwrap().load().unwrap();
+    let stored = store.all();
     assert!(!stored.iter().any(|(key, _)| key.contains("/i-")), "{stored:?}");
 }
 
@@ -163,16 +146,15 @@ fn a_panic_of_a_request_is_undone_before_the_next_one() {
 struct FailsOnce(bool);
 
 impl Store for FailsOnce {
-    fn commit(&mut self, _: Vec<srd_control::store::KeyChange>) -> Result<(), String> {
-        if std::mem::replace(&mut self.0, true) { Ok(()) } else { Err("full".to_owned()) }
-    }
-
-    fn load(&self) -> Result<Vec<(String, String)>, String> {
+    fn load(&mut self) -> Result<Vec<(String, String)>, String> {
         Ok(Vec::new())
     }
 
-    fn clear(&mut self) -> Result<(), String> {
-        Ok(())
+    fn commit(&mut self, _: Vec<KeyChange>) -> Result<(), CommitError> {
+        match std::mem::replace(&mut self.0, true) {
+            true => Ok(()),
+            false => Err(CommitError::Failed("full".to_owned())),
+        }
     }
 }
 
@@ -196,7 +178,7 @@ fn identifiers_of_the_store_are_not_made_again() {
     for _ in 0..2 {
         let mut again = Client::with(Box::new(store.clone()), Box::new(NoMachines));
         again.network();
-        let stored = store.0.lock().unwrap().load().unwrap();
+        let stored = store.all();
         let kinds = ["/vpc-", "/subnet-"];
         let count = stored.iter().filter(|(key, _)| kinds.iter().any(|k| key.contains(k))).count();
         client = again;

@@ -6,7 +6,7 @@ use srd_control::control::{Access, Control};
 use srd_control::http::{HttpRequest, HttpResponse};
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::state::{Instance, Region};
-use srd_control::store::{KeyChange, MemoryStore, Store};
+use srd_control::store::{CommitError, KeyChange, MemoryStore, News, Store};
 
 /// Time of all requests.
 pub(crate) const NOW: u64 = 1_800_000_000;
@@ -101,17 +101,59 @@ pub(crate) fn first(xml: &str, element: &str) -> String {
 pub(crate) struct FailingStore(pub(crate) usize);
 
 impl Store for FailingStore {
-    fn commit(&mut self, _: Vec<KeyChange>) -> Result<(), String> {
-        self.0 = self.0.checked_sub(1).ok_or("the disk is full")?;
-        Ok(())
+    fn load(&mut self) -> Result<Vec<(String, String)>, String> {
+        Ok(Vec::new())
     }
 
-    fn load(&self) -> Result<Vec<(String, String)>, String> {
-        Ok(Vec::new())
+    fn commit(&mut self, _: Vec<KeyChange>) -> Result<(), CommitError> {
+        let left = self.0.checked_sub(1);
+        self.0 = left.ok_or_else(|| CommitError::Failed("the disk is full".to_owned()))?;
+        Ok(())
     }
 
     fn clear(&mut self) -> Result<(), String> {
         Err("the disk is broken".to_owned())
+    }
+}
+
+/// A store that several controllers use, and that outlives them: the list of all transactions.
+#[derive(Clone, Default)]
+pub(crate) struct SharedStore {
+    log: Arc<Mutex<Vec<Vec<KeyChange>>>>,
+    known: usize,
+}
+
+impl SharedStore {
+    /// All keys and values.
+    pub(crate) fn all(&self) -> Vec<(String, String)> {
+        let mut all = MemoryStore::default();
+        let log = self.log.lock().unwrap().clone();
+        log.into_iter().for_each(|changes| all.commit(changes).unwrap());
+        all.load().unwrap()
+    }
+}
+
+impl Store for SharedStore {
+    fn load(&mut self) -> Result<Vec<(String, String)>, String> {
+        self.known = self.log.lock().unwrap().len();
+        Ok(self.all())
+    }
+
+    fn commit(&mut self, changes: Vec<KeyChange>) -> Result<(), CommitError> {
+        let mut log = self.log.lock().unwrap();
+        if self.known != log.len() {
+            return Err(CommitError::Conflict);
+        }
+        log.push(changes);
+        self.known = log.len();
+        Ok(())
+    }
+
+    fn refresh(&mut self) -> Result<News, String> {
+        let log = self.log.lock().unwrap();
+        let new = log[self.known..].concat();
+        self.known = log.len();
+        Ok(News::Changes(new))
     }
 }
 
@@ -134,6 +176,10 @@ impl Machines for Recorder {
 
     fn stop(&mut self, _: &Region, instance: &Instance) {
         self.0.lock().unwrap().push(format!("stop {}", instance.instance_type));
+    }
+
+    fn report(&mut self, warning: &str) {
+        self.0.lock().unwrap().push(format!("report {warning}"));
     }
 
     fn apply(&mut self, region: &Region) -> Result<(), String> {

@@ -1,19 +1,34 @@
 //! The control plane without a socket: a request of HTTP goes in, an answer comes out.
+//!
+//! | module | content |
+//! |---|---|
+//! | `follow` | the state that other controllers and earlier runs have stored |
+//! | `records` | the state as keys and values of a store |
 
+mod follow;
+mod records;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::actions;
 use crate::error::{ApiError, ApiResult};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::machines::{self, Machines};
-use crate::sign::{Keys, Scope, Signature};
-use crate::state::{Cloud, IdGenerator, Region, TokenUse};
-use crate::store::{KeyChange, Store};
+use crate::sign::{DrawnKey, Keys, Scope, Signature};
+use crate::state::{Cloud, IdGenerator, Region, Row, TokenUse};
+use crate::store::{CommitError, KeyChange, Store};
 use crate::wire::model::model;
 use crate::wire::{Request, answer, request};
 use crate::{defaults, guard, regions, services};
 
-/// Account of all requests of a trial.
+/// Account of all requests of a trial, and of a server with the one key of its store.
 pub const TRIAL_ACCOUNT: &str = "123456789012";
 /// Largest number of objects of one kind in a region.
 pub const OBJECTS_MAX: usize = 50_000;
@@ -24,6 +39,12 @@ pub const TOKEN_ANSWERS_MAX: usize = 64 << 20;
 /// Time for which a client token is remembered, in seconds.
 const TOKEN_S: u64 = 24 * 3600;
 
+/// Largest number of attempts of a request whose transactions conflict with those of other
+/// controllers.
+pub const ATTEMPTS_MAX: u32 = 20;
+/// Longest pause before the second attempt; before each further one, it is longer by as much.
+const ATTEMPT_PAUSE_MAX: Duration = Duration::from_millis(2);
+
 /// Credentials that are accepted.
 #[derive(Clone, Debug)]
 pub enum Access {
@@ -32,14 +53,22 @@ pub enum Access {
     AnyCredentials,
     /// A trial on this machine: requests need a valid signature of one of these keys.
     Trial(Keys),
+    /// Clients of this machine: requests need a valid signature of a key of the store. If the store
+    /// contains none, one is drawn.
+    Local,
     /// Requests need a valid signature of one of these keys.
     Keys(Keys),
 }
 
 impl Access {
-    /// Whether only clients of this machine are served, and services for trials exist.
-    fn is_trial(&self) -> bool {
+    /// Whether only clients of this machine are served.
+    fn is_local(&self) -> bool {
         !matches!(self, Self::Keys(_))
+    }
+
+    /// Whether services for trials exist, among them the reset.
+    fn is_trial(&self) -> bool {
+        matches!(self, Self::AnyCredentials | Self::Trial(_))
     }
 }
 
@@ -52,6 +81,22 @@ pub struct Control {
     ids: IdGenerator,
     /// A region whose first objects are not in the store yet.
     entering: Option<(String, String)>,
+    /// Whether the state may differ from the one of the store.
+    is_stale: bool,
+}
+
+/// Causes for which a request has changed nothing.
+enum Failure {
+    /// The error of the answer.
+    Api(ApiError),
+    /// Another controller has changed the state; the request can be repeated.
+    Conflict,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self::Api(error)
+    }
 }
 
 impl std::fmt::Debug for Control {
@@ -61,15 +106,18 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
-    /// A control plane with the state of this store. Identifiers follow from the seed.
+    /// A control plane with the state of this store. Identifiers follow from the seed. Machines of
+    /// instances that run according to the store are started; an instance whose machine does not
+    /// start is marked as stopped.
     ///
     /// # Errors
-    /// If the store cannot be read, or contains anything else than objects, and if any credentials
-    /// are to be accepted for machines that run programs.
+    /// If the store cannot be read or written, or contains anything else than a state, if another
+    /// controller runs the machines, and if any credentials are to be accepted for machines that
+    /// run programs.
     pub fn new(
         access: Access,
         seed: u64,
-        store: Box<dyn Store>,
+        mut store: Box<dyn Store>,
         machines: Box<dyn Machines>,
     ) -> Result<Self, String> {
         if matches!(access, Access::AnyCredentials) && machines.run_programs() {
@@ -78,8 +126,28 @@ impl Control {
             return Err(message.to_owned());
         }
         let mut ids = IdGenerator::new(seed);
-        let cloud = load(store.as_ref(), &mut ids)?;
-        Ok(Self { cloud, store, machines, access, ids, entering: None })
+        let cloud = records::load(store.load()?, &mut ids)?;
+        if machines.run_programs() {
+            store.claim_machines()?;
+        }
+        let (entering, is_stale) = (None, false);
+        let mut control = Self { cloud, store, machines, access, ids, entering, is_stale };
+        if matches!(control.access, Access::Local) {
+            control.draw_key()?;
+        }
+        control.resume()?;
+        Ok(control)
+    }
+
+    /// Returns the access key of the store that [`Access::Local`] accepts.
+    pub fn key(&self) -> Option<DrawnKey> {
+        self.cloud.keys.of(TRIAL_ACCOUNT)
+    }
+
+    /// Returns the signal that other controllers may have changed the state. [`Self::follow`] takes
+    /// the changes over.
+    pub fn news(&self) -> Option<Arc<Notify>> {
+        self.store.news()
     }
 
     /// Returns the state of all accounts.
@@ -93,7 +161,7 @@ impl Control {
         self.recover();
         let trial = self.access.is_trial();
         let request_id = self.ids.uuid();
-        if let Err(error) = guard::check(http, trial) {
+        if let Err(error) = guard::check(http, self.access.is_local()) {
             return failure(&error, &request_id);
         }
         let reset = trial
@@ -150,6 +218,7 @@ impl Control {
         let signature = Signature::read(http)?;
         let account = match &self.access {
             Access::AnyCredentials => TRIAL_ACCOUNT.to_owned(),
+            Access::Local => signature.verify(http, &self.cloud.keys, now)?,
             Access::Trial(keys) | Access::Keys(keys) => signature.verify(http, keys, now)?,
         };
         if !regions::exists(&signature.scope.region) {
@@ -176,28 +245,47 @@ impl Control {
         }
         let action = actions::find(&request.action)
             .ok_or_else(|| request::unknown_action(model(), &request.action))?;
-        let region = (account.to_owned(), scope.region.clone());
-        if !self.cloud.regions.contains_key(&region) {
+        let at = (account.to_owned(), scope.region.clone());
+        for attempt in 1..=ATTEMPTS_MAX {
+            self.follow().map_err(unavailable)?;
+            let result = self.attempt(action, &at, &request, now, request_id);
+            // A failure has changed nothing.
+            self.recover();
+            match result {
+                Ok(xml) => return Ok(xml),
+                Err(Failure::Api(error)) => return Err(error),
+                Err(Failure::Conflict) => {
+                    let random = u32::try_from(self.ids.next_u64() % 1000).unwrap_or_default();
+                    thread::sleep(ATTEMPT_PAUSE_MAX * attempt * random / 1000);
+                }
+            }
+        }
+        Err(unavailable("other controllers change the state without a pause".to_owned()))
+    }
+
+    /// Runs an action in a region, which gets its first objects before.
+    fn attempt(
+        &mut self,
+        action: actions::Handler,
+        at: &(String, String),
+        request: &Request,
+        now: u64,
+        request_id: &str,
+    ) -> Result<String, Failure> {
+        if !self.cloud.regions.contains_key(at) {
             let ids = IdGenerator::new(self.ids.next_u64());
-            let mut new = Region::empty(account, &scope.region, ids);
+            let mut new = Region::empty(&at.0, &at.1, ids);
             new.now = now;
             defaults::populate(&mut new);
-            self.cloud.regions.insert(region.clone(), new);
-            self.entering = Some(region.clone());
-            let result = self.commit();
-            if result.is_ok() {
-                self.entering = None;
-            }
-            self.recover();
-            result?;
+            self.cloud.regions.insert(at.clone(), new);
+            self.entering = Some(at.clone());
+            self.commit()?;
+            self.entering = None;
         }
         for region in self.cloud.regions.values_mut() {
             region.now = now;
         }
-        let result = self.run(action, &region, &request, request_id);
-        // A failure has changed nothing.
-        self.recover();
-        result
+        self.run(action, at, request, request_id)
     }
 
     /// Runs an action as one transaction, and returns its answer.
@@ -207,23 +295,25 @@ impl Control {
         at: &(String, String),
         request: &Request,
         request_id: &str,
-    ) -> ApiResult<String> {
+    ) -> Result<String, Failure> {
         let write = |answer: &Value| answer::write(model(), &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
-        let key = request.text("ClientToken").map(|t| (request.action.clone(), t.to_owned()));
+        let token = request.text("ClientToken");
+        let token = token.map(|token| format!("{}/{}/{token}", TokenUse::PREFIX, request.action));
         let mut parameters = request.parameters.clone();
         parameters.remove("DryRun");
         let parameters = Value::Object(parameters).to_string();
         let parameters = ring::digest::digest(&ring::digest::SHA256, parameters.as_bytes());
-        if let Some(key) = &key {
+        let parameters = STANDARD.encode(parameters);
+        if let Some(token) = &token {
             let region = self.cloud.regions.get(at).ok_or_else(lost)?;
-            let earlier = region.tokens.get(key).filter(|used| used.at + TOKEN_S > region.now);
+            let earlier = region.tokens.get(token).filter(|used| used.at + TOKEN_S > region.now);
             if let Some(used) = earlier {
-                if used.parameters == parameters.as_ref() {
-                    return write(&used.answer);
+                if used.parameters == parameters {
+                    return Ok(write(&used.answer)?);
                 }
                 let message = "The client token was used with other parameters";
-                return Err(ApiError::new("IdempotentParameterMismatch", message));
+                return Err(ApiError::new("IdempotentParameterMismatch", message).into());
             }
         }
         let answer = match action {
@@ -234,34 +324,25 @@ impl Control {
         };
         if request.flag("DryRun") == Some(true) {
             let message = "Request would have succeeded, but DryRun flag is set.";
-            return Err(ApiError::with_status(412, "DryRunOperation", message));
+            return Err(ApiError::with_status(412, "DryRunOperation", message).into());
         }
         // An answer that cannot be written fails the request before it has changed anything.
         let xml = write(&answer)?;
-        self.commit()?;
-        if let (Some(key), Some(region)) = (key, self.cloud.regions.get_mut(at)) {
-            remember(region, key, parameters.as_ref(), answer);
+        if let (Some(token), Some(region)) = (token, self.cloud.regions.get_mut(at)) {
+            remember(region, token, parameters, answer);
         }
+        self.commit()?;
         Ok(xml)
     }
 
     /// Checks the changes of a request, starts its machines, and stores the changes. If a machine
     /// or the store fails, machines and rules are as they were.
-    fn commit(&mut self) -> ApiResult<()> {
-        let mut changes = Vec::new();
-        for ((account, name), region) in &self.cloud.regions {
-            if !region.is_changed() {
-                continue;
-            }
-            if region.has_grown_beyond(OBJECTS_MAX) {
-                let message = format!("A region has at most {OBJECTS_MAX} objects of one kind.");
-                return Err(ApiError::limit("ResourceLimitExceeded", message));
-            }
-            for (prefix, (id, row)) in region.changes() {
-                let value = row.map(|(row, value)| json!([prefix, row, value]).to_string());
-                changes.push((format!("{account}/{name}/{id}"), value));
-            }
+    fn commit(&mut self) -> Result<(), Failure> {
+        if self.cloud.regions.values().any(|region| region.has_grown_beyond(OBJECTS_MAX)) {
+            let message = format!("A region has at most {OBJECTS_MAX} objects of one kind.");
+            return Err(ApiError::limit("ResourceLimitExceeded", message).into());
         }
+        let changes = records::changes(&self.cloud).map_err(ApiError::internal)?;
         if changes.is_empty() {
             return Ok(());
         }
@@ -288,19 +369,24 @@ impl Control {
         &mut self,
         changes: Vec<KeyChange>,
         applied: &mut Vec<(String, String)>,
-    ) -> ApiResult<()> {
+    ) -> Result<(), Failure> {
         let mut result = Ok(());
         let mut prepared = Vec::new();
         for (at, region) in self.cloud.regions.iter().filter(|(_, region)| region.is_changed()) {
             applied.push(at.clone());
             result = machines::prepare(self.machines.as_mut(), region)
-                .map_err(|error| ApiError::with_status(503, "Unavailable", error));
+                .map_err(|error| Failure::Api(unavailable(error)));
             if result.is_err() {
                 break;
             }
             prepared.push(region);
         }
-        let result = result.and_then(|()| self.store.commit(changes).map_err(ApiError::internal));
+        let result = result.and_then(|()| {
+            self.store.commit(changes).map_err(|error| match error {
+                CommitError::Conflict => Failure::Conflict,
+                error => ApiError::internal(error.to_string()).into(),
+            })
+        });
         if result.is_err() {
             for region in prepared {
                 machines::cancel(self.machines.as_mut(), region);
@@ -312,39 +398,24 @@ impl Control {
 
 /// Keeps the answer for repetitions of the request. If there are too many answers, or they are too
 /// large, the oldest are dropped.
-fn remember(region: &mut Region, key: (String, String), parameters: &[u8], answer: Value) {
+fn remember(region: &mut Region, id: String, parameters: String, answer: Value) {
     let now = region.now;
-    region.tokens.retain(|_, used| used.at + TOKEN_S > now);
-    let bytes = answer.to_string().len();
-    let mut sum = bytes + region.tokens.values().map(|used| used.bytes).sum::<usize>();
-    while region.tokens.len() >= TOKENS_MAX || sum > TOKEN_ANSWERS_MAX {
-        let oldest = region.tokens.iter().min_by_key(|(_, used)| used.at);
-        let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
-        sum -= region.tokens.remove(&oldest).map_or(0, |used| used.bytes);
+    for old in region.tokens.ids_where(|used| used.at + TOKEN_S <= now) {
+        region.tokens.remove(&old);
     }
-    let used = TokenUse { parameters: parameters.to_vec(), answer, bytes, at: now };
-    region.tokens.insert(key, used);
+    let bytes = answer.to_string().len();
+    let mut sum = bytes + region.tokens.iter().map(|used| used.bytes).sum::<usize>();
+    while region.tokens.len() >= TOKENS_MAX || sum > TOKEN_ANSWERS_MAX {
+        let oldest = region.tokens.iter().min_by_key(|used| used.at).map(|used| used.id.clone());
+        let Some(oldest) = oldest.and_then(|oldest| region.tokens.remove(&oldest)) else { break };
+        sum -= oldest.bytes;
+    }
+    region.tokens.insert(TokenUse { id, parameters, answer, bytes, at: now });
 }
 
-fn load(store: &dyn Store, ids: &mut IdGenerator) -> Result<Cloud, String> {
-    let mut cloud = Cloud::default();
-    for (key, text) in store.load()? {
-        let mut parts = key.splitn(3, '/');
-        let (Some(account), Some(name), Some(_)) = (parts.next(), parts.next(), parts.next())
-        else {
-            return Err(format!("the key `{key}` has not the form ACCOUNT/REGION/IDENTIFIER"));
-        };
-        let (prefix, row, value): (String, u64, Value) =
-            serde_json::from_str(&text).map_err(|error| format!("{key}: {error}"))?;
-        let region = (account.to_owned(), name.to_owned());
-        let region = cloud
-            .regions
-            .entry(region)
-            .or_insert_with(|| Region::empty(account, name, IdGenerator::new(ids.next_u64())));
-        region.restore(&prefix, row, value).map_err(|error| format!("{key}: {error}"))?;
-        region.ids.keep(&text);
-    }
-    Ok(cloud)
+/// The error of a request that the store or a machine has refused for now.
+fn unavailable(message: String) -> ApiError {
+    ApiError::with_status(503, "Unavailable", message)
 }
 
 /// Returns a seed for the identifiers of this run.
@@ -370,19 +441,20 @@ mod tests {
     #[test]
     fn answers_to_client_tokens_are_bounded_by_their_bytes() {
         let mut region = Region::empty("1", "us-east-1", IdGenerator::new(1));
-        let key = |token: &str| ("CreateVpc".to_owned(), token.to_owned());
+        let id = |token: &str| format!("token/CreateVpc/{token}");
+        let hash = || "hash".to_owned();
         for (at, token) in [(1, "a"), (2, "b"), (3, "c")] {
             region.now = at;
-            remember(&mut region, key(token), b"hash", json!({"Return": true}));
+            remember(&mut region, id(token), hash(), json!({"Return": true}));
         }
-        if let Some(used) = region.tokens.get_mut(&key("c")) {
+        if let Some(used) = region.tokens.get_mut(&id("c")) {
             used.bytes = TOKEN_ANSWERS_MAX - 40;
         }
-        remember(&mut region, key("d"), b"hash", json!({"Return": true}));
-        let left: Vec<&str> = region.tokens.keys().map(|(_, token)| token.as_str()).collect();
-        assert_eq!(left, ["b", "c", "d"]);
+        remember(&mut region, id("d"), hash(), json!({"Return": true}));
+        let left: Vec<&str> = region.tokens.iter().map(|used| used.id.as_str()).collect();
+        assert_eq!(left, [id("b"), id("c"), id("d")]);
         region.now = 3 + TOKEN_S;
-        remember(&mut region, key("e"), b"hash", json!({}));
+        remember(&mut region, id("e"), hash(), json!({}));
         assert_eq!(region.tokens.len(), 1);
     }
 
@@ -404,10 +476,11 @@ mod tests {
         let mut region = Region::empty(&at.0, &at.1, IdGenerator::new(1));
         defaults::populate(&mut region);
         control.cloud.regions.insert(at.clone(), region);
-        control.commit().unwrap();
+        assert!(control.commit().is_ok());
         let request = Request { action: "DescribeVpcs".to_owned(), parameters: Default::default() };
         let action = actions::Handler::Region(misfit);
-        assert_eq!(control.run(action, &at, &request, "r").unwrap_err().status, 500);
+        let result = control.run(action, &at, &request, "r");
+        assert!(matches!(result, Err(Failure::Api(error)) if error.status == 500));
         control.recover();
         assert_eq!(control.cloud.regions[&at].vpcs.len(), 1);
         let stored = control.store.load().unwrap();

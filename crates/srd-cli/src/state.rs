@@ -1,0 +1,150 @@
+//! Locations of the state of `srd control`.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use srd_control::store::Store;
+use srd_control::store::embedded::EmbeddedStore;
+use srd_control::store::etcd::{EtcdStore, Settings, Tls};
+use srd_trust::private;
+
+use crate::failure::usage;
+
+/// Largest size of a file with certificates or a key, in bytes.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
+/// A location of a state, as the command line names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Location {
+    /// A file.
+    File(PathBuf),
+    /// The addresses of members of an etcd cluster.
+    Etcd(Vec<String>),
+}
+
+impl FromStr for Location {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_url = |text: &str| text.starts_with("http://") || text.starts_with("https://");
+        if !is_url(text) {
+            return Ok(Self::File(PathBuf::from(text)));
+        }
+        let members: Vec<String> = text.split(',').map(str::to_owned).collect();
+        match members.iter().find(|member| !is_url(member)) {
+            Some(member) => Err(format!("`{member}` is no address http://HOST:PORT")),
+            None => Ok(Self::Etcd(members)),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Etcd(members) => f.write_str(&members.join(",")),
+        }
+    }
+}
+
+/// Arguments of stores in etcd.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EtcdArgs {
+    /// Prefix of the keys in etcd. It ends with `/`.
+    #[arg(long, value_name = "PREFIX", default_value = "/srd/")]
+    etcd_prefix: String,
+    /// Certificates in PEM of the authorities that may sign the certificates of etcd's members.
+    #[arg(long, value_name = "PATH")]
+    etcd_ca: Option<PathBuf>,
+    /// Certificate in PEM with which this program identifies itself to etcd.
+    #[arg(long, value_name = "PATH", requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+    /// Key in PEM of that certificate. Other users must not be able to read the file.
+    #[arg(long, value_name = "PATH", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+}
+
+fn read(path: &Path, is_secret: bool) -> Result<Vec<u8>> {
+    let failed = || format!("cannot read {}", path.display());
+    let file = private::open(path).with_context(failed)?;
+    let file = file.ok_or_else(|| anyhow!("{} is no regular file", path.display()))?;
+    if is_secret && let Err(exposed) = private::check(&file, None).with_context(failed)? {
+        return Err(exposed.fault(path).into());
+    }
+    let mut text = Vec::new();
+    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut text).with_context(failed)?;
+    if text.len() as u64 > PEM_BYTES_MAX {
+        bail!("{} has more than {PEM_BYTES_MAX} bytes", path.display());
+    }
+    Ok(text)
+}
+
+impl EtcdArgs {
+    fn settings(&self, members: &[String]) -> Result<Settings> {
+        let is_https = members.iter().any(|member| member.starts_with("https://"));
+        let tls = match &self.etcd_ca {
+            None if is_https => return usage("https needs --etcd-ca"),
+            None => None,
+            Some(path) => {
+                let identity = match (&self.etcd_cert, &self.etcd_key) {
+                    (Some(certificate), Some(key)) => {
+                        Some((read(certificate, false)?, read(key, true)?))
+                    }
+                    _ => None,
+                };
+                Some(Tls { authorities: read(path, false)?, identity })
+            }
+        };
+        Ok(Settings { members: members.to_vec(), prefix: self.etcd_prefix.clone(), tls })
+    }
+}
+
+/// Opens a store. A file is created unless it exists.
+///
+/// # Errors
+/// If the store is used by another controller, or cannot be opened.
+pub(crate) fn open(location: &Location, etcd: &EtcdArgs) -> Result<Box<dyn Store>> {
+    match location {
+        Location::File(path) => {
+            Ok(Box::new(EmbeddedStore::open(path).map_err(anyhow::Error::msg)?))
+        }
+        Location::Etcd(members) => {
+            let store = EtcdStore::new(&etcd.settings(members)?);
+            Ok(Box::new(store.map_err(anyhow::Error::msg)?))
+        }
+    }
+}
+
+/// Opens a store that exists.
+///
+/// # Errors
+/// As [`open`], and if there is no file.
+pub(crate) fn open_existing(location: &Location, etcd: &EtcdArgs) -> Result<Box<dyn Store>> {
+    if let Location::File(path) = location
+        && !path.exists()
+    {
+        bail!("{} does not exist", path.display());
+    }
+    open(location, etcd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_files_or_addresses_of_members() {
+        let file = |text: &str| Location::File(PathBuf::from(text));
+        assert_eq!("state.db".parse(), Ok(file("state.db")));
+        assert_eq!("/a,b".parse(), Ok(file("/a,b")));
+        let members = vec!["http://a:1".to_owned(), "https://b:2".to_owned()];
+        let location: Location = "http://a:1,https://b:2".parse().unwrap();
+        assert_eq!(location, Location::Etcd(members));
+        assert_eq!(location.to_string(), "http://a:1,https://b:2");
+        assert!("http://a:1,b".parse::<Location>().is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! The state of the store that this controller has not made itself: at its start, and while other
+//! controllers use the store.
+//!
+//! The machines of instances follow this state. An instance whose machine does not start is marked
+//! as stopped.
+
+use super::{ATTEMPTS_MAX, Control, TRIAL_ACCOUNT, records};
+use crate::actions;
+use crate::machines::{self, RUNNING};
+use crate::sign::DrawnKey;
+use crate::store::{CommitError, News};
+
+/// An instance whose machine did not start: its account and region, its identifier, and the cause.
+type Failed = ((String, String), String, String);
+
+impl Control {
+    /// Takes over the changes of other controllers.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written, or contains something else than a state.
+    pub fn follow(&mut self) -> Result<(), String> {
+        self.recover();
+        let failed = self.take()?;
+        self.mark(failed)
+    }
+
+    /// Starts the machines of all instances that run according to the store.
+    pub(super) fn resume(&mut self) -> Result<(), String> {
+        let mut failed = Vec::new();
+        for (at, region) in &self.cloud.regions {
+            let running = region.instances.iter().filter(|i| i.state.code == RUNNING);
+            let running: Vec<String> = running.map(|i| i.instance_id.clone()).collect();
+            let why = machines::enter(self.machines.as_mut(), region, &running);
+            failed.extend(why.into_iter().map(|(id, why)| (at.clone(), id, why)));
+        }
+        self.mark(failed)
+    }
+
+    /// Draws an access key, unless the store contains one.
+    pub(super) fn draw_key(&mut self) -> Result<(), String> {
+        for _ in 0..ATTEMPTS_MAX {
+            if self.cloud.keys.of(TRIAL_ACCOUNT).is_some() {
+                return Ok(());
+            }
+            let key = DrawnKey::draw()?;
+            let keys = key.only(TRIAL_ACCOUNT);
+            match self.store.commit(vec![(records::access_key(&key.id), keys.record(&key.id))]) {
+                Ok(()) => self.cloud.keys = keys,
+                Err(CommitError::Conflict) => drop(self.take()?),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("other controllers change the state without a pause".to_owned())
+    }
+
+    /// Takes over the changes of other controllers, and returns the instances whose machines did
+    /// not start.
+    fn take(&mut self) -> Result<Vec<Failed>, String> {
+        let news = match self.is_stale {
+            true => News::All(self.store.load()?),
+            false => self.store.refresh()?,
+        };
+        let changes = match news {
+            News::Changes(changes) => changes,
+            News::All(all) => records::difference(&self.cloud, all)?,
+        };
+        // Changes that are taken halfway are undone by the next request, which loads all.
+        self.is_stale = true;
+        records::follow(&mut self.cloud, changes, &mut self.ids)?;
+        let mut failed = Vec::new();
+        for (at, region) in &mut self.cloud.regions {
+            if !region.is_changed() {
+                continue;
+            }
+            let started = machines::started(region).map(|i| i.instance_id.clone());
+            let started: Vec<String> = started.collect();
+            let why = machines::enter(self.machines.as_mut(), region, &started);
+            failed.extend(why.into_iter().map(|(id, why)| (at.clone(), id, why)));
+            machines::finish(self.machines.as_mut(), region);
+            region.commit();
+        }
+        self.is_stale = false;
+        Ok(failed)
+    }
+
+    /// Marks instances whose machines did not start as stopped.
+    fn mark(&mut self, mut failed: Vec<Failed>) -> Result<(), String> {
+        for _ in 0..ATTEMPTS_MAX {
+            if failed.is_empty() {
+                return Ok(());
+            }
+            for (at, id, why) in &failed {
+                if let Some(region) = self.cloud.regions.get_mut(at) {
+                    actions::mark_stopped(region, id, why).map_err(|error| error.to_string())?;
+                }
+            }
+            match self.store.commit(records::changes(&self.cloud)?) {
+                Ok(()) => {
+                    for region in self.cloud.regions.values_mut().filter(|r| r.is_changed()) {
+                        region.commit();
+                        if let Err(why) = self.machines.apply(region) {
+                            self.machines.report(&format!("{}: {why}", region.name));
+                        }
+                    }
+                    for (_, id, why) in &failed {
+                        self.machines.report(&format!("{id} is marked as stopped: {why}"));
+                    }
+                    return Ok(());
+                }
+                Err(CommitError::Conflict) => {
+                    self.recover();
+                    failed.extend(self.take()?);
+                }
+                Err(error) => {
+                    self.recover();
+                    return Err(error.to_string());
+                }
+            }
+        }
+        Err("other controllers change the state without a pause".to_owned())
+    }
+}

@@ -1,0 +1,251 @@
+//! Calls to the members of an etcd cluster.
+//!
+//! A call goes to one member. If the member does not answer, or has no leader, the call goes to the
+//! next one, until the time of the call is over.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::http::uri::PathAndQuery;
+use prost::Message;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::StreamExt;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::wire::{
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+};
+
+/// Largest number of members.
+pub const MEMBERS_MAX: usize = 16;
+/// Longest time for the connection to a member.
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest time for the answer of one member.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Pause between two attempts of a call.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time without data after which a connection is probed. etcd refuses shorter ones than 5 seconds.
+const PROBE_AFTER: Duration = Duration::from_secs(6);
+/// Longest time for the answer to a probe.
+const PROBE_WAIT_MAX: Duration = Duration::from_secs(3);
+/// Largest answer in bytes.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Certificates and keys in PEM for connections to etcd.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// Certificates of authorities that may sign the members' certificates.
+    pub authorities: Vec<u8>,
+    /// The own certificate and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("has_identity", &self.identity.is_some()).finish()
+    }
+}
+
+/// The error of a call.
+#[derive(Debug)]
+pub(super) struct CallError {
+    pub(super) status: Status,
+    /// Whether an attempt may have been made although its answer did not arrive.
+    pub(super) is_uncertain: bool,
+}
+
+impl CallError {
+    /// Whether the requested revision is no longer known.
+    pub(super) fn is_compacted(&self) -> bool {
+        self.status.code() == Code::OutOfRange
+    }
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.status.message() {
+            "" => write!(f, "etcd: {}", self.status.code()),
+            message => write!(f, "etcd: {message}"),
+        }
+    }
+}
+
+/// The members of a cluster.
+#[derive(Debug)]
+pub(super) struct Client {
+    members: Vec<Channel>,
+    /// The member to which calls go.
+    current: AtomicUsize,
+}
+
+impl Client {
+    /// Members without connections, which the first calls open. Needs a runtime.
+    pub(super) fn new(members: &[String], tls: Option<&Tls>) -> Result<Self, String> {
+        if members.is_empty() || members.len() > MEMBERS_MAX {
+            return Err(format!("etcd has 1 to {MEMBERS_MAX} members"));
+        }
+        let channel = |member: &String| {
+            let wrong = |error: tonic::transport::Error| match std::error::Error::source(&error) {
+                Some(source) => format!("{member}: {error}: {source}"),
+                None => format!("{member}: {error}"),
+            };
+            let mut endpoint = Endpoint::from_shared(member.clone()).map_err(wrong)?;
+            endpoint = endpoint
+                .connect_timeout(CONNECT_WAIT_MAX)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(PROBE_AFTER)
+                .keep_alive_timeout(PROBE_WAIT_MAX);
+            if member.starts_with("https://") {
+                let tls = tls.ok_or_else(|| {
+                    format!("{member}: the certificate of the authority is missing")
+                })?;
+                let authorities = Certificate::from_pem(&tls.authorities);
+                let mut config = ClientTlsConfig::new().ca_certificate(authorities);
+                if let Some((certificate, key)) = &tls.identity {
+                    config = config.identity(Identity::from_pem(certificate, key));
+                }
+                endpoint = endpoint.tls_config(config).map_err(wrong)?;
+            }
+            Ok(endpoint.connect_lazy())
+        };
+        let members = members.iter().map(channel).collect::<Result<_, String>>()?;
+        Ok(Self { members, current: AtomicUsize::new(0) })
+    }
+
+    fn current(&self) -> (usize, tonic::client::Grpc<Channel>) {
+        let at = self.current.load(Ordering::Relaxed) % self.members.len();
+        let grpc = tonic::client::Grpc::new(self.members[at].clone());
+        (at, grpc.max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Sends calls to the next member from now on, unless they go to another one than this already.
+    fn leave(&self, at: usize) {
+        let next = (at + 1) % self.members.len();
+        let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Calls a function of the API, until this time.
+    pub(super) async fn call<Q, A>(
+        &self,
+        path: &'static str,
+        request: &Q,
+        until: Instant,
+    ) -> Result<A, CallError>
+    where
+        Q: Message + Clone + Default + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut is_uncertain = false;
+        loop {
+            let (at, mut grpc) = self.current();
+            let attempt = async {
+                grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+                let codec = ProstCodec::<Q, A>::default();
+                let path = PathAndQuery::from_static(path);
+                grpc.unary(Request::new(request.clone()), path, codec).await
+            };
+            let wait = ANSWER_WAIT_MAX.min(until.saturating_duration_since(Instant::now()));
+            let status = match timeout(wait, attempt).await {
+                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Err(status)) => status,
+                Err(_) => Status::deadline_exceeded("the members do not answer"),
+            };
+            if !is_transient(&status) {
+                return Err(CallError { status, is_uncertain });
+            }
+            is_uncertain = true;
+            self.leave(at);
+            if Instant::now() + ATTEMPT_PAUSE >= until {
+                return Err(CallError { status, is_uncertain });
+            }
+            sleep(ATTEMPT_PAUSE).await;
+        }
+    }
+
+    /// Prolongs a lease, and returns the remaining seconds; 0 if it has ended.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Status> {
+        let (at, mut grpc) = self.current();
+        let attempt = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let codec = ProstCodec::<LeaseKeepAliveRequest, LeaseKeepAliveResponse>::default();
+            let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
+            let requests = tokio_stream::once(LeaseKeepAliveRequest { id });
+            let mut answers = grpc.streaming(Request::new(requests), path, codec).await?;
+            answers.get_mut().message().await
+        };
+        let answer = match timeout(ANSWER_WAIT_MAX, attempt).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Status::deadline_exceeded("the members do not answer")),
+        };
+        match answer {
+            Ok(Some(answer)) => Ok(answer.ttl),
+            Ok(None) => Err(Status::unavailable("the stream has ended")),
+            Err(status) => {
+                self.leave(at);
+                Err(status)
+            }
+        }
+    }
+
+    /// Begins to watch keys. The stream ends if the member has no leader.
+    pub(super) async fn watch(&self, create: WatchCreateRequest) -> Result<Watch<'_>, Status> {
+        let (at, mut grpc) = self.current();
+        let attempt = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            // The member ends the watch when the requests end.
+            let first = tokio_stream::once(WatchRequest { create: Some(create) });
+            let requests = first.chain(tokio_stream::pending());
+            let mut request = Request::new(requests);
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+            let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
+            let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+            grpc.streaming(request, path, codec).await
+        };
+        match timeout(ANSWER_WAIT_MAX, attempt).await {
+            Ok(Ok(answers)) => Ok(Watch { client: self, at, answers: answers.into_inner() }),
+            Ok(Err(status)) => {
+                self.leave(at);
+                Err(status)
+            }
+            Err(_) => {
+                self.leave(at);
+                Err(Status::deadline_exceeded("the members do not answer"))
+            }
+        }
+    }
+}
+
+/// Whether another attempt may succeed.
+fn is_transient(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::Internal
+            | Code::Aborted
+    )
+}
+
+/// A watch at one member.
+pub(super) struct Watch<'a> {
+    client: &'a Client,
+    at: usize,
+    answers: Streaming<WatchResponse>,
+}
+
+impl Watch<'_> {
+    /// Returns the next answer; `None` if the stream has ended.
+    pub(super) async fn next(&mut self) -> Option<WatchResponse> {
+        self.answers.message().await.ok().flatten()
+    }
+
+    /// Sends the next watch and the next calls to another member.
+    pub(super) fn leave(&self) {
+        self.client.leave(self.at);
+    }
+}
