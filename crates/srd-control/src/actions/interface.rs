@@ -10,7 +10,7 @@ use super::list::Listing;
 use super::support::{
     get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, new_tags, not_found, now, success,
 };
-use super::{Actions, Handler, address, free, route};
+use super::{Actions, Handler, address, free, mirror_session, route};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::{
     Attachment, ConnectionTracking, EnaSrdSpecification, EnaSrdUdpSpecification, GroupIdentifier,
@@ -495,6 +495,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 /// Removes an interface; routes to it lead nowhere.
 pub(super) fn remove(region: &mut Region, id: &str) {
     address::clear_interface(region, id);
+    mirror_session::remove_interface(region, id);
     route::blackhole(region, |route| route.network_interface_id.as_deref() == Some(id));
     region.interfaces.remove(id);
 }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -35,6 +35,16 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         let message = format!("Invalid id: \"{id}\" (expecting \"i-...\")");
         return ApiError::new("InvalidInstanceID.Malformed", message);
     }
+    let transit = match kind {
+        "tgw" => Some(("InvalidTransitGatewayID.NotFound", "")),
+        "tgw-attach" => Some(("InvalidTransitGatewayAttachmentID.NotFound", " Attachment")),
+        "tgw-rtb" => Some(("InvalidRouteTableID.NotFound", " Route Table")),
+        _ => None,
+    };
+    if let Some((code, noun)) = transit {
+        let message = format!("Transit Gateway{noun} {id} was deleted or does not exist.");
+        return ApiError::new(code, message);
+    }
     let (code, noun) = match kind {
         "vpc" => ("InvalidVpcID.NotFound", "vpc ID"),
         "subnet" => ("InvalidSubnetID.NotFound", "subnet ID"),
@@ -57,6 +67,19 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         "dopt" => ("InvalidDhcpOptionID.NotFound", "dhcpOption ID"),
         "fl" => ("InvalidFlowLogId.NotFound", "flow log ID"),
         "i" => ("InvalidInstanceID.NotFound", "instance ID"),
+        "vpce" => ("InvalidVpcEndpointId.NotFound", "Vpc Endpoint Id"),
+        "vpce-svc" => ("InvalidVpcEndpointServiceId.NotFound", "VpcEndpointService Id"),
+        "cagw" => ("InvalidCarrierGatewayID.NotFound", "CarrierGateway ID"),
+        "cgw" => ("InvalidCustomerGatewayID.NotFound", "customerGateway ID"),
+        "vgw" => ("InvalidVpnGatewayID.NotFound", "virtual private gateway ID"),
+        "vpn" => ("InvalidVpnConnectionID.NotFound", "vpnConnection ID"),
+        "tmf" => ("InvalidTrafficMirrorFilterId.NotFound", "traffic mirror filter ID"),
+        "tmfr" => ("InvalidTrafficMirrorFilterRuleId.NotFound", "traffic mirror filter rule ID"),
+        "tmt" => ("InvalidTrafficMirrorTargetId.NotFound", "traffic mirror target ID"),
+        "tms" => ("InvalidTrafficMirrorSessionId.NotFound", "traffic mirror session ID"),
+        "vol" => ("InvalidVolume.NotFound", "volume"),
+        "snap" => ("InvalidSnapshot.NotFound", "snapshot"),
+        "ami" => ("InvalidAMIID.NotFound", "image id"),
         _ => ("InvalidID", "ID"),
     };
     ApiError::new(code, format!("The {noun} '{id}' does not exist"))
@@ -184,6 +207,27 @@ pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
         return Err(too_many_tags());
     }
     Ok(())
+}
+
+/// Deleted objects of a kind that are still shown.
+const DELETED_MAX: usize = 1000;
+
+/// Removes the oldest of too many deleted objects of a table.
+pub(super) fn trim<T: Object>(table: &mut Table<T>, is_deleted: impl Fn(&T) -> bool) {
+    let deleted = table.ids_where(is_deleted);
+    for old in deleted.iter().rev().skip(DELETED_MAX) {
+        table.remove(old);
+    }
+}
+
+/// Returns a block of either address family in its canonical form.
+pub(super) fn any_block(text: &str, parameter: &str) -> ApiResult<IpNet> {
+    block::<IpNet>(text, parameter).map(|block| block.trunc())
+}
+
+/// Returns a text of a structure of the request.
+pub(super) fn text_of<'a>(part: Option<&'a Value>, name: &str) -> Option<&'a str> {
+    part.and_then(|part| part[name].as_str())
 }
 
 /// Name of a resource of a region.

@@ -31,6 +31,12 @@ object! {
         enable_dns_hostnames: bool,
         /// Attribute `enableNetworkAddressUsageMetrics`.
         enable_network_address_usage_metrics: bool,
+        /// Whether ClassicLink is enabled.
+        #[serde(default)]
+        classic_link: bool,
+        /// Whether ClassicLink resolves names.
+        #[serde(default)]
+        classic_link_dns: bool,
         /// Tags.
         tags: Vec<Tag>,
     }
