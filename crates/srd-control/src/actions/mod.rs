@@ -58,7 +58,7 @@ pub(crate) mod mirror_filter;
 mod mirror_session;
 mod nat;
 mod peering;
-mod prefix_list;
+pub(crate) mod prefix_list;
 mod route;
 mod route_table;
 mod subnet;

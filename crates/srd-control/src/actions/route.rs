@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, success};
-use super::{Actions, Handler, vpn_gateway};
+use super::{Actions, Handler, prefix_list, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::Route;
 use crate::state::{Region, RouteTable};
@@ -49,7 +49,7 @@ fn destination(region: &Region, request: &Request) -> ApiResult<Route> {
             route.destination_ipv6_cidr_block = Some(block);
         }
         (None, None, Some(list)) => {
-            let list = get(&region.prefix_lists, list)?.prefix_list_id.clone();
+            let list = prefix_list::find(region, list)?.prefix_list_id.clone();
             route.destination_prefix_list_id = Some(list);
         }
         (None, None, None) => return Err(ApiError::missing("destinationCidrBlock")),
@@ -153,9 +153,11 @@ fn target(
         "VpcEndpointId" => {
             let endpoint = get(&region.endpoints, id)?;
             if endpoint.vpc_endpoint_type != "GatewayLoadBalancer" {
-                let message = "The endpoint of a route is a Gateway Load Balancer endpoint. The \
-                               routes to gateway endpoints belong to their endpoint.";
-                return Err(ApiError::invalid(message));
+                let message = format!(
+                    "Route table contains unsupported route target: {id}. VPC Endpoints of this \
+                     type cannot be used as route targets."
+                );
+                return Err(ApiError::new("RouteNotSupported", message));
             }
             here(&endpoint.vpc_id)?;
             route.gateway_id = Some(id.to_owned());
@@ -212,12 +214,11 @@ fn instance(
 
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let table = get(&region.route_tables, request.need("RouteTableId")?)?.clone();
+    // A target that does not exist is reported before a missing destination.
+    target(region, request, &table, &mut Route::default())?;
     let mut route = destination(region, request)?;
     target(region, request, &table, &mut route)?;
-    if let Some(old) = table.routes.iter().find(|old| same(old, &route)) {
-        if *old == route {
-            return Ok(json!({"Return": true}));
-        }
+    if table.routes.iter().any(|old| same(old, &route)) {
         let message = format!("The route identified by {} already exists.", text(&route));
         return Err(ApiError::new("RouteAlreadyExists", message));
     }

@@ -191,7 +191,7 @@ fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
     }
     let zone = zone(region, request)?;
     let none = || {
-        let message = "No default VPC for this user. Use CreateDefaultVpc to create one.";
+        let message = "No default VPC exists for this account in this region.";
         ApiError::new("DefaultVpcDoesNotExist", message)
     };
     let vpc = region.vpcs.find(|vpc| vpc.is_default).ok_or_else(none)?.clone();

@@ -56,7 +56,7 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         "rtb" => ("InvalidRouteTableID.NotFound", "routeTable ID"),
         "rtbassoc" => ("InvalidAssociationID.NotFound", "association ID"),
         "igw" => ("InvalidInternetGatewayID.NotFound", "internetGateway ID"),
-        "eigw" => ("InvalidGatewayID.NotFound", "egress-only internet gateway ID"),
+        "eigw" => ("InvalidGatewayID.NotFound", "eigw ID"),
         "nat" => ("NatGatewayNotFound", "NatGateway"),
         "eipalloc" => ("InvalidAllocationID.NotFound", "allocation ID"),
         "eipassoc" => ("InvalidAssociationID.NotFound", "association ID"),
@@ -139,20 +139,26 @@ pub(super) fn tags_for(
     accepted: &[&str],
     resource: &str,
 ) -> ApiResult<Vec<Tag>> {
+    // Two families of actions report these errors with different codes.
+    let machines = ["RunInstances", "CreateVolume", "CreateSnapshot", "CreateImage"];
+    let code = match machines.contains(&request.action.as_str()) {
+        true => "InvalidParameterValue",
+        false => "InvalidParameter",
+    };
     let mut tags = Vec::new();
     for specification in request.list("TagSpecifications") {
         let Some(kind) = specification["ResourceType"].as_str() else {
             let message = "Tag specification resource type must have a value";
-            return Err(ApiError::new("InvalidParameter", message));
+            return Err(ApiError::new(code, message));
         };
         if !accepted.contains(&kind) {
             let message =
                 format!("'{kind}' is not a valid taggable resource type for this operation.");
-            return Err(ApiError::invalid(message));
+            return Err(ApiError::new(code, message));
         }
         if specification["Tags"].as_array().is_none_or(Vec::is_empty) {
             let message = "Tag specification must have at least one tag";
-            return Err(ApiError::new("InvalidParameter", message));
+            return Err(ApiError::new(code, message));
         }
         if kind == resource {
             put_tags(&mut tags, read_tags(&specification["Tags"])?)?;

@@ -237,17 +237,6 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
             format!("{id} has non-deleted attachments: {}.", of.transit_gateway_attachment_id);
         return Err(ApiError::new("IncorrectState", message));
     }
-    let is_own = |table: &crate::state::TransitRouteTable| {
-        table.transit_gateway_id == id
-            && table.state == "available"
-            && !table.default_association_route_table
-            && !table.default_propagation_route_table
-    };
-    if let Some(table) = region.transit_route_tables.find(is_own) {
-        let message =
-            format!("{id} has non-deleted route tables: {}.", table.transit_gateway_route_table_id);
-        return Err(ApiError::new("IncorrectState", message));
-    }
     for table in region.transit_route_tables.ids_where(|table| table.transit_gateway_id == id) {
         region.transit_route_tables.remove(&table);
     }

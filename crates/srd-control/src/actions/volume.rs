@@ -99,16 +99,8 @@ fn throughput(request: &Request, kind: &str) -> ApiResult<Option<i64>> {
     }
 }
 
-/// Returns the tags of a new volume or snapshot. An empty list has an error code of its own.
-fn tags(request: &Request, resource: &str) -> ApiResult<Vec<crate::state::Tag>> {
-    new_tags(request, resource).map_err(|error| match error.message.as_str() {
-        "Tag specification must have at least one tag" => ApiError::invalid(error.message),
-        _ => error,
-    })
-}
-
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let tags = tags(request, "volume")?;
+    let tags = new_tags(request, "volume")?;
     for name in ["OutpostArn", "VolumeInitializationRate"] {
         if request.has(name) {
             let message = format!("The parameter {name} is not served by this endpoint.");
@@ -299,7 +291,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 }
 
 fn create_snapshot(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let tags = tags(request, "snapshot")?;
+    let tags = new_tags(request, "snapshot")?;
     if request.has("OutpostArn") || request.has("Location") {
         let message = "Snapshots outside of the region are not served by this endpoint.";
         return Err(ApiError::new("UnsupportedOperation", message));

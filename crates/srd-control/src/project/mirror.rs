@@ -13,7 +13,11 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     for filter in region.mirror_filters.iter() {
         write_filter(scope, text, filter);
     }
-    for target in region.mirror_targets.iter() {
+    // A file refuses an interface that is a source and a target, even of no session.
+    let is_used = |target: &&MirrorTarget| {
+        sessions.iter().any(|of| of.traffic_mirror_target_id == target.traffic_mirror_target_id)
+    };
+    for target in region.mirror_targets.iter().filter(is_used) {
         if let Some(interface) = interface_of(scope, target) {
             text.table("mirror_target", &target.traffic_mirror_target_id);
             text.string("interface", interface);

@@ -171,7 +171,8 @@ part! {
     Ipv6Address {
         /// The address.
         ipv6_address: Ipv6Addr,
-        /// Whether it is the primary IPv6 address.
+        /// Whether it is the primary IPv6 address. Answers contain it for this address only.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_primary_ipv6: bool,
     }
 }

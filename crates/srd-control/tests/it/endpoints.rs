@@ -163,3 +163,32 @@ fn endpoints_to_a_service_of_the_account_wait_for_its_acceptance() {
     assert!(all(&client.ok(&delete), "code").is_empty());
     assert!(client.state().endpoint_services.is_empty());
 }
+
+#[test]
+fn a_deleted_prefix_list_is_shown_but_not_used() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let create = "Action=CreateManagedPrefixList&PrefixListName=a&MaxEntries=1&AddressFamily=IPv4\
+                  &Entry.1.Cidr=192.0.2.0/24";
+    let made = client.ok(create);
+    assert_eq!(first(&made, "state"), "create-complete");
+    let list = first(&made, "prefixListId");
+    client.ok(&format!("Action=DeleteManagedPrefixList&PrefixListId={list}"));
+    let shown = client.ok(&format!("Action=DescribeManagedPrefixLists&PrefixListId.1={list}"));
+    assert_eq!(first(&shown, "state"), "delete-complete");
+    assert!(!project(client.state(), None).text.contains(&list));
+    let tables = format!("Action=DescribeRouteTables&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
+    let table = first(&client.ok(&tables), "routeTableId");
+    let gateway = client.take("Action=CreateInternetGateway", "internetGatewayId");
+    client.ok(&format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
+    for form in [
+        format!("Action=DeleteManagedPrefixList&PrefixListId={list}"),
+        format!("Action=GetManagedPrefixListEntries&PrefixListId={list}"),
+        format!(
+            "Action=CreateRoute&RouteTableId={table}&DestinationPrefixListId={list}\
+             &GatewayId={gateway}"
+        ),
+    ] {
+        assert_eq!(client.code(&form), "InvalidPrefixListID.NotFound", "{form}");
+    }
+}
