@@ -133,6 +133,8 @@ pub(crate) fn vpc(region: &mut Region, block: Ipv4Net, tenancy: &str, is_default
         enable_dns_support: true,
         enable_dns_hostnames: is_default,
         enable_network_address_usage_metrics: false,
+        classic_link: false,
+        classic_link_dns: false,
         tags: Vec::new(),
     });
     default_group(region, &vpc_id);

@@ -4,7 +4,7 @@
 struct Entry(&'static str, &'static str, &'static str);
 
 /// The regions of AWS and the zones that a new account sees.
-const REGIONS: [Entry; 37] = [
+const REGIONS: [Entry; 38] = [
     Entry("af-south-1", "afs1", "abc"),
     Entry("ap-east-1", "ape1", "abc"),
     Entry("ap-east-2", "ape2", "abc"),
@@ -39,6 +39,7 @@ const REGIONS: [Entry; 37] = [
     Entry("sa-east-1", "sae1", "abc"),
     Entry("us-east-1", "use1", "abcdef"),
     Entry("us-east-2", "use2", "abc"),
+    Entry("us-gov-east-1", "usge1", "abc"),
     Entry("us-gov-west-1", "usgw1", "abc"),
     Entry("us-west-1", "usw1", "ab"),
     Entry("us-west-2", "usw2", "abcd"),

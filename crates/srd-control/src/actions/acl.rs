@@ -82,7 +82,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::invalid(message));
     }
     if !acl.associations.is_empty() {
-        let message = format!("The networkAcl '{id}' has dependencies and cannot be deleted.");
+        let message = format!("The network ACL '{id}' has dependencies and cannot be deleted.");
         return Err(ApiError::in_use(message));
     }
     region.acls.remove(id);

@@ -140,7 +140,14 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "Addresses",
     };
-    Ok(json!({"Addresses": listing.select(request, all)?}))
+    let mut all = listing.select(request, all)?;
+    for member in ["InstanceId", "NetworkInterfaceId"] {
+        // An address that is not associated has empty elements.
+        for shown in all.iter_mut().filter(|shown| shown[member].is_null()) {
+            shown[member] = "".into();
+        }
+    }
+    Ok(json!({"Addresses": all}))
 }
 
 /// Returns the address that a request names by its allocation or by the address.
@@ -154,7 +161,10 @@ fn named<'a>(region: &'a Region, request: &Request) -> ApiResult<&'a Address> {
         (Some(id), None) => get(&region.addresses, id),
         (None, Some(ip)) => by_public(region, ip),
         (None, None) => {
-            let message = "Either public IP or allocation id must be specified";
+            let message = match request.action.as_str() {
+                "AssociateAddress" => "Invalid request, expect PublicIp/AllocationId parameter.",
+                _ => "Either public IP or allocation id must be specified",
+            };
             Err(ApiError::new("MissingParameter", message))
         }
     }

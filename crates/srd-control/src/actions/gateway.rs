@@ -118,13 +118,18 @@ fn create_egress_only(region: &mut Region, request: &Request) -> ApiResult<Value
 
 fn describe_egress_only(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let listing = Listing {
-        ids: "EgressOnlyInternetGatewayIds",
+        ids: "",
         id: "EgressOnlyInternetGatewayId",
         not_found: |id| not_found("eigw", id),
         filters: &[],
         result: "EgressOnlyInternetGateways",
     };
-    listing.answer(request, show_all(&region.egress_only_gateways))
+    // Unknown identifiers are no error here: clients wait for an empty answer after a deletion.
+    let ids = request.texts("EgressOnlyInternetGatewayIds");
+    let named = |of: &&EgressOnlyGateway| {
+        ids.is_empty() || ids.contains(&of.egress_only_internet_gateway_id.as_str())
+    };
+    listing.answer(request, region.egress_only_gateways.iter().filter(named).map(show).collect())
 }
 
 fn delete_egress_only(region: &mut Region, request: &Request) -> ApiResult<Value> {

@@ -259,6 +259,10 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         rule.group_id != *id
             && rule.referenced_group_info.as_ref().is_some_and(|info| info.group_id == *id)
     };
+    let of_endpoint = |endpoint: &crate::state::VpcEndpoint| {
+        endpoint.state != "deleted" && endpoint.groups.iter().any(|g| g.group_id == *id)
+    };
+    let used = used || region.endpoints.find(of_endpoint).is_some();
     if used || region.group_rules.find(names).is_some() {
         return Err(ApiError::in_use(format!("resource {id} has a dependent object")));
     }

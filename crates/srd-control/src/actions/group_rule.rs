@@ -123,7 +123,8 @@ fn rules_of(
         for list in elements("PrefixListIds") {
             add(&list, &|rule| {
                 let id = list["PrefixListId"].as_str().unwrap_or_default();
-                rule.prefix_list_id = Some(get(&region.prefix_lists, id)?.prefix_list_id.clone());
+                rule.prefix_list_id =
+                    Some(super::prefix_list::find(region, id)?.prefix_list_id.clone());
                 Ok(())
             })?;
         }

@@ -9,14 +9,23 @@
 //! | `route`, `route_table` | routes and route tables |
 //! | `gateway` | internet gateways, egress-only gateways |
 //! | `nat` | NAT gateways |
+//! | `carrier` | carrier gateways |
+//! | `customer_gateway`, `vpn_gateway`, `vpn_connection` | VPNs |
+//! | `transit_gateway`, `transit_attachment`, `transit_peering` | transit gateways |
+//! | `transit_table`, `transit_route` | route tables of transit gateways |
+//! | `endpoint`, `endpoint_service`, `endpoint_catalogue` | VPC endpoints and their services |
+//! | `managed` | interfaces of endpoints and transit gateways |
+//! | `mirror_filter`, `mirror_session` | traffic mirroring |
 //! | `address` | elastic addresses |
 //! | `interface`, `interface_address`, `interface_view` | interfaces |
 //! | `free` | free addresses of subnets |
-//! | `instance`, `instance_view` | instances |
+//! | `instance`, `instance_view`, `console` | instances |
+//! | `volume`, `image` | volumes, snapshots, images |
 //! | `peering` | peering connections |
 //! | `prefix_list` | managed prefix lists |
 //! | `dhcp` | sets of DHCP options |
 //! | `flow_log` | flow logs |
+//! | `classic_link` | ClassicLink |
 //! | `tag` | tags |
 //! | `zone` | regions, zones, attributes of the account |
 //! | `list` | filters and pages of descriptions |
@@ -24,28 +33,47 @@
 
 mod acl;
 mod address;
+mod carrier;
+mod classic_link;
+mod console;
+mod customer_gateway;
 mod dhcp;
+mod endpoint;
+mod endpoint_catalogue;
+mod endpoint_service;
 mod flow_log;
 mod free;
 mod gateway;
 mod group;
 mod group_rule;
+mod image;
 mod instance;
 mod instance_view;
 mod interface;
 mod interface_address;
 mod interface_view;
 mod list;
+mod managed;
+pub(crate) mod mirror_filter;
+mod mirror_session;
 mod nat;
 mod peering;
-mod prefix_list;
+pub(crate) mod prefix_list;
 mod route;
 mod route_table;
 mod subnet;
 pub(crate) mod support;
 mod tag;
+mod transit_attachment;
+mod transit_gateway;
+mod transit_peering;
+mod transit_route;
+mod transit_table;
+mod volume;
 mod vpc;
 mod vpc_block;
+mod vpn_connection;
+mod vpn_gateway;
 mod zone;
 
 use serde_json::Value;
@@ -83,7 +111,7 @@ impl std::fmt::Debug for Handler {
 type Actions = &'static [(&'static str, Handler)];
 
 /// Actions of all groups, in one table for each group.
-const ALL: [Actions; 20] = [
+const ALL: [Actions; 38] = [
     vpc::ACTIONS,
     vpc_block::ACTIONS,
     subnet::ACTIONS,
@@ -104,6 +132,24 @@ const ALL: [Actions; 20] = [
     flow_log::ACTIONS,
     tag::ACTIONS,
     zone::ACTIONS,
+    carrier::ACTIONS,
+    customer_gateway::ACTIONS,
+    vpn_gateway::ACTIONS,
+    vpn_connection::ACTIONS,
+    transit_gateway::ACTIONS,
+    transit_attachment::ACTIONS,
+    transit_peering::ACTIONS,
+    transit_table::ACTIONS,
+    transit_route::ACTIONS,
+    endpoint::ACTIONS,
+    endpoint_service::ACTIONS,
+    endpoint_catalogue::ACTIONS,
+    mirror_filter::ACTIONS,
+    mirror_session::ACTIONS,
+    volume::ACTIONS,
+    image::ACTIONS,
+    classic_link::ACTIONS,
+    console::ACTIONS,
 ];
 
 /// Returns the implementation of an action.

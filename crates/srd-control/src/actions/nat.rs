@@ -104,8 +104,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         delete_time: None,
         tags,
     };
-    let mut shown = show(&gateway);
-    shown["State"] = "pending".into();
+    let shown = show(&gateway);
     region.nat_gateways.insert(gateway);
     Ok(json!({"NatGateway": shown, "ClientToken": request.text("ClientToken")}))
 }

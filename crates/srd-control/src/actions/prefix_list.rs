@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
-use super::support::{arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show};
+use super::support::{arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, trim};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::PrefixListEntry;
@@ -108,8 +108,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         versions: vec![entries],
         tags,
     };
-    let mut shown = view(&list);
-    shown["State"] = "create-in-progress".into();
+    let shown = view(&list);
     region.prefix_lists.insert(list);
     Ok(json!({"PrefixList": shown}))
 }
@@ -145,6 +144,15 @@ fn describe_provider(region: &mut Region, request: &Request) -> ApiResult<Value>
     listing.answer(request, lists.collect())
 }
 
+/// State of deleted lists, which are still shown.
+pub(crate) const DELETED: &str = "delete-complete";
+
+/// Returns a list that is not deleted.
+pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a PrefixList> {
+    let list = get(&region.prefix_lists, id)?;
+    if list.state == DELETED { Err(not_found("pl", id)) } else { Ok(list) }
+}
+
 /// Returns the entries of a version.
 fn version(list: &PrefixList, number: Option<i64>) -> ApiResult<&Vec<PrefixListEntry>> {
     let Some(number) = number else {
@@ -158,7 +166,7 @@ fn version(list: &PrefixList, number: Option<i64>) -> ApiResult<&Vec<PrefixListE
 }
 
 fn entries(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let list = get(&region.prefix_lists, request.need("PrefixListId")?)?;
+    let list = find(region, request.need("PrefixListId")?)?;
     let entries = version(list, request.number("TargetVersion"))?;
     list::page(request, "Entries", "Cidr", entries.iter().map(show).collect())
 }
@@ -178,7 +186,7 @@ fn users(region: &Region, id: &str) -> Vec<String> {
 
 fn associations(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("PrefixListId")?;
-    get(&region.prefix_lists, id)?;
+    find(region, id)?;
     let users = users(region, id).into_iter();
     let shown = users.map(|user| json!({"ResourceId": user, "ResourceOwner": region.account}));
     list::page(request, "PrefixListAssociations", "ResourceId", shown.collect())
@@ -191,7 +199,9 @@ fn own<'a>(
     request: &Request,
     current: &str,
 ) -> ApiResult<&'a mut PrefixList> {
-    let list = get_mut(&mut region.prefix_lists, request.need("PrefixListId")?)?;
+    let id = request.need("PrefixListId")?;
+    find(region, id)?;
+    let list = get_mut(&mut region.prefix_lists, id)?;
     if list.owner_id == "AWS" {
         let message = "A prefix list of the provider cannot be changed";
         return Err(ApiError::new("OperationNotPermitted", message));
@@ -233,9 +243,7 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
         add_version(list, entries)?;
     }
     "modify-complete".clone_into(&mut list.state);
-    let mut shown = view(list);
-    shown["State"] = "modify-in-progress".into();
-    Ok(json!({"PrefixList": shown}))
+    Ok(json!({"PrefixList": view(list)}))
 }
 
 fn add_version(list: &mut PrefixList, entries: Vec<PrefixListEntry>) -> ApiResult<()> {
@@ -253,9 +261,7 @@ fn restore(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let entries = version(list, request.number("PreviousVersion"))?.clone();
     add_version(list, entries)?;
     "restore-complete".clone_into(&mut list.state);
-    let mut shown = view(list);
-    shown["State"] = "restore-in-progress".into();
-    Ok(json!({"PrefixList": shown}))
+    Ok(json!({"PrefixList": view(list)}))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -267,6 +273,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = format!("The prefix list '{id}' is in use");
         return Err(ApiError::in_use(message));
     }
-    region.prefix_lists.remove(id);
+    DELETED.clone_into(&mut get_mut(&mut region.prefix_lists, id)?.state);
+    trim(&mut region.prefix_lists, |list| list.state == DELETED);
     Ok(json!({"PrefixList": shown}))
 }

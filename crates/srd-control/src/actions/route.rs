@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::support::{get, get_mut, ipv4_block, ipv6_block, success};
-use super::{Actions, Handler};
+use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, success};
+use super::{Actions, Handler, prefix_list, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::Route;
 use crate::state::{Region, RouteTable};
@@ -49,7 +49,7 @@ fn destination(region: &Region, request: &Request) -> ApiResult<Route> {
             route.destination_ipv6_cidr_block = Some(block);
         }
         (None, None, Some(list)) => {
-            let list = get(&region.prefix_lists, list)?.prefix_list_id.clone();
+            let list = prefix_list::find(region, list)?.prefix_list_id.clone();
             route.destination_prefix_list_id = Some(list);
         }
         (None, None, None) => return Err(ApiError::missing("destinationCidrBlock")),
@@ -102,6 +102,10 @@ fn target(
     match *name {
         "LocalTarget" => route.gateway_id = Some("local".to_owned()),
         "GatewayId" if id == "local" => route.gateway_id = Some("local".to_owned()),
+        "GatewayId" if id.starts_with("vgw-") => {
+            here(vpn_gateway::vpc_of(vpn_gateway::find(region, id)?).unwrap_or_default())?;
+            route.gateway_id = Some(id.to_owned());
+        }
         "GatewayId" => {
             let gateway = get(&region.internet_gateways, id)?;
             let vpc = gateway.attachments.first().map(|a| a.vpc_id.as_str()).unwrap_or_default();
@@ -146,6 +150,34 @@ fn target(
             }
             route.vpc_peering_connection_id = Some(id.to_owned());
         }
+        "VpcEndpointId" => {
+            let endpoint = get(&region.endpoints, id)?;
+            if endpoint.vpc_endpoint_type != "GatewayLoadBalancer" {
+                let message = format!(
+                    "Route table contains unsupported route target: {id}. VPC Endpoints of this \
+                     type cannot be used as route targets."
+                );
+                return Err(ApiError::new("RouteNotSupported", message));
+            }
+            here(&endpoint.vpc_id)?;
+            route.gateway_id = Some(id.to_owned());
+        }
+        "TransitGatewayId" => {
+            let gateway = get(&region.transit_gateways, id)?.transit_gateway_id.clone();
+            let attached = |of: &crate::state::TransitAttachment| {
+                of.transit_gateway_id == id
+                    && of.resource_id == table.vpc_id
+                    && of.state == "available"
+            };
+            if region.transit_attachments.find(attached).is_none() {
+                return Err(not_found("tgw", id));
+            }
+            route.transit_gateway_id = Some(gateway);
+        }
+        "CarrierGatewayId" => {
+            here(&get(&region.carrier_gateways, id)?.vpc_id)?;
+            route.carrier_gateway_id = Some(id.to_owned());
+        }
         name => {
             let message = format!("Targets of the kind {name} are not served by this endpoint.");
             return Err(ApiError::new("UnsupportedOperation", message));
@@ -182,12 +214,11 @@ fn instance(
 
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let table = get(&region.route_tables, request.need("RouteTableId")?)?.clone();
+    // A target that does not exist is reported before a missing destination.
+    target(region, request, &table, &mut Route::default())?;
     let mut route = destination(region, request)?;
     target(region, request, &table, &mut route)?;
-    if let Some(old) = table.routes.iter().find(|old| same(old, &route)) {
-        if *old == route {
-            return Ok(json!({"Return": true}));
-        }
+    if table.routes.iter().any(|old| same(old, &route)) {
         let message = format!("The route identified by {} already exists.", text(&route));
         return Err(ApiError::new("RouteAlreadyExists", message));
     }
@@ -247,6 +278,11 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let route = destination(region, request)?;
     let at = table.routes.iter().position(|old| same(old, &route));
     let at = at.ok_or_else(|| missing(&route, &table))?;
+    let gateway = table.routes[at].gateway_id.as_deref().unwrap_or_default();
+    if gateway.starts_with("vpce-") && route.destination_prefix_list_id.is_some() {
+        let message = format!("the route {} belongs to the endpoint {gateway}", text(&route));
+        return Err(ApiError::invalid(message));
+    }
     if table.routes[at].origin == "CreateRouteTable" {
         let message = format!("cannot remove local route {} in route table", text(&route));
         return Err(ApiError::invalid(message));

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{get, get_mut, new_tags, not_found, show, show_all, success};
-use super::{Actions, Handler};
+use super::{Actions, Handler, vpn_gateway};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
 use crate::state::Region;
-use crate::state::network::{BlockState, PropagatingVgw, RouteTableAssociation};
+use crate::state::network::{BlockState, RouteTableAssociation};
 use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[
@@ -18,8 +18,6 @@ pub(super) const ACTIONS: Actions = &[
     ("AssociateRouteTable", Handler::Region(associate)),
     ("DisassociateRouteTable", Handler::Region(disassociate)),
     ("ReplaceRouteTableAssociation", Handler::Region(replace)),
-    ("EnableVgwRoutePropagation", Handler::Region(|r, q| propagate(r, q, true))),
-    ("DisableVgwRoutePropagation", Handler::Region(|r, q| propagate(r, q, false))),
 ];
 
 const LISTING: Listing = Listing {
@@ -72,6 +70,9 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::in_use(message));
     }
     region.route_tables.remove(id);
+    for endpoint in region.endpoints.ids_where(|of| of.route_table_ids.iter().any(|t| t == id)) {
+        get_mut(&mut region.endpoints, &endpoint)?.route_table_ids.retain(|table| table != id);
+    }
     success()
 }
 
@@ -80,6 +81,10 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (subnet_id, gateway_id) = (request.text("SubnetId"), request.text("GatewayId"));
     let vpc = match (subnet_id, gateway_id) {
         (Some(subnet), None) => get(&region.subnets, subnet)?.vpc_id.clone(),
+        (None, Some(gateway)) if gateway.starts_with("vgw-") => {
+            let gateway = vpn_gateway::find(region, gateway)?;
+            vpn_gateway::vpc_of(gateway).unwrap_or_default().to_owned()
+        }
         (None, Some(gateway)) => {
             let gateway = get(&region.internet_gateways, gateway)?;
             gateway.attachments.first().map(|a| a.vpc_id.clone()).unwrap_or_default()
@@ -171,17 +176,4 @@ fn replace(region: &mut Region, request: &Request) -> ApiResult<Value> {
     association.route_table_id.clone_from(&to);
     get_mut(&mut region.route_tables, &to)?.associations.push(association);
     Ok(json!({"NewAssociationId": new_id, "AssociationState": state}))
-}
-
-/// Records that a gateway of a VPN propagates routes. Such gateways are not served, so none can be
-/// enabled; to disable one that is not enabled succeeds.
-fn propagate(region: &mut Region, request: &Request, enable: bool) -> ApiResult<Value> {
-    let gateway_id = request.need("GatewayId")?.to_owned();
-    let table = get_mut(&mut region.route_tables, request.need("RouteTableId")?)?;
-    if enable {
-        let message = format!("The vpnGateway ID '{gateway_id}' does not exist");
-        return Err(ApiError::new("InvalidVpnGatewayID.NotFound", message));
-    }
-    table.propagating_vgws.retain(|old| *old != PropagatingVgw { gateway_id: gateway_id.clone() });
-    success()
 }

@@ -108,6 +108,8 @@ fn view(subnet: &Subnet, used: &BTreeMap<&str, u64>) -> Value {
     shown
 }
 
+/// Returns the zone of a new subnet. Without one in the request, it is the first zone with the
+/// fewest subnets of the VPC: endpoints and transit gateways take one subnet of each zone.
 fn zone(region: &Region, request: &Request) -> ApiResult<String> {
     let zones = regions::zones(&region.name);
     if let Some(id) = request.text("AvailabilityZoneId") {
@@ -117,7 +119,15 @@ fn zone(region: &Region, request: &Request) -> ApiResult<String> {
     match request.text("AvailabilityZone") {
         Some(name) if zones.iter().any(|(zone, _)| zone == name) => Ok(name.to_owned()),
         Some(name) => Err(wrong_zone(name, &zones)),
-        None => Ok(zones.into_iter().next().map(|(name, _)| name).unwrap_or_default()),
+        None => {
+            let vpc = request.text("VpcId").unwrap_or_default();
+            let count = |zone: &str| {
+                let own = region.subnets.iter().filter(|subnet| subnet.vpc_id == vpc);
+                own.filter(|subnet| subnet.availability_zone == zone).count()
+            };
+            let least = zones.into_iter().min_by_key(|(name, _)| count(name));
+            Ok(least.map(|(name, _)| name).unwrap_or_default())
+        }
     }
 }
 
@@ -181,7 +191,7 @@ fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
     }
     let zone = zone(region, request)?;
     let none = || {
-        let message = "No default VPC for this user. Use CreateDefaultVpc to create one.";
+        let message = "No default VPC exists for this account in this region.";
         ApiError::new("DefaultVpcDoesNotExist", message)
     };
     let vpc = region.vpcs.find(|vpc| vpc.is_default).ok_or_else(none)?.clone();

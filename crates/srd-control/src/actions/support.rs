@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -43,6 +43,16 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         let message = format!("Invalid id: \"{id}\" (expecting \"i-...\")");
         return ApiError::new("InvalidInstanceID.Malformed", message);
     }
+    let transit = match kind {
+        "tgw" => Some(("InvalidTransitGatewayID.NotFound", "")),
+        "tgw-attach" => Some(("InvalidTransitGatewayAttachmentID.NotFound", " Attachment")),
+        "tgw-rtb" => Some(("InvalidRouteTableID.NotFound", " Route Table")),
+        _ => None,
+    };
+    if let Some((code, noun)) = transit {
+        let message = format!("Transit Gateway{noun} {id} was deleted or does not exist.");
+        return ApiError::new(code, message);
+    }
     let (code, noun) = match kind {
         "vpc" => ("InvalidVpcID.NotFound", "vpc ID"),
         "subnet" => ("InvalidSubnetID.NotFound", "subnet ID"),
@@ -54,7 +64,7 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         "rtb" => ("InvalidRouteTableID.NotFound", "routeTable ID"),
         "rtbassoc" => ("InvalidAssociationID.NotFound", "association ID"),
         "igw" => ("InvalidInternetGatewayID.NotFound", "internetGateway ID"),
-        "eigw" => ("InvalidGatewayID.NotFound", "egress-only internet gateway ID"),
+        "eigw" => ("InvalidGatewayID.NotFound", "eigw ID"),
         "nat" => ("NatGatewayNotFound", "NatGateway"),
         "eipalloc" => ("InvalidAllocationID.NotFound", "allocation ID"),
         "eipassoc" => ("InvalidAssociationID.NotFound", "association ID"),
@@ -65,6 +75,19 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         "dopt" => ("InvalidDhcpOptionID.NotFound", "dhcpOption ID"),
         "fl" => ("InvalidFlowLogId.NotFound", "flow log ID"),
         "i" => ("InvalidInstanceID.NotFound", "instance ID"),
+        "vpce" => ("InvalidVpcEndpointId.NotFound", "Vpc Endpoint Id"),
+        "vpce-svc" => ("InvalidVpcEndpointServiceId.NotFound", "VpcEndpointService Id"),
+        "cagw" => ("InvalidCarrierGatewayID.NotFound", "CarrierGateway ID"),
+        "cgw" => ("InvalidCustomerGatewayID.NotFound", "customerGateway ID"),
+        "vgw" => ("InvalidVpnGatewayID.NotFound", "virtual private gateway ID"),
+        "vpn" => ("InvalidVpnConnectionID.NotFound", "vpnConnection ID"),
+        "tmf" => ("InvalidTrafficMirrorFilterId.NotFound", "traffic mirror filter ID"),
+        "tmfr" => ("InvalidTrafficMirrorFilterRuleId.NotFound", "traffic mirror filter rule ID"),
+        "tmt" => ("InvalidTrafficMirrorTargetId.NotFound", "traffic mirror target ID"),
+        "tms" => ("InvalidTrafficMirrorSessionId.NotFound", "traffic mirror session ID"),
+        "vol" => ("InvalidVolume.NotFound", "volume"),
+        "snap" => ("InvalidSnapshot.NotFound", "snapshot"),
+        "ami" => ("InvalidAMIID.NotFound", "image id"),
         _ => ("InvalidID", "ID"),
     };
     ApiError::new(code, format!("The {noun} '{id}' does not exist"))
@@ -124,20 +147,26 @@ pub(super) fn tags_for(
     accepted: &[&str],
     resource: &str,
 ) -> ApiResult<Vec<Tag>> {
+    // Two families of actions report these errors with different codes.
+    let machines = ["RunInstances", "CreateVolume", "CreateSnapshot", "CreateImage"];
+    let code = match machines.contains(&request.action.as_str()) {
+        true => "InvalidParameterValue",
+        false => "InvalidParameter",
+    };
     let mut tags = Vec::new();
     for specification in request.list("TagSpecifications") {
         let Some(kind) = specification["ResourceType"].as_str() else {
             let message = "Tag specification resource type must have a value";
-            return Err(ApiError::new("InvalidParameter", message));
+            return Err(ApiError::new(code, message));
         };
         if !accepted.contains(&kind) {
             let message =
                 format!("'{kind}' is not a valid taggable resource type for this operation.");
-            return Err(ApiError::invalid(message));
+            return Err(ApiError::new(code, message));
         }
         if specification["Tags"].as_array().is_none_or(Vec::is_empty) {
             let message = "Tag specification must have at least one tag";
-            return Err(ApiError::new("InvalidParameter", message));
+            return Err(ApiError::new(code, message));
         }
         if kind == resource {
             put_tags(&mut tags, read_tags(&specification["Tags"])?)?;
@@ -192,6 +221,27 @@ pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
         return Err(too_many_tags());
     }
     Ok(())
+}
+
+/// Deleted objects of a kind that are still shown.
+const DELETED_MAX: usize = 1000;
+
+/// Removes the oldest of too many deleted objects of a table.
+pub(super) fn trim<T: Object>(table: &mut Table<T>, is_deleted: impl Fn(&T) -> bool) {
+    let deleted = table.ids_where(is_deleted);
+    for old in deleted.iter().rev().skip(DELETED_MAX) {
+        table.remove(old);
+    }
+}
+
+/// Returns a block of either address family in its canonical form.
+pub(super) fn any_block(text: &str, parameter: &str) -> ApiResult<IpNet> {
+    block::<IpNet>(text, parameter).map(|block| block.trunc())
+}
+
+/// Returns a text of a structure of the request.
+pub(super) fn text_of<'a>(part: Option<&'a Value>, name: &str) -> Option<&'a str> {
+    part.and_then(|part| part[name].as_str())
 }
 
 /// Name of a resource of a region.

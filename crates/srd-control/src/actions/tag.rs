@@ -42,7 +42,9 @@ fn resources(request: &Request) -> ApiResult<Vec<&str>> {
 fn no_such(id: &str) -> ApiError {
     let kind = id.rsplit_once('-').map_or(id, |(kind, _)| kind);
     let error = super::support::not_found(kind, id);
-    if error.code == "InvalidID" {
+    let digits = id.rsplit_once('-').map_or("", |(_, digits)| digits);
+    let is_well_formed = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if error.code == "InvalidID" || !is_well_formed {
         return ApiError::new("InvalidID", format!("The ID '{id}' is not valid"));
     }
     error

@@ -131,6 +131,8 @@ impl Maker {
             enable_dns_support: true,
             enable_dns_hostnames: n == 0,
             enable_network_address_usage_metrics: false,
+            classic_link: false,
+            classic_link_dns: false,
             tags: vec![],
         });
         for name in ["default", "web", "app"] {

@@ -13,8 +13,10 @@
 //! | `route` | route tables, gateways, elastic addresses, peering connections |
 //! | `machine` | instances and interfaces |
 //! | `observe` | flow logs |
+//! | `mirror` | traffic mirroring |
 
 mod machine;
+mod mirror;
 mod network;
 mod observe;
 mod phrase;
@@ -55,6 +57,7 @@ pub fn project(region: &Region, flow_logs: Option<&Path>) -> Projection {
     machine::write(&mut scope, &mut text);
     route::write(&mut scope, &mut text);
     observe::write(&mut scope, &mut text, flow_logs);
+    mirror::write(&mut scope, &mut text);
     let instances = scope.instances.iter().map(|id| (*id).to_owned()).collect();
     Projection { text: text.into_string(), warnings: scope.warnings, instances }
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::Scope;
 use super::phrase;
 use super::toml_text::Text;
+use crate::actions::prefix_list::DELETED;
 use crate::state::network::{DhcpConfiguration, NetworkAclEntry, PrefixListEntry};
 use crate::state::{DhcpOptions, PrefixList, SecurityGroupRule, Subnet, Vpc};
 
@@ -23,7 +24,7 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     for vpc in region.vpcs.iter().filter(|vpc| vpcs.contains(vpc.vpc_id.as_str())) {
         write_vpc(scope, text, vpc);
     }
-    for list in region.prefix_lists.iter() {
+    for list in region.prefix_lists.iter().filter(|list| list.state != DELETED) {
         write_list(scope, text, list);
     }
     for acl in region.acls.iter().filter(|acl| vpcs.contains(acl.vpc_id.as_str())) {

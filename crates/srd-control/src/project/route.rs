@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::toml_text::Text;
 use super::{NAT_INTERFACE, Scope};
 use crate::state::network::Route;
-use crate::state::{NatGateway, PeeringConnection, RouteTable, Vpc};
+use crate::state::{NatGateway, PeeringConnection, RouteTable, Vpc, VpcEndpoint};
 
 /// States of a peering connection that a file describes.
 const PEERING_LIVES: [&str; 3] = ["active", "pending-acceptance", "provisioning"];
@@ -60,10 +60,36 @@ fn write_gateways(scope: &mut Scope<'_>, text: &mut Text) {
             text.string("vpc", vpc);
         }
     }
+    for endpoint in region.endpoints.iter().filter(|of| of.state == "available") {
+        write_endpoint(scope, text, endpoint);
+    }
     for gateway in region.nat_gateways.iter().filter(|gateway| gateway.state == "available") {
         if scope.subnets.contains(gateway.subnet_id.as_str()) {
             write_nat(scope, text, gateway);
         }
+    }
+}
+
+/// Identifier of the prefix list of a gateway endpoint, if a file can describe the endpoint.
+fn list_of<'a>(scope: &Scope<'a>, endpoint: &VpcEndpoint) -> Option<&'a str> {
+    let list = scope.region.prefix_lists.find(|l| l.prefix_list_name == endpoint.service_name);
+    let list = list.filter(|_| scope.vpcs.contains(endpoint.vpc_id.as_str()))?;
+    let is_gateway = endpoint.vpc_endpoint_type == "Gateway" && endpoint.state == "available";
+    is_gateway.then_some(list.prefix_list_id.as_str())
+}
+
+fn write_endpoint(scope: &mut Scope<'_>, text: &mut Text, endpoint: &VpcEndpoint) {
+    let id = &endpoint.vpc_endpoint_id;
+    match list_of(scope, endpoint) {
+        Some(list) => {
+            text.table("endpoint", id);
+            text.string("vpc", &endpoint.vpc_id);
+            text.string("prefix_list", list);
+        }
+        None if endpoint.vpc_endpoint_type != "Gateway" => {
+            scope.warn(id, "no service answers at its interfaces");
+        }
+        None => {}
     }
 }
 
@@ -199,7 +225,12 @@ fn route_phrase(
 fn target(scope: &Scope<'_>, table: &RouteTable, route: &Route) -> Option<String> {
     let region = scope.region;
     let vpc = &table.vpc_id;
-    if let Some(id) = &route.gateway_id {
+    let endpoint = route.gateway_id.as_ref().and_then(|id| region.endpoints.get(id));
+    if let Some(endpoint) = endpoint {
+        list_of(scope, endpoint)?;
+        let id = &endpoint.vpc_endpoint_id;
+        (&endpoint.vpc_id == vpc).then(|| format!("endpoint {id}"))
+    } else if let Some(id) = &route.gateway_id {
         let gateway = region.internet_gateways.get(id)?;
         let at = gateway.attachments.first()?;
         (&at.vpc_id == vpc).then(|| format!("internet_gateway {id}"))

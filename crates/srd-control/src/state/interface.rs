@@ -171,7 +171,9 @@ part! {
     Ipv6Address {
         /// The IPv6 address.
         ipv6_address: Ipv6Addr,
-        /// Whether the address is the primary IPv6 address of its interface.
+        /// Whether the address is the primary IPv6 address of its interface. Answers
+        /// contain it for this address only.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_primary_ipv6: bool,
     }
 }

@@ -9,12 +9,22 @@
 //! | [`table`] | tables with an undo log |
 //! | [`network`] | VPCs, subnets, network ACLs, route tables, peering, prefix lists, logs |
 //! | [`interface`] | security groups, interfaces, elastic addresses, gateways, instances |
+//! | [`endpoint`] | VPC endpoints and their services |
+//! | [`transit`] | transit gateways |
+//! | [`vpn`] | carrier, customer and virtual private gateways, VPN connections |
+//! | [`mirror`] | traffic mirroring |
+//! | [`storage`] | volumes, snapshots, images |
 //! | [`id`] | identifiers |
 
+pub mod endpoint;
 pub mod id;
 pub mod interface;
+pub mod mirror;
 pub mod network;
+pub mod storage;
 pub mod table;
+pub mod transit;
+pub mod vpn;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +32,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::sign::Keys;
 
+pub use endpoint::{EndpointService, VpcEndpoint};
 pub use id::IdGenerator;
 pub use interface::{
     Address, EgressOnlyGateway, Instance, InternetGateway, NatGateway, NetworkInterface,
     SecurityGroup, SecurityGroupRule,
 };
+pub use mirror::{MirrorFilter, MirrorFilterRule, MirrorSession, MirrorTarget};
 pub use network::{
     DhcpOptions, FlowLog, NetworkAcl, PeeringConnection, PrefixList, RouteTable, Subnet,
     SubnetCidrReservation, Vpc,
 };
+pub use storage::{Image, Snapshot, Volume};
 pub use table::{Change, Object, Row, Table};
+pub use transit::{TransitAttachment, TransitGateway, TransitRouteTable};
+pub use vpn::{CarrierGateway, CustomerGateway, VpnConnection, VpnGateway};
 
 /// Declares a part of an object: a structure that serializes under EC2's names.
 macro_rules! part {
@@ -246,6 +261,38 @@ region! {
     flow_logs: FlowLog,
     /// Instances of the region.
     instances: Instance,
+    /// VPC endpoints.
+    endpoints: VpcEndpoint,
+    /// Services of VPC endpoints.
+    endpoint_services: EndpointService,
+    /// Transit gateways.
+    transit_gateways: TransitGateway,
+    /// Attachments to transit gateways.
+    transit_attachments: TransitAttachment,
+    /// Route tables of transit gateways.
+    transit_route_tables: TransitRouteTable,
+    /// Carrier gateways.
+    carrier_gateways: CarrierGateway,
+    /// Customer gateways.
+    customer_gateways: CustomerGateway,
+    /// Virtual private gateways.
+    vpn_gateways: VpnGateway,
+    /// VPN connections.
+    vpn_connections: VpnConnection,
+    /// Filters of traffic mirroring.
+    mirror_filters: MirrorFilter,
+    /// Rules of these filters.
+    mirror_filter_rules: MirrorFilterRule,
+    /// Targets of traffic mirroring.
+    mirror_targets: MirrorTarget,
+    /// Sessions of traffic mirroring.
+    mirror_sessions: MirrorSession,
+    /// Volumes.
+    volumes: Volume,
+    /// Snapshots.
+    snapshots: Snapshot,
+    /// Images of the account.
+    images: Image,
 }
 
 /// Answer to a request with a client token, for repetitions of the request.
@@ -271,6 +318,15 @@ impl Row for TokenUse {
     }
 }
 
+/// A load balancer, as far as endpoint services need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadBalancer {
+    /// `network` or `gateway`.
+    pub kind: String,
+    /// Zones of its subnets.
+    pub zones: Vec<String>,
+}
+
 /// All accounts: each account has its own regions.
 #[derive(Debug, Default)]
 pub struct Cloud {
@@ -282,4 +338,6 @@ pub struct Cloud {
     pub log_groups: BTreeSet<String>,
     /// Names of buckets that a trial has recorded.
     pub buckets: BTreeSet<String>,
+    /// Load balancers that a trial has recorded, by their names as resources.
+    pub load_balancers: BTreeMap<String, LoadBalancer>,
 }

@@ -31,6 +31,12 @@ object! {
         enable_dns_hostnames: bool,
         /// Attribute `enableNetworkAddressUsageMetrics` of the VPC.
         enable_network_address_usage_metrics: bool,
+        /// Whether ClassicLink is enabled in the VPC.
+        #[serde(default)]
+        classic_link: bool,
+        /// Whether ClassicLink resolves names in the VPC.
+        #[serde(default)]
+        classic_link_dns: bool,
         /// Tags of the VPC.
         tags: Vec<Tag>,
     }

@@ -171,7 +171,11 @@ fn structure(
     }
     for member in &shape.required {
         if !values.contains_key(member) {
-            let name = shape.members.get(member).map(|of| of.request_name(member));
+            let name = shape.members.get(member).map(|of| match of.shape.as_str() {
+                // The name of this list in the service's own messages.
+                "ResourceIdList" => "resourceIdSet".to_owned(),
+                _ => of.request_name(member),
+            });
             return Err(ApiError::missing(&join(path, &name.unwrap_or_default())));
         }
     }
@@ -190,13 +194,13 @@ fn value(model: &Model, of: &Member, node: Node<'_>, path: &str) -> ApiResult<Op
             structure(model, shape, node, path).map(|map| Some(map.into()))
         }
         Kind::List => list(model, shape, node, path),
-        kind => {
+        _ => {
             if let Some(name) = node.below.keys().next() {
                 return Err(unknown(&join(path, name)));
             }
             let text = node.value.unwrap_or_default();
             check_length(text, path)?;
-            scalar(kind, shape, text, path).map(Some)
+            scalar(of, shape, text, path).map(Some)
         }
     }
 }
@@ -259,11 +263,11 @@ fn check_length(text: &str, path: &str) -> ApiResult<()> {
     Ok(())
 }
 
-fn scalar(kind: Kind, shape: &Shape, text: &str, path: &str) -> ApiResult<Value> {
+fn scalar(of: &Member, shape: &Shape, text: &str, path: &str) -> ApiResult<Value> {
     let wrong = |kind: &str| {
         ApiError::invalid(format!("Invalid value '{text}' for parameter {path}; expected {kind}"))
     };
-    Ok(match kind {
+    Ok(match shape.kind {
         Kind::Integer => text.parse::<i32>().map_err(|_| wrong("an integer"))?.into(),
         Kind::Long => text.parse::<i64>().map_err(|_| wrong("an integer"))?.into(),
         Kind::Double | Kind::Float => {
@@ -280,9 +284,14 @@ fn scalar(kind: Kind, shape: &Shape, text: &str, path: &str) -> ApiResult<Value>
             let same = |value: &&String| value.eq_ignore_ascii_case(text);
             let exact = shape.values.iter().find(|value| **value == text);
             let Some(value) = exact.or_else(|| shape.values.iter().find(same)) else {
+                if of.shape == "VpcTenancy" {
+                    let message = format!("The tenancy value {text} is not supported.");
+                    return Err(ApiError::new("UnsupportedTenancy", message));
+                }
                 let (first, rest) = path.split_at_checked(1).unwrap_or((path, ""));
                 let name = first.to_ascii_lowercase() + rest;
-                let message = format!("Value ({text}) for parameter {name} is invalid.");
+                let more = if path == "Attribute" { " Unknown attribute." } else { "" };
+                let message = format!("Value ({text}) for parameter {name} is invalid.{more}");
                 return Err(ApiError::invalid(message));
             };
             value.clone().into()

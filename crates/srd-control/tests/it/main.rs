@@ -5,10 +5,15 @@
 mod access;
 mod addresses;
 mod controllers;
+mod endpoints;
+mod mirrors;
 mod overlaps;
 mod planes;
 mod requests;
 mod rules;
 mod seams;
 mod socket;
+mod storage;
 mod support;
+mod transit;
+mod vpns;

@@ -103,7 +103,10 @@ fn tags_are_given_filtered_and_removed() {
     client.ok(&format!("Action=DeleteTags&ResourceId.1={vpc}&Tag.1.Key=Name"));
     assert!(!client.ok(find).contains("vpcId"));
     let wrong = create.replace("ResourceType=vpc", "ResourceType=subnet");
-    assert_eq!(client.code(&wrong), "InvalidParameterValue");
+    assert_eq!(client.code(&wrong), "InvalidParameter");
+    let wrong = "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1\
+                 &TagSpecification.1.ResourceType=vpc&TagSpecification.1.Tag.1.Key=a";
+    assert_eq!(client.code(wrong), "InvalidParameterValue");
     assert_eq!(
         client.code("Action=CreateTags&ResourceId.1=vpc-1&Tag.1.Key=a"),
         "InvalidVpcID.NotFound"
