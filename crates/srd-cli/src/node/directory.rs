@@ -363,8 +363,8 @@ mod tests {
         let error = wait_for_keepers_in(&base, soon()).unwrap_err();
         assert!(error.to_string().contains("have not ended"), "{error}");
         thread::scope(|scope| {
-            let wait = Instant::now() + HOLD_WAIT_MAX;
-            let waits = scope.spawn(|| wait_for_keepers_in(&base, wait));
+            let (base, wait) = (&base, Instant::now() + HOLD_WAIT_MAX);
+            let waits = scope.spawn(move || wait_for_keepers_in(base, wait));
             thread::sleep(HOLD_PAUSE * 5);
             assert!(!waits.is_finished());
             keeper.remove();
