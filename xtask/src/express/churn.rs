@@ -151,8 +151,8 @@ impl World {
         self.apply();
     }
 
-    /// Removes all faults of the wire, and restores the settings of all nodes. Nodes may deliver UDP
-    /// packets without order, which must not affect other packets.
+    /// Removes all faults of the wire, and restores the settings of all nodes. Some nodes deliver
+    /// UDP packets without order, which must not affect other packets.
     pub(super) fn heal(&mut self) {
         self.wire.heal();
         let owner = self.any_node();

@@ -26,8 +26,8 @@ const IP_BYTES: usize = 20;
 pub(super) enum Transport {
     Tcp,
     Udp,
-    /// A tunnel without ports. All GRE packets between two addresses are one flow of the card, which
-    /// several flows of the soak may share.
+    /// A tunnel without ports. All GRE packets between two addresses are one flow of the card,
+    /// which several flows of the soak may share.
     Gre,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn frame(header: &FlowHeader, first: u32, cells: u32, cell_bytes: usi
     let sum = srd_sum(&packet[..IP_BYTES]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     match header.transport {
-        // The GRE header has no flags, and says that an IPv4 packet follows.
+        // The GRE header has no flags, and its protocol type is IPv4.
         Transport::Gre => packet[22] = 8,
         Transport::Tcp | Transport::Udp => {
             packet[20..22].copy_from_slice(&header.ports.0.to_be_bytes());

@@ -103,8 +103,8 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     let Sums { flows, given, delivered, judged, judged_of_tunnels, overtaken, .. } = passed.sums;
     println!(
         "{} simulated s in {:.1} s: {flows} flows, {given} packets given, {delivered} delivered, \
-         {judged} of these judged for order ({judged_of_tunnels} of tunnels), {overtaken} overtaken while things changed; {} \
-         packets on the wire",
+         {judged} of these judged for order ({judged_of_tunnels} of tunnels), {overtaken} \
+         overtaken while things changed; {} packets on the wire",
         passed.simulated_s,
         begin.elapsed().as_secs_f64(),
         passed.packets,

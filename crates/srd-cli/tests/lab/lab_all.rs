@@ -39,6 +39,9 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("nconnect", "goodput", AtLeastOfPlain(0.3)),
     ("nconnect", "sent again", AtMostOfPlain(0.5)),
     ("redis", "wrong answers", Is(0.0)),
+    // A simulated incast shows the same without dependence on the machine: srd-sim's test
+    // `requests_beside_an_incast_have_a_shorter_tail_through_cards`.
+    ("redis", "GET p99", AtMostOfPlain(1.0)),
     ("video", "sent", Above(0.0)),
     ("video", "frames not whole in time", AtMostOfPlain(0.5)),
     ("video", "datagrams lost", AtMostOfPlain(0.5)),
