@@ -164,7 +164,7 @@ fn check(wanted: &Judgement, ended: &Ended, what: &str) {
     assert!(agree_on(wanted, ended), "{what}: explain says {wanted:#?}; the card: {ended:?}");
 }
 
-/// Whether the card has done with a packet what `explain` says, and for the same reason.
+/// Whether the card treats a packet as `explain` predicts, and for the same reason.
 fn agree_on(wanted: &Judgement, ended: &Ended) -> bool {
     match (wanted.verdict, ended) {
         (Verdict::Delivered(eni), Ended::At(at, _)) => eni == *at,
