@@ -33,8 +33,7 @@ use srd_net::PollMode;
 use srd_proto::time::Instant;
 
 use self::own::{OwnEndpoint, Plan};
-use crate::traffic::host_table::{Host, HostTable, Received};
-use crate::traffic::hosts::Contact;
+use crate::traffic::hosts::{Contact, Host, HostTable, Received};
 
 /// The name of this machine's own edge, whose packets from the internet are trusted. No host has
 /// this name.
