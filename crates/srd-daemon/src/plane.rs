@@ -22,13 +22,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
-use crate::run::ReloadInstances;
 use crate::snapshot::Snapshot;
 
 /// Largest number of commands that may wait for the control thread.
 pub const COMMANDS_MAX: usize = 64;
 /// Longest time that a caller waits for an answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Function that applies the changes in the files of instances to the running card. It returns the
+/// keys of changed settings that wait for a restart, or the reason why nothing was changed as a
+/// text for people.
+pub type ReloadInstances = Arc<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
 
 /// Number that identifies a peer in all workers. A number is never used for another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

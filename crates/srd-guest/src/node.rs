@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use srd_daemon::config::Config;
-use srd_daemon::run::{
-    Daemon, FirstWorker, Hosted, HostedCard, Instances, NotPermitted, Prepared, ReloadInstances,
-};
+use srd_daemon::plane::ReloadInstances;
+use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, NotPermitted, Prepared};
 use srd_trust::privileges;
 
 use crate::cloud::reload::Reloader;

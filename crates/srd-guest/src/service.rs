@@ -46,7 +46,7 @@ use crate::machine::privileges;
 use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Ended, Guests, Options, Service};
 use crate::traffic::gateways::Gateways;
-use crate::traffic::host_table::Received;
+use crate::traffic::hosts::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
 use crate::traffic::transport::Transport;

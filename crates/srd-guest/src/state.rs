@@ -31,7 +31,7 @@ use crate::machine::maker::Maker;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::resolv_conf::Resolvers;
 use crate::traffic::gateways::Gateways;
-use crate::traffic::host_table::Received;
+use crate::traffic::hosts::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
 use crate::traffic::transport::TransportOptions;

@@ -14,12 +14,12 @@ use super::address::{addresses, socket_address};
 use super::back_end;
 use super::cloud;
 use super::file::{ControlTable, Document, ExpertTable, InterfaceTable};
+use super::key_files::{Keys, key_file, unused_key};
 use super::metrics::metrics;
 use super::number::whole;
 use super::peers::peers;
 use super::routes;
 use super::several;
-use super::wireguard;
 use super::workers;
 use super::{Config, Control, Group, Interface, Mode, Protection, UdpOrdering, socket_default};
 use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
@@ -51,15 +51,6 @@ const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 type Result<T> = std::result::Result<T, ConfigError>;
-
-/// Whether the key files of a configuration are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Keys {
-    /// Key files are read and checked.
-    Read,
-    /// Key files are not read; each key is replaced by a random key.
-    Left,
-}
 
 /// Converts a parsed file into a checked configuration, or returns its first error.
 pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Result<Config> {
@@ -233,44 +224,7 @@ fn protection(
         .map(Protection::Encrypted)
 }
 
-/// Returns the error for a key of a host that uses no encryption.
-pub(super) fn unused_key(source: &Source<'_>, key: &Spanned<String>) -> ConfigError {
-    let remedy = "take it out, or take protection = \"plain\" out";
-    source.error(Some(key.span()), "a key that nothing uses", remedy)
-}
-
-/// Reads a private or preshared key from the file that the configuration names. With
-/// [`Keys::Left`], returns a random key instead.
-pub(super) fn key_file(
-    source: &Source<'_>,
-    file: &Spanned<String>,
-    keys: Keys,
-    load: impl FnOnce(&Path) -> std::result::Result<SecretKey, srd_net::KeyFileError>,
-) -> Result<SecretKey> {
-    if keys == Keys::Left {
-        let failed = |e| source.error(None, format!("random numbers: {e}"), "try again");
-        return SecretKey::draw().map_err(failed);
-    }
-    let path = beside(source.path, file.as_ref());
-    load(&path).map_err(|e| {
-        // A file converted from WireGuard needs WireGuard's key: a new key from `srd genkey` would
-        // not match the public key that the peers have.
-        let is_to_come = wireguard::is_made(source.text) && !path.exists();
-        let remedy = if is_to_come {
-            "do what the comment above it says: the key of WireGuard's file goes there".to_owned()
-        } else {
-            e.remedy
-        };
-        source.error(Some(file.span()), e.what, remedy)
-    })
-}
-
-/// Resolves a path relative to the directory of the file that contains it.
-fn beside(file: &Path, path: &str) -> PathBuf {
-    file.parent().unwrap_or(Path::new("")).join(path)
-}
-
-/// Reads `listen`: the first address, and the further addresses, which must have the same port.
+/// Reads `listen`: the first address, and the further ones, which must have the same port.
 fn listens(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,

@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use srd_config::{ConfigError, Source};
 use srd_net::xdp::IoChoice;
 use toml::Spanned;
 
 use super::Mode;
-use super::file::{ExpertTable, InterfaceTable};
+use super::file::{CloudTable, ExpertTable, InterfaceTable};
 use super::number::whole;
 
 /// Largest number by which rates of instance types can be divided.
@@ -31,7 +30,6 @@ pub const HOST_DEFAULT: &str = "here";
 const CREDITS_S: RangeInclusive<i64> = 1..=CREDITS_S_MAX as i64;
 
 type Result<T> = std::result::Result<T, ConfigError>;
-type Maybe<T> = Option<Spanned<T>>;
 
 /// Settings of the instances of virtual private clouds on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,18 +53,6 @@ pub struct Cloud {
     pub vhost_user: BTreeMap<String, PathBuf>,
     /// Names of instances in `vhost_user` whose front ends listen at the sockets.
     pub vhost_user_client: BTreeSet<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct CloudTable {
-    vpc: Maybe<String>,
-    host: Maybe<String>,
-    internet: bool,
-    internet_private: Maybe<bool>,
-    end_programs: bool,
-    vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
-    vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 /// Reads `[cloud]`, and the keys of `[expert]` that need this table.

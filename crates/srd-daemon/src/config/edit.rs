@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Config, check, file, peers};
+use super::{Config, file, key_files, peers};
 use crate::keys;
 use srd_config::{ConfigError, Source};
 
@@ -59,7 +59,8 @@ impl Config {
         let source = Source { path: Path::new(ORIGIN), text: &text };
         let document = file::parse(&source)?;
         let node = (&self.interface, self.cloud.as_ref());
-        let peers = peers::peers(&source, &document.peer, node, &self.peers, check::Keys::Read)?;
+        let peers =
+            peers::peers(&source, &document.peer, node, &self.peers, key_files::Keys::Read)?;
         Ok(Self { peers, ..self.clone() })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! This module checks only the names of keys and the types of values; it sets no defaults.
 
+use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -11,7 +12,6 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::card;
-use super::cloud::CloudTable;
 use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
 use srd_config::{ConfigError, Source};
@@ -88,6 +88,18 @@ pub(super) struct ExpertTable {
 /// Keys of [`ExpertTable`].
 pub(super) const EXPERT_KEYS: [&str; 7] =
     ["paths", "udp_ordering", "order_wait_ms", "queue_delay_ms", "table", "scale", "credits"];
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct CloudTable {
+    pub(super) vpc: Maybe<String>,
+    pub(super) host: Maybe<String>,
+    pub(super) internet: bool,
+    pub(super) internet_private: Maybe<bool>,
+    pub(super) end_programs: bool,
+    pub(super) vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
+    pub(super) vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

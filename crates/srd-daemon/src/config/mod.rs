@@ -18,6 +18,7 @@
 //! | `address` | addresses that an interface or a peer can have |
 //! | [`cloud`] | instances of virtual private clouds on this host |
 //! | `card` | files of the form `card.toml`, which earlier versions had for instances |
+//! | `key_files` | files with keys |
 //! | `metrics` | address and host names of the metrics server |
 //! | `peers` | checks of peers |
 //! | `routes` | the routing table, and checks for routing loops |
@@ -40,6 +41,7 @@ pub mod diff;
 pub mod edit;
 pub mod endpoint;
 pub mod file;
+mod key_files;
 mod metrics;
 mod number;
 mod peers;
@@ -300,7 +302,7 @@ impl Config {
         let source = srd_config::Source { path, text: &text };
         let document = file::parse(&source)?;
         let hook = document.first_hook();
-        let config = check::check(&source, document, check::Keys::Read)?;
+        let config = check::check(&source, document, key_files::Keys::Read)?;
         if hook.is_some() {
             hooks::check_owner(path, &facts)
                 .map_err(|(what, remedy)| source.error(hook, what, remedy))?;
@@ -315,7 +317,7 @@ impl Config {
     /// The first error in the text.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let source = srd_config::Source { path, text };
-        check::check(&source, file::parse(&source)?, check::Keys::Read)
+        check::check(&source, file::parse(&source)?, key_files::Keys::Read)
     }
 
     /// Reads and checks a file, but not the key files that it names: every key of the result is
@@ -327,6 +329,6 @@ impl Config {
     pub fn load_without_keys(path: &Path) -> Result<Self, ConfigError> {
         let (text, _) = file::read(path)?;
         let source = srd_config::Source { path, text: &text };
-        check::check(&source, file::parse(&source)?, check::Keys::Left)
+        check::check(&source, file::parse(&source)?, key_files::Keys::Left)
     }
 }

@@ -10,10 +10,10 @@ use srd_trust::privileges;
 use toml::Spanned;
 
 use super::address::{is_many, prefix};
-use super::check::{Keys, key_file, unused_key};
 use super::cloud::Cloud;
 use super::endpoint::Endpoint;
 use super::file::PeerTable;
+use super::key_files::{Keys, key_file, unused_key};
 use super::routes;
 use super::several;
 use super::{

@@ -68,7 +68,7 @@ fn requests_about_instances_follow_on_the_connection_if_the_node_has_any() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/srd0.sock");
     let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
-    // It repeats what it reads, so a client holds its connection for as long as it wants.
+    // It repeats what it reads, until the client closes the connection.
     let echo = |mut stream: UnixStream| {
         let mut bytes = [0; 64];
         while let Ok(count @ 1..) = stream.read(&mut bytes) {

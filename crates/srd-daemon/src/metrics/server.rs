@@ -59,7 +59,7 @@ pub struct InstanceFigures {
     /// Answers requests for paths below `/instances`; the first argument is the rest of the path.
     #[allow(clippy::type_complexity)] // one function
     pub answer: Box<dyn Fn(&str, &Request) -> Response + Send + Sync>,
-    /// Returns OpenMetrics text, or the reason why there is none.
+    /// Returns OpenMetrics text, or the reason why the figures are missing.
     pub metrics: Box<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 

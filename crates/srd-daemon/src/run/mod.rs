@@ -57,7 +57,7 @@ use worker::Worker;
 use worker::hosts::NoHosts;
 use worker::publish::Publisher;
 
-pub use worker::carrier::{Carrier, FirstWorker, Hosted, HostedCard, Instances, ReloadInstances};
+pub use worker::carrier::{Carrier, FirstWorker, Hosted, HostedCard, Instances};
 pub use worker::hosts::Hosts;
 
 /// Error if the process lacks a privilege; it has an exit code of its own.
@@ -173,8 +173,8 @@ impl Prepared {
         Ok(Self { config, notify, socket, listener, mtu, queues, endpoints, network, hooks })
     }
 
-    /// Drops privileges, and starts the workers. `hosted`: the instances of this host; `None` if
-    /// the configuration has none.
+    /// Drops privileges, and starts the workers. `hosted`: the instances of this host, if
+    /// the configuration has any.
     ///
     /// # Errors
     /// An error of the operating system with a text that describes the failed step, or that of the

@@ -48,7 +48,7 @@ use crate::machine::privileges;
 use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Guests, Options, Running, Service};
 use crate::traffic::gateways::Gateways;
-use crate::traffic::host_table::Received;
+use crate::traffic::hosts::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
 use crate::traffic::transport::Transport;

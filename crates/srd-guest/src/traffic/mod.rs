@@ -5,12 +5,11 @@
 //! | `packets`, `outside` | reading of packets; packets from the internet's side |
 //! | `turns`, `late` | the order in which packets are read; packets that waited for the loop |
 //! | `gateways` | destinations of packets that leave the cloud |
-//! | `transport`, `host_table`, `hosts` | other hosts over SRD, and their traffic |
+//! | `transport`, `hosts` | other hosts over SRD, and their traffic |
 //! | `following` | traced packets |
 
 pub(crate) mod following;
 pub(crate) mod gateways;
-pub(crate) mod host_table;
 pub(crate) mod hosts;
 pub(crate) mod late;
 pub(crate) mod outside;

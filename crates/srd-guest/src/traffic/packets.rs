@@ -17,7 +17,7 @@ use srd_vpc::judge::Exit;
 use crate::interfaces::port::Port;
 use crate::state::Service;
 use crate::traffic::gateways::Outside;
-use crate::traffic::host_table::Received;
+use crate::traffic::hosts::Received;
 use crate::traffic::outside::Source;
 use crate::traffic::turns::{OUTSIDE, TURNS_TIME};
 

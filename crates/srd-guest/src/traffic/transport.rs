@@ -33,8 +33,7 @@ use srd_net::PollMode;
 use srd_proto::time::Instant;
 
 use self::own::{OwnEndpoint, Plan};
-use crate::traffic::host_table::{Host, HostTable, Received};
-use crate::traffic::hosts::Contact;
+use crate::traffic::hosts::{Contact, Host, HostTable, Received};
 
 /// The name under which this machine's card receives packets from the internet (the edge of its
 /// gateways). These packets are trusted. No host has this name.

@@ -24,6 +24,7 @@ use super::publish::Publisher;
 use super::{Fatal, Worker, fatal_read};
 use crate::control::ServeInstances;
 use crate::metrics::InstanceFigures;
+use crate::plane::ReloadInstances;
 use crate::run::orders::WorkerEnds;
 use crate::run::queues::Queues;
 use crate::run::tapped::Tapped;
@@ -36,11 +37,6 @@ pub trait Instances: Send {
     /// The error that makes the card, the interface or the sockets unusable.
     fn run(&mut self) -> Result<()>;
 }
-
-/// Function that applies the changes in the files of instances to the running card. It returns the
-/// keys of changed settings that wait for a restart, or the reason why nothing was changed as a
-/// text for people.
-pub type ReloadInstances = Arc<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
 
 /// Instances that a node hosts.
 pub struct Hosted {

@@ -29,7 +29,7 @@ pub trait Hosts: Arrivals {
     fn event(&mut self, now: Instant, slot: PeerSlot, event: &Event);
 }
 
-/// The hosts of a worker without instances: there are none.
+/// The empty set of hosts, for a worker without instances.
 #[derive(Debug)]
 pub(crate) struct NoHosts;
 

@@ -14,7 +14,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::{Config as CoreConfig, Delivery, Epoch, Event, Protection as CoreProtection};
 
 use super::TransportOptions;
-use crate::traffic::host_table::HostTable;
+use crate::traffic::hosts::HostTable;
 
 /// Time without packets of a host after which the host is probed.
 const KEEPALIVE: Duration = Duration::from_millis(300);
