@@ -138,6 +138,11 @@ pub struct Config {
     /// Upper bound of the unused credit of all senders together, as a percentage of this receiver's
     /// bandwidth-delay product. Range: 50..=400.
     pub credit_percent: u32,
+    /// Bytes that a sender may have in flight before the receiver's first packet arrives, as a
+    /// percentage of the bandwidth-delay product. A small value costs a message that is longer a
+    /// round trip, once in the life of a context, and keeps the first bursts of a crowd of senders
+    /// short (`docs/perf-notes.md`, 2026-11-29). Range: 1..=400.
+    pub unsolicited_percent: u32,
     /// Number of unacknowledged received packets at which an acknowledgement is sent at once.
     /// Range: 1..=256.
     pub ack_packets: u16,
@@ -233,6 +238,7 @@ impl Default for Config {
             window_max_percent: 400,
             receiver_share: true,
             credit_percent: 150,
+            unsolicited_percent: 150,
             ack_packets: 4,
             ack_bytes: 16_384,
             ack_delay: Duration::from_nanos(1500),
@@ -342,15 +348,16 @@ impl Config {
     /// Each numeric parameter as name, value, minimum and maximum. The pattern names all fields of
     /// the configuration, so that a new field without a bound does not compile.
     #[rustfmt::skip] // a table
-    fn bounds(&self) -> [(&'static str, u64, u64, u64); 36] {
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 37] {
         let Self {
             protection: _, admission: _, spray: _, egress_pacing: _, receiver_share: _, ecn: _,
             mtu_discovery: _, own_ip: _, local_port, local_addresses, packet_bytes_max,
             own_packet_bytes_max, link_rate_bps,
             wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
             delay_target_min,
-            window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
-            ack_delay, ack_delay_interactive, ack_tuples_max, rto_min, rto_max, peer_timeout,
+            window_initial_bytes, window_max_percent, credit_percent, unsolicited_percent,
+            ack_packets, ack_bytes, ack_delay, ack_delay_interactive, ack_tuples_max, rto_min, rto_max,
+            peer_timeout,
             answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max,
             flows_max, send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
@@ -373,6 +380,7 @@ impl Config {
             ("window_initial_bytes", *window_initial_bytes, 0, 1 << 32),
             ("window_max_percent", (*window_max_percent).into(), 50, 1000),
             ("credit_percent", (*credit_percent).into(), 50, 400),
+            ("unsolicited_percent", (*unsolicited_percent).into(), 1, 400),
             ("ack_packets", (*ack_packets).into(), 1, 256),
             ("ack_bytes", (*ack_bytes).into(), 1, 1 << 24),
             ("ack_delay", ns(ack_delay), 0, S),

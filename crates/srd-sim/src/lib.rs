@@ -44,4 +44,4 @@ pub mod workload;
 
 pub use engine::{egress, event, fault, hash, nic, node, slab, topology, world};
 pub use machines::{any_node, blast, card, express, rank, roce, srd_node, tcp};
-pub use runs::{completion, ideal, process, report, run};
+pub use runs::{completion, ideal, process, report, run, waste};

@@ -13,7 +13,7 @@ fn nanos(ns: u64) -> Duration {
 /// the type are not tested.
 #[rustfmt::skip] // a table
 #[allow(clippy::cast_possible_truncation)] // a value that does not fit is not tried
-const KNOBS: [(&str, u64, Set); 36] = [
+const KNOBS: [(&str, u64, Set); 37] = [
     ("local_port", u16::MAX as u64, |c, v| c.local_port = v as u16),
     ("local_addresses", u8::MAX as u64, |c, v| c.local_addresses = v as u8),
     ("packet_bytes_max", u16::MAX as u64, |c, v| c.packet_bytes_max = v as u16),
@@ -28,6 +28,7 @@ const KNOBS: [(&str, u64, Set); 36] = [
     ("window_initial_bytes", u64::MAX, |c, v| c.window_initial_bytes = v),
     ("window_max_percent", u32::MAX as u64, |c, v| c.window_max_percent = v as u32),
     ("credit_percent", u32::MAX as u64, |c, v| c.credit_percent = v as u32),
+    ("unsolicited_percent", u32::MAX as u64, |c, v| c.unsolicited_percent = v as u32),
     ("ack_packets", u16::MAX as u64, |c, v| c.ack_packets = v as u16),
     ("ack_bytes", u32::MAX as u64, |c, v| c.ack_bytes = v as u32),
     ("ack_delay", u64::MAX, |c, v| c.ack_delay = nanos(v)),

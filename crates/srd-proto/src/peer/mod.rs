@@ -70,9 +70,6 @@ pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 /// Bytes of a datagram's header. Windows and credit count them in addition to the payload.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
-/// Bytes that a new context may have in flight before the first packet of the receiver arrives, in
-/// percent of the bandwidth-delay product.
-const UNSOLICITED_PERCENT: u64 = 150;
 /// Maximum number of unanswered probes.
 const PROBES_MAX: usize = 256;
 /// Maximum number of answers to probes that wait to be sent.
@@ -420,7 +417,7 @@ impl Tx {
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
             // R5. At least one packet, otherwise the context could never begin.
-            credit_limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
+            credit_limit: (window.bdp_bytes() * u64::from(config.unsolicited_percent) / 100)
                 .max(config.packet_bytes_to(ip).into()),
             window,
             pacer: Pacer::new(now),
@@ -458,6 +455,15 @@ impl Tx {
         };
         tx.set_pace(config);
         tx
+    }
+
+    /// Makes a probe the first packet if the first window lasts for less than a round trip and is
+    /// too small for the queued datagrams. Called for each datagram that is queued before the
+    /// receiver's first packet arrives.
+    pub(crate) fn announce(&mut self, config: &Config) {
+        // R11: Probe before a short first window
+        let short = config.unsolicited_percent < 100 && self.queued_bytes > self.credit_limit;
+        self.probe_due |= short && self.probes.is_empty();
     }
 
     /// Age up to which the confirmation of a path counts as recent.

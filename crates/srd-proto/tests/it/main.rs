@@ -10,6 +10,7 @@ mod copies;
 mod corpus;
 mod egress;
 mod endpoint_example;
+mod first_window;
 mod hibernation;
 mod interactive;
 mod operations;

@@ -6,6 +6,7 @@
 //! | [`ideal`], [`completion`] | best possible completion times of flows and of schedules |
 //! | [`report`] | a table, a CSV file and charts |
 //! | [`process`] | CPU time and memory of a run |
+//! | [`waste`] | packets that incasts send again, and what they take from a bystander |
 //! | `files` | files that a scenario names |
 
 pub mod completion;
@@ -14,3 +15,4 @@ pub mod ideal;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod waste;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::engine::nic::Totals;
 use crate::engine::node::{ENDLESS, FlowId};
-use crate::engine::world::{ACK_BYTES, DropCause, Ended, HeldFlow, Series, World};
+use crate::engine::world::{ACK_BYTES, DropCause, Ended, HeldFlow, Observer, Series, World};
 use crate::machines::any_node::AnyNode;
 use crate::machines::roce;
 use crate::runs::completion::Completion;
@@ -252,9 +252,29 @@ pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
 /// # Errors
 /// If no world can be built from the scenario.
 pub fn run_while(job: &Job, wanted: &dyn Fn() -> bool) -> Result<Option<RunResult>, ScenarioError> {
+    run_with(job, None, wanted)
+}
+
+/// Runs one job, and shows `observer` what happens in the world.
+///
+/// # Errors
+/// If no world can be built from the scenario.
+pub fn run_observed(job: &Job, observer: Box<dyn Observer>) -> Result<RunResult, ScenarioError> {
+    let result = run_with(job, Some(observer), &|| true)?;
+    Ok(result.expect("a run that is always wanted is not stopped"))
+}
+
+fn run_with(
+    job: &Job,
+    observer: Option<Box<dyn Observer>>,
+    wanted: &dyn Fn() -> bool,
+) -> Result<Option<RunResult>, ScenarioError> {
     let begin = std::time::Instant::now();
     let built = job.scenario.build(job.transport, job.seed)?;
     let (mut world, ideals, least_ps) = (built.world, built.ideals, built.schedule_least_ps);
+    if let Some(observer) = observer {
+        world.observe(observer);
+    }
     let begin_cpu_ns = thread_cpu_ns();
     let Some(ended) = world.run_while(built.horizon_ps, wanted) else { return Ok(None) };
     let cpu_s = (thread_cpu_ns() - begin_cpu_ns) as f64 / 1e9;

@@ -23,6 +23,7 @@ pub struct SrdKnobs {
     pub window_max_percent: Option<u32>,
     pub receiver_share: Option<bool>,
     pub credit_percent: Option<u32>,
+    pub unsolicited_percent: Option<u32>,
     pub ack_packets: Option<u16>,
     pub ack_bytes: Option<u32>,
     pub ack_delay_us: Option<f64>,
@@ -98,6 +99,7 @@ impl SrdKnobs {
         set(&mut config.window_max_percent, self.window_max_percent);
         set(&mut config.receiver_share, self.receiver_share);
         set(&mut config.credit_percent, self.credit_percent);
+        set(&mut config.unsolicited_percent, self.unsolicited_percent);
         set(&mut config.ack_packets, self.ack_packets);
         set(&mut config.ack_bytes, self.ack_bytes);
         set_us(&mut config.ack_delay, self.ack_delay_us);

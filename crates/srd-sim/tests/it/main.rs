@@ -8,3 +8,4 @@ mod corpus;
 mod scenarios;
 #[path = "../../../../fuzz/bodies/seeds.rs"]
 mod seeds;
+mod waste;

@@ -149,6 +149,9 @@ impl<N: Node> World<N> {
     #[cold]
     pub(super) fn discard(&mut self, port: u32, packet: u32, cause: DropCause) {
         self.counters.drop_at(port, cause);
+        if let Some(observer) = &mut self.observer {
+            observer.dropped(self.now_ps, self.packets.peek(packet));
+        }
         self.packets.give(packet);
     }
 }

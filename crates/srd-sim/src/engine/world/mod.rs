@@ -38,7 +38,7 @@ use crate::engine::egress::{Egress, rule};
 use crate::engine::event::{Event, FLAG_XOFF, Kind, Target, Wheel};
 use crate::engine::fault::Fault;
 use crate::engine::hash::mix;
-use crate::engine::node::{Delivered, Failed, FlowId, Node, Outcomes};
+use crate::engine::node::{Delivered, Failed, FlowId, Node, Outcomes, Packet};
 use crate::engine::slab::Slab;
 use crate::engine::topology::{End, Switch, Topology};
 use crate::workload::{Workload, WorkloadError};
@@ -170,6 +170,8 @@ pub trait Observer {
     fn failed(&mut self, now_ps: u64, piece: &Failed);
     /// Called when a sender has got the last acknowledgement of a flow.
     fn completed(&mut self, now_ps: u64, flow: FlowId);
+    /// Called when a packet is dropped, for whatever cause.
+    fn dropped(&mut self, _now_ps: u64, _packet: &Packet) {}
 }
 
 /// A simulated network with nodes of type `N`, one per host.
