@@ -83,6 +83,13 @@ fn without_keys(hosts: &Hosts) {
     }
 }
 
+/// Returns the network state of a machine, as soon as all of its addresses can be used: IPv6 checks
+/// first whether another machine has the address.
+fn facts_with_addresses(machine: &Machine) -> Vec<String> {
+    wait_until("all addresses", || !format!("{:?}", machine.facts()).contains("tentative"));
+    machine.facts()
+}
+
 /// Checks that the machines reach each other through the overlay.
 fn overlay_carries_a_megabyte(hosts: &Hosts) {
     let [a, b] = hosts.machines.each_ref().map(|machine| machine.namespace.as_str());
@@ -145,9 +152,7 @@ fn an_overlay_and_instances_share_one_process_port_and_session() {
     with_overlay(&hosts);
     let figures = "[metrics]\nlisten = \"127.0.0.1:9471\"\n";
     hosts.edit(0, |text| text.replace("[control]", &format!("{figures}[control]")));
-    let facts = || hosts.machines.each_ref().map(Machine::facts);
-    // IPv6 checks whether another machine has an address before it uses the address.
-    wait_until("all addresses", || !format!("{:?}", facts()).contains("tentative"));
+    let facts = || hosts.machines.each_ref().map(facts_with_addresses);
     let before = facts();
     let mut running = [up(&hosts, 0), up(&hosts, 1)];
     (0..2).for_each(|end| hosts.wait_for_session(end));
@@ -180,7 +185,7 @@ fn a_killed_node_leaves_nothing_and_its_successor_goes_on() {
     }
     let (hosts, _) = nodes("nk");
     with_overlay(&hosts);
-    let before = hosts.machines[0].facts();
+    let before = facts_with_addresses(&hosts.machines[0]);
     let mut first = up(&hosts, 0);
     let _second = up(&hosts, 1);
     hosts.wait_for_session(0);
@@ -284,7 +289,7 @@ fn a_node_whose_instances_cannot_start_leaves_nothing() {
     let machine = &hosts.machines[0];
     // An address of another interface in the subnet of the overlay.
     must(&format!("-n {} addr add 10.77.0.9/24 dev v0", machine.namespace));
-    let before = machine.facts();
+    let before = facts_with_addresses(machine);
     let output = node(machine, &hosts.config(0)).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("would be cut off"), "{said}");
