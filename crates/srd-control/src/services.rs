@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::actions::support::arn;
-use crate::control::TRIAL_ACCOUNT;
 use crate::error::{ApiError, ApiResult};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::sign::Scope;
@@ -73,7 +72,7 @@ const RESOURCES_MAX: usize = 1000;
 /// `GetResources` returns objects with their tags.
 pub fn trial(
     http: &HttpRequest,
-    scope: &Scope,
+    (scope, account): (&Scope, &str),
     cloud: &mut Cloud,
     request_id: &str,
 ) -> HttpResponse {
@@ -114,14 +113,16 @@ pub fn trial(
         },
         ("ssm", "GetParameters") if http.method == "POST" => images(&body),
         ("elasticloadbalancing", _) if http.method == "POST" => {
-            match create_balancer(http, scope, cloud, request_id) {
+            match create_balancer(http, (scope, account), cloud, request_id) {
                 Ok(xml) => HttpResponse::xml(200, xml),
                 Err(error) => {
                     HttpResponse::xml(error.status, answer::write_error(&error, request_id))
                 }
             }
         }
-        ("tagging", "GetResources") if http.method == "POST" => resources(&body, scope, cloud),
+        ("tagging", "GetResources") if http.method == "POST" => {
+            resources(&body, (scope, account), cloud)
+        }
         _ => unsupported(scope, request_id),
     }
 }
@@ -144,7 +145,7 @@ fn images(body: &Value) -> HttpResponse {
 /// balance anything.
 fn create_balancer(
     http: &HttpRequest,
-    scope: &Scope,
+    (scope, account): (&Scope, &str),
     cloud: &mut Cloud,
     request_id: &str,
 ) -> ApiResult<String> {
@@ -171,7 +172,7 @@ fn create_balancer(
         let message = "The name of the load balancer is invalid, or there are too many";
         return Err(ApiError::new("ValidationError", message));
     }
-    let region = cloud.regions.get(&(TRIAL_ACCOUNT.to_owned(), scope.region.clone()));
+    let region = cloud.regions.get(&(account.to_owned(), scope.region.clone()));
     let (mut zones, mut members) = (Vec::new(), String::new());
     for (_, id) in parameters.iter().filter(|(name, _)| name.starts_with("Subnets.member.")) {
         let subnet = region.and_then(|region| region.subnets.get(id)).ok_or_else(|| {
@@ -185,10 +186,9 @@ fn create_balancer(
     }
     let partition = crate::regions::partition(&scope.region);
     let hash = image_of(name).split_off(5);
-    let arn = format!(
-        "arn:{partition}:elasticloadbalancing:{}:{TRIAL_ACCOUNT}:loadbalancer/{short}/{name}/{hash}",
-        scope.region
-    );
+    let resource = format!("loadbalancer/{short}/{name}/{hash}");
+    let at = &scope.region;
+    let arn = format!("arn:{partition}:elasticloadbalancing:{at}:{account}:{resource}");
     cloud.load_balancers.insert(arn.clone(), LoadBalancer { kind: kind.to_owned(), zones });
     Ok(format!(
         "<CreateLoadBalancerResponse \
@@ -203,7 +203,7 @@ fn create_balancer(
 }
 
 /// Answers `GetResources`: the objects of a region that have tags, of the requested types.
-fn resources(body: &Value, scope: &Scope, cloud: &Cloud) -> HttpResponse {
+fn resources(body: &Value, (scope, account): (&Scope, &str), cloud: &Cloud) -> HttpResponse {
     let others = body.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     let others = others.filter(|name| !["ResourceTypeFilters", "ResourcesPerPage"].contains(name));
     if others.count() > 0 {
@@ -211,7 +211,7 @@ fn resources(body: &Value, scope: &Scope, cloud: &Cloud) -> HttpResponse {
     }
     let types = body["ResourceTypeFilters"].as_array().into_iter().flatten();
     let types: Vec<&str> = types.filter_map(Value::as_str).collect();
-    let key = (TRIAL_ACCOUNT.to_owned(), scope.region.clone());
+    let key = (account.to_owned(), scope.region.clone());
     let mut all: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     if let Some(region) = cloud.regions.get(&key) {
         for (id, kind, tag) in region.all_tags() {

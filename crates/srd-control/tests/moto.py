@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs moto's public tests against `srd control up`, and compares the outcome with a list.
 
-    python3 crates/srd-control/tests/moto.py [--srd PROGRAM] [TEST ...]
+    python3 crates/srd-control/tests/moto.py [--srd PROGRAM] [--plain] [TEST ...]
 
 The tests come from moto's source distribution, which pip fetches into target/moto at the first run.
 `moto_failures.txt` contains the tests that fail, each with its reason. The exit status is 1 if
-another test fails, or if one of these tests passes. TEST is a file or a test of moto's folder
+another test fails, or if one of these tests passes. With --plain, the plugin `moto_setup.py` is not
+used, so that all requests are sent as the tests make them; the counts are printed only. TEST is a file or a test of moto's folder
 tests/test_ec2, for example `test_vpcs.py::test_vpc_defaults`; without it all files of `FILES` run.
 """
 
@@ -75,7 +76,7 @@ def start(program):
     sys.exit("the server has not printed its address")
 
 
-def run(python, tests, address, names):
+def run(python, tests, address, names, plain):
     """Runs tests. Returns outcome and text for each, and the tests whose requests were changed."""
     report, prepared = FOLDER / "report.xml", FOLDER / "prepared.json"
     prepared.unlink(missing_ok=True)
@@ -89,7 +90,9 @@ def run(python, tests, address, names):
         MOTO_PREPARED=str(prepared),
         PYTHONPATH=str(HERE),
     )
-    options = ["-q", "-p", "moto_setup", "-p", "no:cacheprovider", "--color=no", "--tb=short"]
+    options = ["-q", "-p", "no:cacheprovider", "--color=no", "--tb=short"]
+    if not plain:
+        options += ["-p", "moto_setup"]
     paths = [f"tests/test_ec2/{name}" for name in names]
     command = [python, "-m", "pytest", *options, f"--junitxml={report}", *paths]
     with open(FOLDER / "output.txt", "w") as output:
@@ -132,19 +135,22 @@ def count(outcomes, changed, files, title):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--srd", default=ROOT / "target" / "debug" / "srd", help="the program")
+    parser.add_argument("--plain", action="store_true", help="send requests as the tests make them")
     parser.add_argument("tests", nargs="*", metavar="TEST")
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     python, tests = fetch()
     server, address = start(arguments.srd)
     try:
-        outcomes, changed = run(python, tests, address, arguments.tests or FILES)
+        outcomes, changed = run(python, tests, address, arguments.tests or FILES, arguments.plain)
     finally:
         server.terminate()
         server.wait(SERVER_S)
     core = {f"test_{name}.py" for name in CORE}
     count(outcomes, changed, core, "virtual private clouds")
     count(outcomes, changed, set(FILES), "all")
+    if arguments.plain:
+        return
     reasons = expected()
     wrong = 0
     for name, (outcome, text) in outcomes.items():

@@ -218,10 +218,21 @@ def _invent_blocks(client, name, parameters):
         _invent_route(client, parameters)
 
 
+def _invent_values(name, parameters):
+    """Gives policies that are no JSON, and values that do not exist, values that EC2 accepts."""
+    policy = parameters.get("PolicyDocument")
+    if name in ("CreateVpcEndpoint", "ModifyVpcEndpoint") and policy and policy[0] != "{":
+        _aliases[policy] = json.dumps({"Id": policy, "Statement": []})
+    if name == "ModifyTransitGatewayVpcAttachment":
+        if "disabled" in parameters.get("Options", {}).values():
+            _aliases["disabled"] = "disable"
+
+
 def _invent(client, name, parameters):
     """Gives invented names the names of objects that exist."""
     _zones(client, parameters)
     _invent_blocks(client, name, parameters)
+    _invent_values(name, parameters)
     if name in ("CreateNetworkInterface", "AssignPrivateIpAddresses"):
         _invent_addresses(client, parameters)
     if name in ("CreateNetworkInterface", "ModifyNetworkInterfaceAttribute"):
@@ -416,6 +427,13 @@ def _prepare_groups(client, name, parameters):
         if len(found) == 1:
             del parameters["GroupName"]
             parameters["GroupId"] = found[0]["GroupId"]
+            _changed.add(_test())
+    if name == "ModifyManagedPrefixList" and "RemoveEntries" in parameters:
+        own = {"PrefixListId": parameters["PrefixListId"]}
+        known = [of["Cidr"] for of in _call(client, "GetManagedPrefixListEntries", own)["Entries"]]
+        kept = [of for of in parameters["RemoveEntries"] if of["Cidr"] in known]
+        if kept != parameters["RemoveEntries"]:
+            parameters["RemoveEntries"] = kept
             _changed.add(_test())
     if name == "DeleteManagedPrefixList":
         rules = _call(client, "DescribeSecurityGroupRules", {})["SecurityGroupRules"]

@@ -25,7 +25,8 @@ pub(super) const ACTIONS: Actions = &[
 ];
 
 /// Policy that allows each request.
-const DEFAULT_POLICY: &str = r#"{"Version":"2008-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"*","Resource":"*"}]}"#;
+const DEFAULT_POLICY: &str = "{\"Version\":\"2008-10-17\",\"Statement\":[{\"Effect\":\"Allow\",\
+    \"Principal\":\"*\",\"Action\":\"*\",\"Resource\":\"*\"}]}";
 /// Largest number of interface endpoints of a VPC.
 const INTERFACES_MAX: usize = 50;
 /// Largest number of gateway endpoints of a region.

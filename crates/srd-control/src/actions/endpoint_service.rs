@@ -225,7 +225,10 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let mut unsuccessful = Vec::new();
     for id in request.texts("ServiceIds") {
-        let failed = |code: &str, message: String| json!({"ResourceId": id, "Error": {"Code": code, "Message": message}});
+        let failed = |code: &str, message: String| {
+            let error = json!({"Code": code, "Message": message});
+            json!({"ResourceId": id, "Error": error})
+        };
         let Some(service) = region.endpoint_services.get(id) else {
             let message = not_found("vpce-svc", id).message;
             unsuccessful.push(failed("InvalidVpcEndpointService.NotFound", message));

@@ -173,6 +173,8 @@ pub(super) fn permissions<'a>(rules: impl Iterator<Item = &'a SecurityGroupRule>
             list.push(value);
         }
     }
+    // The permission for all protocols comes last.
+    order.sort_by_key(|(protocol, ..)| protocol == "-1");
     order.into_iter().filter_map(|key| all.remove(&key)).map(Value::Object).collect()
 }
 

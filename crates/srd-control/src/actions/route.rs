@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, success};
-use super::{Actions, Handler, prefix_list, vpn_gateway};
+use super::support::{get, get_mut, ipv4_block, ipv6_block, live_vpn_gateway, not_found, success};
+use super::{Actions, Handler, prefix_list};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::Route;
 use crate::state::{Region, RouteTable};
@@ -74,6 +74,16 @@ fn text(route: &Route) -> String {
     v4.or_else(v6).or_else(list).unwrap_or_default()
 }
 
+/// Checks that a target belongs to the VPC of the table.
+fn check_vpc(table: &RouteTable, id: &str, vpc: &str) -> ApiResult<()> {
+    if vpc == table.vpc_id {
+        return Ok(());
+    }
+    let message =
+        format!("route table {} and {id} belong to different networks", table.route_table_id);
+    Err(ApiError::invalid(message))
+}
+
 /// Adds the target of a request to a route.
 fn target(
     region: &Region,
@@ -90,20 +100,13 @@ fn target(
         return Err(ApiError::combination(message));
     };
     let id = request.text(name).unwrap_or_default();
-    let here = |vpc: &str| {
-        if vpc == table.vpc_id {
-            return Ok(());
-        }
-        let message =
-            format!("route table {} and {id} belong to different networks", table.route_table_id);
-        Err(ApiError::invalid(message))
-    };
+    let here = |vpc: &str| check_vpc(table, id, vpc);
     "active".clone_into(&mut route.state);
     match *name {
         "LocalTarget" => route.gateway_id = Some("local".to_owned()),
         "GatewayId" if id == "local" => route.gateway_id = Some("local".to_owned()),
         "GatewayId" if id.starts_with("vgw-") => {
-            here(vpn_gateway::vpc_of(vpn_gateway::find(region, id)?).unwrap_or_default())?;
+            here(live_vpn_gateway(region, id)?.vpc().unwrap_or_default())?;
             route.gateway_id = Some(id.to_owned());
         }
         "GatewayId" => {
@@ -150,6 +153,26 @@ fn target(
             }
             route.vpc_peering_connection_id = Some(id.to_owned());
         }
+        "VpcEndpointId" | "TransitGatewayId" | "CarrierGatewayId" => {
+            around(region, (name, id), table, route)?;
+        }
+        name => {
+            let message = format!("Targets of the kind {name} are not served by this endpoint.");
+            return Err(ApiError::new("UnsupportedOperation", message));
+        }
+    }
+    Ok(())
+}
+
+/// Adds a target around the VPC to a route: an endpoint, a transit gateway or a carrier gateway.
+fn around(
+    region: &Region,
+    (name, id): (&str, &str),
+    table: &RouteTable,
+    route: &mut Route,
+) -> ApiResult<()> {
+    let here = |vpc: &str| check_vpc(table, id, vpc);
+    match name {
         "VpcEndpointId" => {
             let endpoint = get(&region.endpoints, id)?;
             if endpoint.vpc_endpoint_type != "GatewayLoadBalancer" {
@@ -174,13 +197,9 @@ fn target(
             }
             route.transit_gateway_id = Some(gateway);
         }
-        "CarrierGatewayId" => {
+        _ => {
             here(&get(&region.carrier_gateways, id)?.vpc_id)?;
             route.carrier_gateway_id = Some(id.to_owned());
-        }
-        name => {
-            let message = format!("Targets of the kind {name} are not served by this endpoint.");
-            return Err(ApiError::new("UnsupportedOperation", message));
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, ApiResult};
-use crate::state::{Cloud, Object, Region, Table, Tag};
+use crate::state::{Cloud, Object, Region, Table, Tag, VpnGateway};
 use crate::wire::Request;
 
 /// Largest number of tags of an object.
@@ -101,6 +101,12 @@ pub(super) fn get<'a, T: Object>(table: &'a Table<T>, id: &str) -> ApiResult<&'a
 /// Returns the object with this identifier, to change it.
 pub(super) fn get_mut<'a, T: Object>(table: &'a mut Table<T>, id: &str) -> ApiResult<&'a mut T> {
     table.get_mut(id).ok_or_else(|| not_found(T::PREFIX, id))
+}
+
+/// Returns a virtual private gateway that is not deleted.
+pub(super) fn live_vpn_gateway<'a>(region: &'a Region, id: &str) -> ApiResult<&'a VpnGateway> {
+    let gateway = get(&region.vpn_gateways, id)?;
+    if gateway.state == "available" { Ok(gateway) } else { Err(not_found("vgw", id)) }
 }
 
 /// Returns an IPv4 block in its canonical form.

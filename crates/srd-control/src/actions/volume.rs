@@ -25,9 +25,12 @@ pub(super) const ACTIONS: Actions = &[
 /// Largest number of volumes of an instance.
 const ATTACHED_MAX: usize = 40;
 
+/// Smallest and largest value.
+type Bounds = [i64; 2];
+
 /// Types of volumes: the bounds of the size in GiB, and of the operations for each second. A type
 /// without bounds of operations takes no such parameter.
-const KINDS: [(&str, [i64; 2], Option<[i64; 2]>); 7] = [
+const KINDS: [(&str, Bounds, Option<Bounds>); 7] = [
     ("standard", [1, 1024], None),
     ("gp2", [1, 16_384], None),
     ("gp3", [1, 65_536], Some([3000, 80_000])),
@@ -61,7 +64,7 @@ fn zone(region: &Region, request: &Request) -> ApiResult<(String, String)> {
 fn iops(
     request: &Request,
     kind: &str,
-    bounds: Option<[i64; 2]>,
+    bounds: Option<Bounds>,
     size: i64,
 ) -> ApiResult<Option<i64>> {
     let given = request.number("Iops");

@@ -146,7 +146,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         || region.egress_only_gateways.find(|gateway| attached(&gateway.attachments)).is_some()
         || region.endpoints.find(|of| of.vpc_id == id && of.state != "deleted").is_some()
         || region.carrier_gateways.find(|gateway| gateway.vpc_id == id).is_some()
-        || region.vpn_gateways.find(|of| super::vpn_gateway::vpc_of(of) == Some(id)).is_some()
+        || region.vpn_gateways.find(|of| of.vpc() == Some(id)).is_some()
         || region.groups.find(|g| g.vpc_id == id && g.group_name != "default").is_some()
         || region.acls.find(|acl| acl.vpc_id == id && !acl.is_default).is_some()
         || region

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{
-    get, get_mut, ipv4_block, new_tags, not_found, show, show_all, success, text_of, trim,
+    get, get_mut, ipv4_block, live_vpn_gateway, new_tags, not_found, show, show_all, success,
+    text_of, trim,
 };
 use super::{Actions, Handler, customer_gateway, transit_attachment, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
@@ -55,7 +56,7 @@ fn check_ends(region: &Region, request: &Request) -> ApiResult<()> {
     }
     customer_gateway::find(region, request.need("CustomerGatewayId")?)?;
     if let Some(id) = vpn {
-        vpn_gateway::find(region, id)?;
+        live_vpn_gateway(region, id)?;
     }
     if let Some(id) = transit
         && region.transit_gateways.get(id).is_none()

@@ -6,7 +6,9 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, new_tags, not_found, show, show_all, success, trim};
+use super::support::{
+    get, get_mut, live_vpn_gateway, new_tags, not_found, show, show_all, success, trim,
+};
 use super::{Actions, Handler, route};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::{PropagatingVgw, Route};
@@ -81,27 +83,15 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     listing.answer(request, show_all(&region.vpn_gateways))
 }
 
-/// Returns a gateway that is not deleted.
-pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a VpnGateway> {
-    let gateway = get(&region.vpn_gateways, id)?;
-    if gateway.state == "available" { Ok(gateway) } else { Err(not_found("vgw", id)) }
-}
-
-/// The VPC to which a gateway is attached.
-pub(super) fn vpc_of(gateway: &VpnGateway) -> Option<&str> {
-    let attached = gateway.vpc_attachments.iter().find(|of| of.state == "attached");
-    attached.map(|of| of.vpc_id.as_str())
-}
-
 fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (id, vpc) = (request.need("VpnGatewayId")?, request.need("VpcId")?);
-    let gateway = find(region, id)?;
+    let gateway = live_vpn_gateway(region, id)?;
     let vpc_id = get(&region.vpcs, vpc)?.vpc_id.clone();
-    if let Some(old) = vpc_of(gateway).filter(|old| *old != vpc_id) {
+    if let Some(old) = gateway.vpc().filter(|old| *old != vpc_id) {
         let message = format!("The vpnGateway '{id}' is already attached to the VPC '{old}'.");
         return Err(ApiError::new("VpnGatewayAttachmentLimitExceeded", message));
     }
-    let other = |of: &VpnGateway| of.vpn_gateway_id != id && vpc_of(of) == Some(&vpc_id);
+    let other = |of: &VpnGateway| of.vpn_gateway_id != id && of.vpc() == Some(&vpc_id);
     if region.vpn_gateways.find(other).is_some() {
         let message = format!("The VPC '{vpc_id}' already has a virtual private gateway.");
         return Err(ApiError::new("VpnGatewayAttachmentLimitExceeded", message));
@@ -114,7 +104,7 @@ fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 fn detach(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (id, vpc) = (request.need("VpnGatewayId")?, request.need("VpcId")?);
-    if vpc_of(find(region, id)?) != Some(vpc) {
+    if live_vpn_gateway(region, id)?.vpc() != Some(vpc) {
         let message = format!("The attachment of the vpnGateway '{id}' to '{vpc}' does not exist");
         return Err(ApiError::new("InvalidVpnGatewayAttachment.NotFound", message));
     }
@@ -133,11 +123,11 @@ fn detach(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("VpnGatewayId")?;
-    let gateway = find(region, id)?;
+    let gateway = live_vpn_gateway(region, id)?;
     let uses = |of: &crate::state::VpnConnection| {
         of.state == "available" && of.vpn_gateway_id.as_deref() == Some(id)
     };
-    if vpc_of(gateway).is_some() || region.vpn_connections.find(uses).is_some() {
+    if gateway.vpc().is_some() || region.vpn_connections.find(uses).is_some() {
         let message = "The vpnGateway is in use: it is attached to a VPC, or has a VPN connection.";
         return Err(ApiError::new("IncorrectState", message));
     }
@@ -149,7 +139,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn enable(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (gateway, table) = (request.need("GatewayId")?, request.need("RouteTableId")?);
     let vpc = &get(&region.route_tables, table)?.vpc_id;
-    if vpc_of(find(region, gateway)?) != Some(vpc) {
+    if live_vpn_gateway(region, gateway)?.vpc() != Some(vpc) {
         let message = format!("The vpnGateway '{gateway}' is not attached to the VPC '{vpc}'.");
         return Err(ApiError::new("Gateway.NotAttached", message));
     }

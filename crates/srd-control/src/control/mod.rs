@@ -180,7 +180,9 @@ impl Control {
         let result = match scope.service.as_str() {
             "ec2" => self.ec2(http, &scope, &account, now, &request_id),
             "sts" => services::sts(http, &scope, &account, &request_id),
-            _ if trial => return services::trial(http, &scope, &mut self.cloud, &request_id),
+            _ if trial => {
+                return services::trial(http, (&scope, &account), &mut self.cloud, &request_id);
+            }
             service => {
                 let message = format!("The service {service} is not served by this endpoint.");
                 Err(ApiError::new("UnsupportedOperation", message))

@@ -25,8 +25,7 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     }
     for session in region.mirror_sessions.iter() {
         if !sessions.contains(&session) {
-            let what =
-                "it copies no packets: its source or its target is no interface of a machine";
+            let what = "it copies no packets: its source or its target has no IPv4 address";
             scope.warn(&session.traffic_mirror_session_id, what);
         }
     }

@@ -62,6 +62,14 @@ object! {
     }
 }
 
+impl VpnGateway {
+    /// The VPC to which the gateway is attached.
+    pub fn vpc(&self) -> Option<&str> {
+        let attached = self.vpc_attachments.iter().find(|of| of.state == "attached");
+        attached.map(|of| of.vpc_id.as_str())
+    }
+}
+
 part! {
     /// Attachment of a virtual private gateway.
     VpnAttachment {

@@ -182,3 +182,26 @@ fn the_requests_that_wait_for_a_vpc_are_bounded() {
         }
     }
 }
+
+/// A regression: a repeated route was accepted, if its target was the same.
+#[test]
+fn a_route_to_a_destination_exists_once() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let gateway = client.take("Action=CreateInternetGateway", "internetGatewayId");
+    client.ok(&format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
+    let table = client.take(&format!("Action=CreateRouteTable&VpcId={vpc}"), "routeTableId");
+    let form = format!(
+        "Action=CreateRoute&RouteTableId={table}&DestinationCidrBlock=0.0.0.0/0&GatewayId={gateway}"
+    );
+    client.ok(&form);
+    assert_eq!(client.code(&form), "RouteAlreadyExists");
+}
+
+/// A regression: clients that wait for the end of an egress-only gateway got an error.
+#[test]
+fn an_unknown_egress_only_gateway_is_no_error_in_a_description() {
+    let mut client = Client::new();
+    let form = "Action=DescribeEgressOnlyInternetGateways&EgressOnlyInternetGatewayId.1=eigw-0";
+    assert!(!client.ok(form).contains("<egressOnlyInternetGatewayId>"));
+}

@@ -55,7 +55,7 @@ fn a_volume_of_a_snapshot_is_at_least_as_large() {
     let made = client.ok(&format!("{zone}&SnapshotId={snapshot}"));
     assert_eq!((first(&made, "size"), first(&made, "encrypted")), ("10".into(), "true".into()));
     let shown = client.ok("Action=DescribeSnapshots&Owner.1=self");
-    assert_eq!(all(&shown, "snapshotId"), [snapshot.clone()]);
+    assert_eq!(all(&shown, "snapshotId"), [snapshot.as_str()]);
     assert!(all(&client.ok("Action=DescribeSnapshots&Owner.1=amazon"), "snapshotId").is_empty());
     client.ok(&format!("Action=DeleteSnapshot&SnapshotId={snapshot}"));
 }
@@ -69,7 +69,7 @@ fn an_image_has_a_name_of_its_own() {
     assert_eq!(client.code(&create("first")), "InvalidAMIName.Duplicate");
     assert_eq!(client.code(&create("x")), "InvalidAMIName.Malformed");
     let shown = client.ok("Action=DescribeImages&Owner.1=self");
-    assert_eq!(all(&shown, "imageId"), [image.clone()]);
+    assert_eq!(all(&shown, "imageId"), [image.as_str()]);
     client.ok(&format!("Action=CreateTags&ResourceId.1={image}&Tag.1.Key=k&Tag.1.Value=v"));
     assert_eq!(client.take("Action=DescribeTags", "resourceType"), "image");
     client.ok(&format!("Action=DeregisterImage&ImageId={image}"));

@@ -27,7 +27,7 @@ fn an_attachment_uses_the_default_table_and_holds_its_vpc() {
         format!("Action=GetTransitGatewayRouteTable{what}&TransitGatewayRouteTableId={table}")
     };
     for what in ["Associations", "Propagations"] {
-        assert_eq!(all(&client.ok(&get(what)), "resourceId"), [vpc.clone()], "{what}");
+        assert_eq!(all(&client.ok(&get(what)), "resourceId"), [vpc.as_str()], "{what}");
     }
     let again = format!(
         "Action=CreateTransitGatewayVpcAttachment&TransitGatewayId={gateway}&VpcId={vpc}\
@@ -127,7 +127,8 @@ fn default_tables_are_kept_and_can_be_changed() {
     let modify =
         |rest: &str| format!("Action=ModifyTransitGateway&TransitGatewayId={gateway}&{rest}");
     client.ok(&modify(&format!(
-        "Options.AssociationDefaultRouteTableId={other}&Options.DefaultRouteTablePropagation=disable"
+        "Options.AssociationDefaultRouteTableId={other}\
+         &Options.DefaultRouteTablePropagation=disable"
     )));
     client.ok(&delete(&table));
     let shown = client.ok("Action=DescribeTransitGatewayRouteTables&Filter.1.Name=state\

@@ -104,7 +104,7 @@ fn classic_link_excludes_routes_within_the_block_of_the_classic_network() {
     assert_eq!(client.code(&enable(&bad)), "InvalidParameterCombination");
     let shown = client.ok("Action=DescribeVpcClassicLink&Filter.1.Name=is-classic-link-enabled\
                            &Filter.1.Value.1=true");
-    assert_eq!(all(&shown, "vpcId"), [good.clone()]);
+    assert_eq!(all(&shown, "vpcId"), [good.as_str()]);
     client.ok(&format!("Action=EnableVpcClassicLinkDnsSupport&VpcId={good}"));
     let shown = client.ok(&format!("Action=DescribeVpcClassicLinkDnsSupport&VpcIds.1={good}"));
     assert_eq!(first(&shown, "classicLinkDnsSupported"), "true");
