@@ -371,10 +371,7 @@ impl Endpoint {
         let bytes = datagram.payload.len() + DATAGRAM_HEADER_BYTES;
         tx.queue.push(id, datagram, datagrams_max, flows_max)?;
         // D13: Count of queued bytes
-        tx.queued_bytes += bytes as u64;
-        if !tx.credit_received {
-            tx.announce(&self.shared.node.config);
-        }
+        tx.on_queued(bytes as u64, &self.shared.node.config);
         self.next_datagram += 1;
         self.peers.make_ready(to);
         #[cfg(debug_assertions)]

@@ -457,13 +457,14 @@ impl Tx {
         tx
     }
 
-    /// Makes a probe the first packet if the first window lasts for less than a round trip and is
-    /// too small for the queued datagrams. Called for each datagram that is queued before the
-    /// receiver's first packet arrives.
-    pub(crate) fn announce(&mut self, config: &Config) {
+    /// Counts a datagram that was queued. Makes a probe the first packet if the first window lasts
+    /// for less than a round trip and is too small for the queued datagrams.
+    pub(crate) fn on_queued(&mut self, bytes: u64, config: &Config) {
+        self.queued_bytes += bytes;
         // R11: Probe before a short first window
-        let short = config.unsolicited_percent < 100 && self.queued_bytes > self.credit_limit;
-        self.probe_due |= short && self.probes.is_empty();
+        if !self.credit_received && config.unsolicited_percent < 100 && self.probes.is_empty() {
+            self.probe_due |= self.queued_bytes > self.credit_limit;
+        }
     }
 
     /// Age up to which the confirmation of a path counts as recent.
