@@ -50,8 +50,8 @@ impl Key {
         u64::from(tag) << 56 | u64::from(part) << 40 | generation << 24 | u64::from(self.index)
     }
 
-    /// Splits a number of [`Key::to_user_part`] into index, low half of the generation, and part.
-    /// Returns `None` if the number has another tag.
+    /// Splits a number that [`Key::to_user_part`] returned into index, low half of the generation,
+    /// and part. Returns `None` if the number has another tag.
     #[allow(clippy::cast_possible_truncation)] // fields of the number
     pub(crate) fn of_user_part(user: u64, tag: u8) -> Option<(u32, u32, u16)> {
         let index = user as u32 & INDEX_MASK;
@@ -59,7 +59,8 @@ impl Key {
         (user >> 56 == u64::from(tag)).then_some(fields)
     }
 
-    /// Converts a number of [`Key::to_user`] back to a key; `None` if the number has another tag.
+    /// Converts a number that [`Key::to_user`] returned back to a key; `None` if the number has
+    /// another tag.
     pub(crate) fn of_user(user: u64, tag: u8) -> Option<Self> {
         (user >> 56 == u64::from(tag)).then_some(Self::from_bits(user & !(0xff << 56)))
     }

@@ -185,7 +185,8 @@ impl MemoryGuest for Source {
 /// The receiving guest.
 struct Sink {
     templates: Vec<Vec<u8>>,
-    /// For each flow, the smallest number that its next packet has if packets arrive in order.
+    /// For each flow, one more than the largest packet number received so far. A packet with a
+    /// smaller number is late.
     next: Vec<u64>,
     timer: Option<Timer>,
     counted: Counted,

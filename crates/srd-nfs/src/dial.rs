@@ -62,8 +62,8 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Certificate files of the half beside the client, and the name that the server's certificate must
-/// have.
+/// Certificate files of the half of the proxy that runs beside the NFS client, and the name that
+/// the server's certificate must have.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
     /// File with the certificates that may have issued the server's certificate.

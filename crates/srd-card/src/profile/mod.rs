@@ -111,18 +111,18 @@ impl Profile {
         self
     }
 
-    /// Bandwidth that is available without limit in time, of each direction, in bits per second of
-    /// the lab.
+    /// Bandwidth that is available without limit in time, of each direction, in bits per second,
+    /// divided by `scale`.
     pub fn baseline_bps(&self) -> u64 {
         self.instance.baseline_bps / u64::from(self.scale)
     }
 
-    /// Bandwidth while credits are left, of each direction, in bits per second of the lab.
+    /// Bandwidth while credits are left, of each direction, in bits per second, divided by `scale`.
     pub fn peak_bps(&self) -> u64 {
         self.instance.peak_bps / u64::from(self.scale)
     }
 
-    /// Ceiling of one flow, in bits per second of the lab.
+    /// Ceiling of one flow in bits per second, divided by `scale`.
     pub fn flow_bps(&self, kind: FlowKind) -> u64 {
         kind.ceiling_bps(self.peak_bps(), self.scale)
     }

@@ -30,7 +30,7 @@ pub const PACKETS_MAX: usize = 16;
 pub const WAIT: Duration = Duration::from_millis(500);
 /// Number of answers that are kept even if they are idle.
 pub(super) const KEPT: usize = 4096;
-/// Time between two searches for idle answers, while more than [`KEPT`] are kept.
+/// Time between two searches for idle answers, while more than [`KEPT`] answers are kept.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
 /// A packet that waits for an answer.

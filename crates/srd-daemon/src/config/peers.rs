@@ -120,7 +120,7 @@ fn peer(
     })
 }
 
-/// Reads the name of a peer in the file that describes the clouds.
+/// Reads the key `host` of a peer: the name that the VPC's file gives to the peer's machine.
 fn cloud_host(
     source: &Source<'_>,
     spanned: &Spanned<PeerTable>,

@@ -84,7 +84,8 @@ pub struct Rdm {
     pub(super) bursts: Vec<u32>,
     /// Number of connections with further messages that wait for a batch.
     pub(super) coalescing: u32,
-    /// Whether everything that the last call queued may be sent later.
+    /// Whether nothing that the application's last call queued has to be sent at once: the call
+    /// posted a receive, or a message that waits for a batch.
     pub(super) deferred: bool,
     pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
     pub(super) plain: Matcher<Posted, UnexpectedMessage>,

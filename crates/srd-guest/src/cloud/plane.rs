@@ -76,7 +76,7 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// Starts the directory's thread, and returns the tables of this host. The thread wakes the
-    /// loop through `wake` after each result.
+    /// card's loop through `wake` after each result.
     pub(crate) fn start(world: World, host: &str, wake: Orders) -> Result<(Self, Rules)> {
         let mut directory = Directory::new(world);
         let rules = directory.tables(host);

@@ -432,7 +432,8 @@ mod tests {
         assert!(with(&both).unwrap_err().contains("198.51.100.128"));
     }
 
-    /// An address in a prefix of an interface is an address of this interface.
+    /// All addresses in a prefix of an interface are in use: an added instance gets none of them,
+    /// and clashes with the prefix if the prefix contains its address.
     #[test]
     fn regression_an_added_instance_has_no_address_of_a_prefix() {
         let mut vpc = default_vpc();

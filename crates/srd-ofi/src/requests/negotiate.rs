@@ -44,7 +44,7 @@ const SECONDARY: u64 = FI_TRIGGER
     | FI_SHARED_AV
     | FI_REMOTE_COMM
     | FI_LOCAL_COMM;
-/// Capabilities of the receiving half; old applications request them from the sending half.
+/// Receive capabilities that old applications also set in `tx_attr.caps`. They are ignored there.
 const IGNORED_TX: u64 = FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_RECV
@@ -53,7 +53,7 @@ const IGNORED_TX: u64 = FI_REMOTE_READ
     | FI_SOURCE
     | FI_RMA_EVENT
     | FI_SOURCE_ERR;
-/// Capabilities of the sending half; old applications request them from the receiving half.
+/// Send capabilities that old applications also set in `rx_attr.caps`. They are ignored there.
 const IGNORED_RX: u64 = FI_READ | FI_WRITE | FI_SEND | FI_FENCE | FI_MULTICAST | FI_NAMED_RX_CTX;
 
 /// Reason why an offer does not fit.

@@ -119,7 +119,8 @@ pub(crate) struct PathSet {
     own_senders: u16,
     /// Time of the newest confirmation of any path.
     confirmed_at: Instant,
-    /// Time until which no further path is probed because of unreliable packets (P16).
+    /// Earliest time of the next probe of a path that carries unreliable packets (P16). Probes for
+    /// other reasons do not wait for this time.
     watch_at: Instant,
     /// Whether the previous call of `rare_passing` returned the path that was confirmed last. If
     /// few of the good paths ever passed a packet, every second call returns this path (P10).

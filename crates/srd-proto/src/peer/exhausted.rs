@@ -9,8 +9,8 @@
 //!    received this floor, it accepts no packet below.
 //! 2. An answer to a probe with that floor contains the receiver's count of bytes. If the count has
 //!    not grown since the first answer, no datagram was delivered in between, and the datagrams are
-//!    sent again under new identities. Otherwise it is unknown which of them were delivered, and
-//!    the peer is given up.
+//!    sent again, each with a new identity (D4). Otherwise it is unknown which of them were
+//!    delivered, and the peer is given up.
 
 use super::{OutProbe, Tx, psn_window};
 use crate::config::Config;

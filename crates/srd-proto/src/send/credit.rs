@@ -63,8 +63,7 @@ pub(crate) struct Share {
     /// Time since which the sender has left a granted quantum unused; `FAR_FUTURE`: there is no
     /// such grant.
     unanswered_since: Instant,
-    /// Value of `received` at which the sender has used the quantum that it is expected to use
-    /// next.
+    /// When `received` has reached this value, the sender has used the next quantum of its grant.
     answered_at: u64,
     /// Time until which the sender is set aside and not counted, because it left a grant unused;
     /// zero if it is not set aside.
@@ -367,7 +366,8 @@ impl ReceiverShare {
         }
     }
 
-    /// Ends the credit limits: each sender that waits for a grant gets an acknowledgement.
+    /// Ends the credit limits of all senders: each sender that waits for a grant gets an
+    /// acknowledgement, because its credit limit has changed.
     fn release(&mut self, shares: &mut impl Shares) {
         // R8: End of credit limits
         while let Some(peer) = self.ring.pop_front() {

@@ -16,7 +16,7 @@ pub(crate) struct Peer {
     /// The peer in `srd_net`. The child of a fork leaks it, because a lock may be held forever.
     inner: Option<srd_net::Peer>,
     process: Process,
-    /// Number of the endpoint of this process to which the peer belongs.
+    /// Number of the local endpoint, in this process, to which the peer belongs.
     endpoint: u64,
 }
 

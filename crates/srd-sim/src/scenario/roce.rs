@@ -29,7 +29,7 @@ pub struct RoceKnobs {
     /// Queue lengths in bytes for marking: marks begin at the first (Kmin) and are certain at the
     /// second (Kmax).
     pub mark_bytes: Option<[u64; 2]>,
-    /// Share of packets that is marked just below the second bound (Pmax).
+    /// Share of packets that is marked (Pmax) when the queue is just shorter than Kmax.
     pub mark_share: Option<f64>,
     /// Shortest time between two congestion notifications for one flow, in microseconds.
     pub cnp_gap_us: Option<f64>,

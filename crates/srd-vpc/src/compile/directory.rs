@@ -135,7 +135,7 @@ impl Directory {
         self.deltas(marks)
     }
 
-    /// Returns the interfaces whose entries in the index an edit may change.
+    /// Returns the interfaces whose index entries may change because of an edit.
     fn moved_by(&self, edit: &Edit) -> Vec<EniId> {
         match edit {
             Edit::Interface(id, _) => alloc::vec![*id],

@@ -1,14 +1,18 @@
 //! Search for bursts in bins, which are short intervals of equal length.
 //!
 //! A bin is *over* if the bytes or packets in it reached the threshold, which is a share of a
-//! limit. It is also over if a limit of its direction queued or dropped one of its packets, except
-//! if its few packets only waited behind earlier packets. A *run* begins with a bin that is over.
-//! It ends with the last such bin before a gap of bins that are not over. A run is a burst if a
-//! limit queued or dropped one of its packets, or if the threshold was reached in a *window* within
-//! the run. The length of a window is the model's tolerance or, if longer, the time that the limit
-//! needs for [`FRAMES_MIN`] of the largest frames in it. One such frame is not counted, because it
-//! may belong to bytes before or after the window. So large frames of a slow flow are no burst,
-//! although each of them fills a bin.
+//! limit. It is also over if a limit of its direction queued or dropped one of its packets.
+//! Exception: a bin with few bytes, whose packets may only have waited behind earlier packets. A
+//! *run* begins with a bin that is over. It ends with the last bin that is over before a gap, which
+//! is a longer row of bins that are not over than a run may contain. A run is a burst if a limit
+//! queued or dropped one of its packets, or if the threshold was reached in a *window* within the
+//! run.
+//!
+//! The length of a window is the model's tolerance or, if longer, the time in which [`FRAMES_MIN`]
+//! frames arrive at the threshold's rate, each as large as the largest frame of the window. In a
+//! window of several bins, one such frame is not counted, because a part of its bytes may have
+//! arrived before or after the window. So large frames of a slow flow are no burst, although each
+//! of them fills a bin.
 //!
 //! ```text
 //!  over          . # # . # # # . . . . . . . # .

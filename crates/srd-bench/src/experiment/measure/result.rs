@@ -145,7 +145,8 @@ pub struct Run {
     /// The part of the machine's CPU time that this run itself used, from 0 to 1. If it is above
     /// about 0.7, the CPU limits the rates, and not the fabric.
     pub own_cpu_share: f64,
-    /// Delays of a thread that wakes up regularly with the priority of the run.
+    /// Delays of a test thread, which wakes up every two milliseconds and has the nice level of the
+    /// run. Long delays show that the machine itself delayed the run.
     pub late: Lateness,
     /// Sum of the counters of all daemons of Express; `None` if there were no daemons.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,10 @@
 //! Traces of packets through the card: the result of each table, and the end of each packet's path.
 //!
 //! A trace has a filter, follows a given number of packets, and keeps records until the caller
-//! takes them. Bounds: [`TRACES_MAX`] traces. Each keeps at most [`RECORDS_MAX`] records and
-//! [`BYTES_MAX`] bytes of packets, and counts packets that it cannot follow because of these
-//! bounds.
+//! takes them. Bounds: [`TRACES_MAX`] traces. A trace follows no further packet while it keeps
+//! [`RECORDS_MAX`] records, or if it would keep more than [`BYTES_MAX`] bytes of packets; it counts
+//! the packets that it does not follow because of these bounds. Events of the packets that a trace
+//! already follows are recorded even beyond [`RECORDS_MAX`].
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -347,8 +348,9 @@ impl Traces {
         if is_followed { Followed(packet) } else { Followed::NO }
     }
 
-    /// Records an event of a packet in the traces that follow it. A packet has few records, so even
-    /// beyond [`RECORDS_MAX`] their number grows by a small factor only.
+    /// Records an event of a packet in the traces that follow the packet. [`RECORDS_MAX`] is not
+    /// checked here, only before a trace follows a further packet. A packet has few records, so a
+    /// trace exceeds [`RECORDS_MAX`] by a small factor only.
     pub(in crate::vpc) fn note(&mut self, now: Instant, packet: Followed, event: &Event) {
         for trace in &mut self.all {
             if !trace.followed.contains(&packet.0) {

@@ -12,7 +12,7 @@ use srd_proto::time::{Duration, Instant};
 use super::order::{Chunk, Decision, Order};
 use super::packets::{ICMP, ICMP_V6, OFFLOAD_BYTES, TCP, TUNNELS, UDP, pseudo_sum, sum};
 
-/// Silence after which a flow takes a new number.
+/// If a flow was silent for longer than this time, its next packet gives it a new number.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
 /// Rate limit of ICMP answers: one per millisecond, and at most [`ANSWERS`] at once.
 const ANSWER: Duration = Duration::from_millis(1);

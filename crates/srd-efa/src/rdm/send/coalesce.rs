@@ -36,8 +36,8 @@ impl Rdm {
         }
     }
 
-    /// Returns whether everything that the last call queued may be sent later: the call posted a
-    /// receive, or a message that waits for a batch. Sets this flag to false.
+    /// Returns whether nothing that the application's last call queued has to be sent at once: the
+    /// call posted a receive, or a message that waits for a batch. Sets this flag to false.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }

@@ -265,7 +265,8 @@ pub(crate) fn user_of(key: Key, part: u16) -> u64 {
     key.to_user_part(TAG, part)
 }
 
-/// Splits a number of [`user_of`]: index, low bits of the generation, part.
+/// Splits a number that [`user_of`] returned into index, low bits of the generation, and part.
+/// Returns `None` if the number has another tag.
 pub(crate) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
     Key::of_user_part(user, TAG)
 }

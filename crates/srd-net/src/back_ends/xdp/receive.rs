@@ -32,8 +32,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Adds a piece. Bytes beyond the limit are dropped, so that the length check refuses the
-    /// packet.
+    /// Adds a piece of a packet. Bytes beyond [`GATHER_BYTES_MAX`] are dropped. They do not belong
+    /// to the packet, because the length fields of its headers cannot include them.
     fn add(&mut self, bytes: &[u8]) {
         if !self.open {
             self.bytes.clear();

@@ -46,8 +46,9 @@ const COOKIES_MAX: u8 = 8;
 const ANSWERS_MAX: u8 = 8;
 /// Maximum number of addresses to which one answer waits to be sent at a time.
 const ANSWERS_AT_ONCE: usize = 4;
-/// Number of transmissions of our opening without success. After this number, our opening loses to
-/// an opening of the peer that comes from another address, even if our opening is larger.
+/// Number of unanswered transmissions of our opening after which it gives way to an opening of the
+/// peer from another address. Otherwise, if both sides open at once, the opening whose first 32
+/// bytes are larger wins (S25).
 const YIELDS_AFTER: u8 = 3;
 /// Number of earlier openings of the peer that are recognised by their tokens, before they are
 /// read.
@@ -390,8 +391,10 @@ impl Peer {
             && is_newer_context(self.remote_context, greeting.context)
     }
 
-    /// Whether both sides have opened at once, and our opening wins. The larger message wins.
-    /// Exception: the peer has moved, so that our opening will not arrive.
+    /// Whether both sides have opened at once, and our opening wins. The opening whose first 32
+    /// bytes are larger wins. Exception: our opening was sent [`YIELDS_AFTER`] times, and the other
+    /// one comes from a further address of the peer. Then the peer has moved, and our opening gives
+    /// way.
     pub(crate) fn opening_wins(&self, theirs: &[u8], from: IpAddr) -> bool {
         let Some(ours) = &self.protected.opening else { return false };
         // S25: Simultaneous opening
