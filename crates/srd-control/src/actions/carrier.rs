@@ -1,4 +1,5 @@
-//! Carrier gateways. They have no effect on packets: there is no network of a carrier.
+//! Carrier gateways. They have no effect on packets, because there is no network of a mobile
+//! carrier.
 
 use serde_json::{Value, json};
 

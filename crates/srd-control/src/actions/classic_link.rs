@@ -1,5 +1,5 @@
-//! ClassicLink. AWS has retired the network that it connected, so it has no effect on packets. The
-//! actions are served for clients that still send them.
+//! ClassicLink. ClassicLink connected instances with EC2-Classic, a network that AWS has retired,
+//! so it has no effect on packets. The actions are served for clients that still send them.
 
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
@@ -31,8 +31,8 @@ fn set(region: &mut Region, request: &Request, change: fn(&mut Vpc)) -> ApiResul
     Ok(json!({"Return": true}))
 }
 
-/// Whether a route prevents ClassicLink: one within 10.0.0.0/8, except for local routes of VPCs in
-/// 10.0.0.0/16 and 10.1.0.0/16.
+/// Whether a route prevents ClassicLink. A route with a destination within 10.0.0.0/8 prevents it,
+/// except a local route with a destination within 10.0.0.0/16 or 10.1.0.0/16.
 fn prevents(route: &crate::state::network::Route) -> bool {
     let Some(block) = route.destination_cidr_block else { return false };
     let classic = Ipv4Net::new_assert([10, 0, 0, 0].into(), 8);

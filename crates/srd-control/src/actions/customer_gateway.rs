@@ -17,10 +17,11 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteCustomerGateway", Handler::Region(delete)),
 ];
 
-/// Number of the autonomous system, if a request does not name it.
+/// Number of the autonomous system of a gateway if the request contains no number.
 const DEFAULT_ASN: i64 = 65_000;
 
-/// Returns the address of a request; a gateway with a certificate needs no address.
+/// Returns the address of the gateway in a request. The result is `None` if the request contains a
+/// certificate instead of an address.
 fn address(request: &Request) -> ApiResult<Option<String>> {
     let given = match (request.text("IpAddress"), request.text("PublicIp")) {
         (Some(a), Some(b)) if a != b => {
@@ -41,7 +42,8 @@ fn address(request: &Request) -> ApiResult<Option<String>> {
     }
 }
 
-/// Returns the short and the extended number of the autonomous system of a request.
+/// Returns the number of the autonomous system in a request, as `BgpAsn` if it is below 2^31, and
+/// as `BgpAsnExtended` otherwise. The other value is `None`.
 fn asn(request: &Request) -> ApiResult<(Option<String>, Option<String>)> {
     let wrong = |name: &str, asn: i64| {
         ApiError::invalid(format!("Value ({asn}) for parameter {name} is invalid."))
@@ -62,7 +64,8 @@ fn asn(request: &Request) -> ApiResult<(Option<String>, Option<String>)> {
     }
 }
 
-/// Creates a gateway. If one with the same address and autonomous system exists, it is returned.
+/// Creates a gateway, or returns an available gateway with the same type, address and autonomous
+/// system.
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "customer-gateway")?;
     let kind = request.need("Type")?;

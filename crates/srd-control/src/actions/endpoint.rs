@@ -36,12 +36,12 @@ fn wrong(message: impl Into<String>) -> ApiError {
     ApiError::new("InvalidParameter", message)
 }
 
-/// Whether an endpoint that is not deleted leads to this service.
+/// Whether an endpoint leads to this service and is not deleted.
 pub(super) fn uses(endpoint: &VpcEndpoint, service: &str) -> bool {
     endpoint.service_name == service && !["deleted", "rejected"].contains(&&*endpoint.state)
 }
 
-/// Returns the policy of a request.
+/// Returns the access policy in a request.
 fn policy(request: &Request) -> ApiResult<Option<String>> {
     let Some(text) = request.text("PolicyDocument") else { return Ok(None) };
     if serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object()) {
@@ -66,7 +66,7 @@ fn check_lists(request: &Request, kind: &str, prefix: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Checks the number of endpoints.
+/// Checks that a further endpoint of this type does not exceed the limits above.
 fn check_count(region: &Region, kind: &str, vpc: &str) -> ApiResult<()> {
     let lives = region.endpoints.iter().filter(|of| of.state != "deleted");
     let is_gateway = |of: &&VpcEndpoint| of.vpc_endpoint_type == "Gateway";
@@ -167,8 +167,8 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     Ok(json!({"VpcEndpoint": shown, "ClientToken": request.text("ClientToken")}))
 }
 
-/// Returns the names of an endpoint with interfaces: one for all zones, one for each zone, and the
-/// private name.
+/// Returns the DNS names of an endpoint that has interfaces: one name for all zones, one name for
+/// each zone, and the private name of the service if it is enabled.
 fn names(region: &mut Region, endpoint: &VpcEndpoint, service: &Service) -> Vec<DnsEntry> {
     if endpoint.vpc_endpoint_type == "Gateway" {
         return Vec::new();
@@ -199,7 +199,7 @@ fn list_of(region: &Region, endpoint: &VpcEndpoint) -> ApiResult<String> {
     list.ok_or_else(|| ApiError::internal("the service has no prefix list"))
 }
 
-/// Adds route tables to a gateway endpoint. Tables that it has already are left out.
+/// Adds route tables to a gateway endpoint. Tables that the endpoint already has are skipped.
 fn add_tables(region: &mut Region, endpoint: &mut VpcEndpoint, ids: &[&str]) -> ApiResult<()> {
     for id in ids {
         if endpoint.route_table_ids.iter().any(|old| old == id) {
@@ -237,7 +237,8 @@ fn remove_table(region: &mut Region, endpoint: &str, table: &str) {
     }
 }
 
-/// Adds subnets to an endpoint, each in another zone. Subnets that it has already are left out.
+/// Adds subnets to an endpoint, each in another zone. Subnets that the endpoint already has are
+/// skipped.
 fn add_subnets(region: &mut Region, endpoint: &mut VpcEndpoint, ids: &[&str]) -> ApiResult<()> {
     let zone = |id: &String| region.subnets.get(id).map(|subnet| subnet.availability_zone.clone());
     let mut zones: BTreeSet<String> = endpoint.subnet_ids.iter().filter_map(zone).collect();

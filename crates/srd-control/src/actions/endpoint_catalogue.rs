@@ -13,7 +13,7 @@ use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[("DescribeVpcEndpointServices", Handler::Region(describe))];
 
-/// Services with gateway endpoints; the names of their prefix lists end alike.
+/// Services with gateway endpoints. The names of their prefix lists end with these names.
 const GATEWAYS: [&str; 2] = ["s3", "dynamodb"];
 /// Services with interface endpoints.
 const INTERFACES: [&str; 24] = [
@@ -45,23 +45,23 @@ const INTERFACES: [&str; 24] = [
 
 /// A service, as the owner of an endpoint sees it.
 pub(super) struct Service {
-    /// Name.
+    /// Name of the service, for example `com.amazonaws.us-east-1.s3`.
     pub(super) name: String,
     /// Identifier; absent for services of the provider.
     pub(super) id: Option<String>,
     /// `Gateway`, `Interface` or `GatewayLoadBalancer`.
     pub(super) kind: &'static str,
-    /// Account that owns it, or `amazon`.
+    /// Account that owns the service, or `amazon`.
     pub(super) owner: String,
-    /// Zones.
+    /// Names of the zones in which the service has endpoints.
     pub(super) zones: Vec<String>,
-    /// Ending of the names of endpoints.
+    /// Ending of the DNS names of endpoints of the service.
     pub(super) dns_base: String,
-    /// Private name.
+    /// Private DNS name of the service, if it has one.
     pub(super) private_name: Option<String>,
     /// Whether each endpoint has to be accepted.
     pub(super) acceptance: bool,
-    /// Tags.
+    /// Tags of the service.
     tags: Vec<Tag>,
 }
 

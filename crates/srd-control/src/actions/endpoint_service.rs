@@ -23,13 +23,14 @@ pub(super) const ACTIONS: Actions = &[
     ("RejectVpcEndpointConnections", Handler::Region(|r, q| answer(r, q, "rejected"))),
 ];
 
-/// Largest number of load balancers, regions and principals of a service, of each.
+/// Largest number of load balancers of a service; also the largest number of its regions, and of
+/// its principals.
 const PARTS_MAX: usize = 50;
 /// Parameters with load balancers, and the types of service that have them.
 const BALANCERS: [(&str, &str); 2] =
     [("NetworkLoadBalancerArns", "Interface"), ("GatewayLoadBalancerArns", "GatewayLoadBalancer")];
 
-/// Account and region.
+/// Account and region that identify a state.
 type Key = (String, String);
 
 fn wrong(message: impl Into<String>) -> ApiError {
@@ -80,8 +81,8 @@ fn supported(region: &str) -> SupportedRegion {
     SupportedRegion { region: region.to_owned(), service_state: "Available".to_owned() }
 }
 
-/// Sets the private name of a service, which waits for the proof of its ownership. There is no
-/// public DNS, so a proof is not found.
+/// Sets the private name of a service, which waits for a proof that the account owns the name. The
+/// proof would be in the public DNS, which does not exist here, so the name keeps waiting.
 fn set_private_name(
     region: &mut Region,
     service: &mut EndpointService,

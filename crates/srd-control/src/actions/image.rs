@@ -73,7 +73,7 @@ fn view(image: &Image) -> Value {
     shown["RootDeviceType"] = "ebs".into();
     shown["VirtualizationType"] = "hvm".into();
     if image.tags.is_empty() {
-        // An empty list of tags is left out.
+        // An empty list of tags is omitted.
         shown["Tags"] = Value::Null;
     }
     shown

@@ -1,4 +1,4 @@
-//! Interfaces that services make and manage: those of endpoints and transit gateways.
+//! Interfaces that services create and manage: the interfaces of endpoints and of transit gateways.
 
 use super::support::now;
 use super::{free, interface, interface_address};
@@ -10,9 +10,9 @@ use crate::state::{Region, Subnet};
 pub(super) struct Kind {
     /// Type of the interface, for example `vpc_endpoint`.
     pub(super) interface_type: &'static str,
-    /// Description.
+    /// Description of the interface.
     pub(super) description: String,
-    /// Service that manages it.
+    /// Service that manages the interface.
     pub(super) requester: &'static str,
 }
 

@@ -22,9 +22,9 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteTrafficMirrorFilterRule", Handler::Region(delete_rule)),
 ];
 
-/// Largest number of rules of a filter, of both directions.
+/// Largest number of rules of a filter, counted over both directions.
 const RULES_MAX: usize = 10;
-/// Numbers of rules.
+/// Allowed numbers of rules.
 const NUMBERS: std::ops::RangeInclusive<i64> = 1..=32_766;
 /// Numbers of the protocols with ports: TCP and UDP.
 const WITH_PORTS: [i64; 2] = [6, 17];

@@ -23,14 +23,14 @@ pub(super) const ACTIONS: Actions = &[
 
 /// Largest number of sessions of an interface.
 const SESSIONS_MAX: usize = 3;
-/// Numbers of sessions.
+/// Allowed numbers of sessions.
 const NUMBERS: std::ops::RangeInclusive<i64> = 1..=32_766;
-/// Identifiers of VXLAN networks.
+/// Allowed identifiers of VXLAN networks.
 const NETWORKS: std::ops::RangeInclusive<i64> = 0..=16_777_215;
-/// Lengths of copies in bytes.
+/// Allowed lengths of copied packets, in bytes.
 const LENGTHS: std::ops::RangeInclusive<i64> = 1..=8_500;
 
-/// Parameters with a target, and its type.
+/// Parameters that contain a target, and the type of the target.
 const TARGETS: [(&str, &str); 3] = [
     ("NetworkInterfaceId", "network-interface"),
     ("NetworkLoadBalancerArn", "network-load-balancer"),
@@ -247,7 +247,8 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     Ok(json!({"TrafficMirrorSessionId": id}))
 }
 
-/// Removes the sessions whose source, and the targets whose interface, is removed.
+/// Removes the sessions whose source is this interface, and the targets that consist of this
+/// interface.
 pub(super) fn remove_interface(region: &mut Region, interface: &str) {
     let is_target = |of: &MirrorTarget| of.network_interface_id.as_deref() == Some(interface);
     let targets = region.mirror_targets.ids_where(is_target);

@@ -20,7 +20,8 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteTransitGatewayVpcAttachment", Handler::Region(delete)),
 ];
 
-/// An attachment to a gateway, with the gateway's default tables. Its resource follows.
+/// Returns a new attachment to a gateway, with the gateway's default tables. The caller adds the
+/// attached resource.
 pub(super) fn new(region: &mut Region, gateway: &TransitGateway) -> TransitAttachment {
     let options = &gateway.options;
     let association = options.association_default_route_table_id.clone();
@@ -80,7 +81,8 @@ pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a TransitAtt
     if attachment.state == "deleted" { Err(not_found("tgw-attach", id)) } else { Ok(attachment) }
 }
 
-/// Returns subnets of a VPC, of which each is in another zone.
+/// Returns the subnets with these identifiers. All of them must be in the VPC, and each in a
+/// different zone.
 fn subnets(region: &Region, vpc: &str, ids: &[&str]) -> ApiResult<Vec<Subnet>> {
     let mut zones = BTreeSet::new();
     let mut subnets: Vec<Subnet> = Vec::new();
@@ -177,7 +179,7 @@ fn view(attachment: &TransitAttachment) -> Value {
     shown["VpcOwnerId"] = attachment.resource_owner_id.clone().into();
     shown["Options"] = shown["VpcOptions"].take();
     if attachment.tags.is_empty() {
-        // An empty list of tags is left out.
+        // An empty list of tags is omitted.
         shown["Tags"] = Value::Null;
     }
     shown

@@ -20,7 +20,8 @@ pub(super) const ACTIONS: Actions = &[
 /// Largest number of blocks of a gateway.
 const BLOCKS_MAX: usize = 5;
 
-/// Returns the blocks in a list: at least a /24 of IPv4, or a /64 of IPv6.
+/// Returns the blocks in a list. Each block must have the size of an IPv4 /24 or IPv6 /64, or be
+/// larger.
 fn blocks(list: &Value) -> ApiResult<Vec<String>> {
     let mut blocks: Vec<String> = Vec::new();
     for text in list.as_array().into_iter().flatten().filter_map(Value::as_str) {

@@ -23,7 +23,7 @@ pub(super) const ACTIONS: Actions = &[
 /// State of an attachment that waits for its acceptance.
 const PENDING: &str = "pendingAcceptance";
 
-/// Account and region.
+/// Account and region that identify a state.
 type Key = (String, String);
 
 fn region<'a>(cloud: &'a mut Cloud, at: &Key) -> ApiResult<&'a mut Region> {

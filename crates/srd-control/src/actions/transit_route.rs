@@ -27,7 +27,7 @@ const ROUTES_MAX: usize = 10_000;
 /// Largest number of routes of an answer.
 const ANSWER_MAX: i64 = 1000;
 
-/// Filters that compare texts. Those of [`SEARCHES`] compare blocks.
+/// Filters that compare texts. Filters whose names begin with [`SEARCHES`] compare blocks.
 const FILTERS: Filters = &[
     ("attachment.resource-id", "TransitGatewayAttachments.ResourceId"),
     ("attachment.resource-type", "TransitGatewayAttachments.ResourceType"),
@@ -159,8 +159,8 @@ fn blocks_of(region: &Region, of: &TransitAttachment) -> Vec<IpNet> {
     routes.map(|route| IpNet::V4(route.destination_cidr_block)).collect()
 }
 
-/// Returns the routes of a table: static routes, and propagated routes to other destinations.
-/// Several attachments that propagate one block share its route.
+/// Returns the routes of a table: static routes, and propagated routes to other destinations. If
+/// several attachments propagate the same block, they share one route.
 fn all(region: &Region, table: &TransitRouteTable) -> Vec<(IpNet, Value)> {
     let own = table.routes.iter();
     let mut routes: Vec<(IpNet, Value)> =

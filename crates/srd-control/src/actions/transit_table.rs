@@ -30,8 +30,8 @@ const FILTERS: Filters = &[
     ("transit-gateway-attachment-id", "TransitGatewayAttachmentId"),
 ];
 
-/// Adds a table to a gateway, and returns its identifier. The flags are those of the default table
-/// of associations and of propagations.
+/// Adds a table to a gateway, and returns its identifier. The two flags are true if the table
+/// becomes the default table of associations, and of propagations.
 pub(super) fn add(
     region: &mut Region,
     gateway: &str,

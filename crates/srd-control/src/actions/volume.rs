@@ -25,11 +25,11 @@ pub(super) const ACTIONS: Actions = &[
 /// Largest number of volumes of an instance.
 const ATTACHED_MAX: usize = 40;
 
-/// Smallest and largest value.
+/// Smallest and largest allowed value of a number.
 type Bounds = [i64; 2];
 
-/// Types of volumes: the bounds of the size in GiB, and of the operations for each second. A type
-/// without bounds of operations takes no such parameter.
+/// Types of volumes, each with the bounds of its size in GiB, and of its operations per second
+/// (IOPS). A request for a type without bounds of IOPS must not contain IOPS.
 const KINDS: [(&str, Bounds, Option<Bounds>); 7] = [
     ("standard", [1, 1024], None),
     ("gp2", [1, 16_384], None),
@@ -60,7 +60,7 @@ fn zone(region: &Region, request: &Request) -> ApiResult<(String, String)> {
     })
 }
 
-/// Returns the operations for each second of a volume.
+/// Returns the operations per second (IOPS) of a volume.
 fn iops(
     request: &Request,
     kind: &str,
@@ -73,7 +73,7 @@ fn iops(
             let message = format!("The parameter iops is not supported for {kind} volumes.");
             Err(ApiError::combination(message))
         }
-        // Three operations for each GiB, with bounds.
+        // Three operations per second for each GiB, between 100 and 16,000.
         (None, None) if kind == "gp2" => Ok(Some((3 * size).clamp(100, 16_000))),
         (None, None) => Ok(None),
         (Some([min, _]), None) if kind == "gp3" => Ok(Some(min)),
@@ -165,7 +165,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     Ok(shown)
 }
 
-/// Returns a volume or a snapshot as its description: an empty list of tags is left out.
+/// Returns a volume or a snapshot as its description, which omits an empty list of tags.
 fn view<T: crate::state::Object>(object: &T) -> Value {
     let mut shown = show(object);
     if object.tags().is_empty() {

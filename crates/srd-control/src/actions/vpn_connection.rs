@@ -118,7 +118,8 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     for shown in &mut all {
         let far = shown["CustomerGatewayId"].as_str().unwrap_or_default();
         let far = region.customer_gateways.get(far);
-        // The model has no such member, so an answer does not contain it.
+        // The filter uses this member. The service model does not contain it, so it does not appear
+        // in an answer.
         shown["FarAsn"] = json!(far.and_then(|far| far.bgp_asn.clone()));
     }
     let listing = Listing {
@@ -141,7 +142,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     listing.answer(request, all)
 }
 
-/// Deletes a connection. If it is deleted already, this is no error.
+/// Deletes a connection. A connection that is already deleted causes no error.
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("VpnConnectionId")?;
     let connection = get_mut(&mut region.vpn_connections, id)?;

@@ -26,7 +26,7 @@ pub(super) const ACTIONS: Actions = &[
     ("DisableVgwRoutePropagation", Handler::Region(disable)),
 ];
 
-/// Number of the autonomous system, if a request does not name it.
+/// Number of the autonomous system of a gateway if the request contains no number.
 pub(super) const DEFAULT_ASN: i64 = 64_512;
 /// Largest number of propagated routes of a table.
 pub(super) const PROPAGATED_MAX: usize = 100;
@@ -152,7 +152,7 @@ fn enable(region: &mut Region, request: &Request) -> ApiResult<Value> {
     success()
 }
 
-/// Ends the propagation of a gateway. If the gateway does not propagate, this is no error.
+/// Ends the propagation of a gateway. A gateway that does not propagate causes no error.
 fn disable(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let of_gateway = PropagatingVgw { gateway_id: request.need("GatewayId")?.to_owned() };
     let table = get_mut(&mut region.route_tables, request.need("RouteTableId")?)?;

@@ -1,13 +1,13 @@
-//! Copies of a store in another one.
+//! Copies of the content of one store into another store.
 //!
-//! A copy of any size is made in several transactions. Until the last one, the target has the key
-//! [`COPYING`], and no controller uses it.
+//! A large copy is made in several transactions. From the first to the last one, the target has the
+//! key [`COPYING`], and no controller uses the target.
 
 use super::{CommitError, KeyChange, Store};
 
 /// Key that a store has while a copy into it is incomplete.
 pub const COPYING: &str = "copying";
-/// Size of a transaction, from which on the next one begins, in bytes.
+/// If a transaction has at least this many bytes, the next key begins another transaction.
 const TRANSACTION_BYTES: usize = 8 << 20;
 
 /// Copies all keys and values into an empty store, and returns their number. The target may also
@@ -80,7 +80,7 @@ mod tests {
         store
     }
 
-    /// A store that fails after a number of commits.
+    /// A store that fails after this number of commits.
     struct Fails(MemoryStore, usize);
 
     impl Store for Fails {

@@ -5,9 +5,9 @@
 //! the middle, the next start finds the state before or after the commit.
 //!
 //! If an operation on the file fails, for example because the disk is full, the database is opened
-//! again, and its number of commits shows whether the commit was made. An exception is an error of
-//! the synchronisation with the device: the kernel may have dropped the data, although the file
-//! still shows them. So from then on, this process refuses all calls.
+//! again, and its number of commits shows whether the commit was made. Exception: if the
+//! synchronisation with the device fails, the kernel may have dropped data that reads of the file
+//! still return. After such an error, this process refuses all calls.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -26,15 +26,16 @@ use srd_trust::private::{self, Exposed};
 
 use super::{CommitError, FORMAT, KeyChange, News, Store};
 
-/// Keys and values.
+/// Table with the keys and values of the state.
 const VALUES: TableDefinition<'_, &str, &str> = TableDefinition::new("values");
-/// Numbers that describe the file.
+/// Table with numbers that describe the file.
 const FACTS: TableDefinition<'_, &str, u64> = TableDefinition::new("facts");
-/// Version of the keys and values.
+/// Key of the version of the format of keys and values.
 const FORMAT_KEY: &str = "format";
-/// Number of commits since the file was created.
+/// Key of the number of commits since the file was created.
 const COMMITS_KEY: &str = "commits";
-/// Largest size of redb's cache in bytes. The state is in memory anyway.
+/// Largest size of redb's cache in bytes. A small cache suffices, because the controller keeps the
+/// state in memory.
 const CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// Function that opens the database.
@@ -109,8 +110,8 @@ impl StorageBackend for LockedFile {
         self.0.read_exact_at(out, offset)
     }
 
-    /// A larger file gets its blocks at once. So if the disk is full, the growth of the file fails,
-    /// and not a later write into it.
+    /// If the file grows, its new blocks are allocated at once. So if the disk is full, the growth
+    /// fails, and not a later write into the new blocks.
     fn set_len(&self, len: u64) -> io::Result<()> {
         let old = self.0.metadata()?.len();
         if len > old {
@@ -162,7 +163,7 @@ impl LockedFile {
             }
             Err(TryLockError::Error(error)) => return Err(format!("{shown}: {error}")),
         }
-        // The name of a new file is as durable as its content.
+        // Synchronises the directory, so that the name of a new file is durable as well.
         let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
@@ -176,8 +177,8 @@ impl EmbeddedStore {
     /// lives.
     ///
     /// # Errors
-    /// If another controller uses the file, other users may access it, it contains something else
-    /// or another version, it is damaged, or an operation on it fails.
+    /// If another controller uses the file, other users may access it, it contains something other
+    /// than a store or a store of another version, it is damaged, or an operation on it fails.
     pub fn open(path: &Path) -> Result<Self, String> {
         if !path.exists() {
             Self::create(path)?;
@@ -194,7 +195,7 @@ impl EmbeddedStore {
         let new = PathBuf::from(new);
         let failed = |error: &dyn fmt::Display| format!("{}: {error}", new.display());
         let file = LockedFile::open(&new, true)?;
-        // A creation that did not end has left its part.
+        // An interrupted creation may have left bytes in the file.
         file.0.set_len(0).map_err(|error| failed(&error))?;
         drop(Self::on(file.clone()).map_err(|error| failed(&error))?);
         file.0.sync_all().map_err(|error| failed(&error))?;
@@ -219,7 +220,8 @@ impl EmbeddedStore {
             // A damaged file is refused.
             builder.set_check_integrity_on_open(true);
             let database = builder.create_with_backend(storage.clone())?;
-            // Pages that an earlier process has written, and not synchronised, count from here on.
+            // An earlier process may have written pages without synchronising them. From here on
+            // they are durable.
             storage.sync_data()?;
             Ok(database)
         };
@@ -229,7 +231,7 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    /// Returns the database, which is opened unless it is open.
+    /// Returns the database, and opens it first if it is not open.
     fn database(&mut self) -> Result<&Database, redb::Error> {
         if self.sync.has_failed.load(Ordering::Relaxed) {
             let message = "the device has not kept a change: check it, and start the server again";
@@ -242,8 +244,8 @@ impl EmbeddedStore {
         Ok(self.database.insert(database))
     }
 
-    /// Checks the version of the database, which is written into a new one. Returns the number of
-    /// commits.
+    /// Checks the version of the database, or writes the version if the database is new. Returns
+    /// the number of commits.
     fn enter(&mut self) -> Result<u64, redb::Error> {
         let database = self.database()?;
         let is_new = match database.begin_read()?.open_table(FACTS) {
@@ -319,7 +321,8 @@ impl Store for EmbeddedStore {
         let all = self.read().map_err(|error| error.to_string());
         match &all {
             Ok(_) => self.is_unknown = false,
-            // After an error of a read, too, the database needs to be opened again.
+            // After an error of a read, the database has to be opened again, as after an error of a
+            // commit.
             Err(_) => self.database = None,
         }
         all

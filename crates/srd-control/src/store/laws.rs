@@ -1,4 +1,4 @@
-//! Properties of all stores, which are tried on each of them.
+//! Properties that every kind of store must have, as tests that run on each kind.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{CommitError, KeyChange, News, Store};
 
 type State = BTreeMap<String, String>;
 
-/// A step of one of the controllers.
+/// A step of a test, which one of the controllers takes.
 #[derive(Clone, Debug)]
 enum Step {
     Commit(usize, Vec<KeyChange>),
@@ -34,7 +34,7 @@ fn changes() -> impl Strategy<Value = Vec<KeyChange>> {
         if kind == 1 {
             changes.extend((0..150).map(|n| (format!("many/{n}"), None)));
         }
-        // Each key has its last change.
+        // Of several changes of a key, only the last is kept.
         let last: BTreeMap<String, Option<String>> = changes.into_iter().collect();
         last.into_iter().collect()
     })
@@ -75,8 +75,8 @@ impl Controller {
     }
 }
 
-/// Tries random steps of controllers beside each other. `make` returns a function that opens the
-/// same new store each time.
+/// Runs random steps of several controllers that use one store. `make` returns a function that
+/// opens the same new store each time.
 pub(crate) fn check<F>(cases: u32, controllers: usize, mut make: impl FnMut() -> F)
 where
     F: Fn() -> Box<dyn Store>,

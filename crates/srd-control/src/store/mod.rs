@@ -64,7 +64,7 @@ impl fmt::Display for CommitError {
 pub enum News {
     /// The changes in their order.
     Changes(Vec<KeyChange>),
-    /// All keys and values. Earlier changes are no longer known one by one.
+    /// All keys and values. The store no longer has the separate changes.
     All(Vec<(String, String)>),
 }
 
@@ -73,7 +73,7 @@ pub trait Store: Send {
     /// Returns all keys and values. The first call comes before all other calls.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the store cannot be read.
     fn load(&mut self) -> Result<Vec<(String, String)>, String>;
 
     /// Makes all changes, or none of them. When the call returns, they are durable. Each key has at
@@ -87,7 +87,7 @@ pub trait Store: Send {
     /// [`Self::commit`] of this value: all that any controller has acknowledged before this call.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the store cannot be read.
     fn refresh(&mut self) -> Result<News, String> {
         Ok(News::Changes(Vec::new()))
     }
@@ -95,7 +95,7 @@ pub trait Store: Send {
     /// Makes this controller the only one that runs the machines of instances.
     ///
     /// # Errors
-    /// If another controller runs them.
+    /// If another controller runs the machines.
     fn claim_machines(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -109,7 +109,7 @@ pub trait Store: Send {
     /// Removes all keys.
     ///
     /// # Errors
-    /// If they cannot be removed.
+    /// If the keys cannot be removed.
     fn clear(&mut self) -> Result<(), String> {
         let all = self.load()?;
         let changes = all.into_iter().map(|(key, _)| (key, None)).collect();

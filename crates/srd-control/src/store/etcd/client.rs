@@ -1,7 +1,7 @@
 //! Calls to the members of an etcd cluster.
 //!
 //! A call goes to one member. If the member does not answer, or has no leader, the call goes to the
-//! next one, until the time of the call is over.
+//! next one, until the time limit of the call has passed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,7 +27,8 @@ const CONNECT_WAIT_MAX: Duration = Duration::from_secs(1);
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Pause between two attempts of a call.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time without data after which a connection is probed. etcd refuses shorter ones than 5 seconds.
+/// Time without data after which a connection is probed. etcd refuses probes at intervals below 5
+/// seconds.
 const PROBE_AFTER: Duration = Duration::from_secs(6);
 /// Longest time for the answer to a probe.
 const PROBE_WAIT_MAX: Duration = Duration::from_secs(3);
@@ -39,7 +40,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub struct Tls {
     /// Certificates of authorities that may sign the members' certificates.
     pub authorities: Vec<u8>,
-    /// The own certificate and its key.
+    /// Certificate of this controller, and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -53,7 +54,7 @@ impl std::fmt::Debug for Tls {
 #[derive(Debug)]
 pub(super) struct CallError {
     pub(super) status: Status,
-    /// Whether an attempt may have been made although its answer did not arrive.
+    /// Whether an attempt may have taken effect although its answer did not arrive.
     pub(super) is_uncertain: bool,
 }
 
@@ -77,12 +78,13 @@ impl std::fmt::Display for CallError {
 #[derive(Debug)]
 pub(super) struct Client {
     members: Vec<Channel>,
-    /// The member to which calls go.
+    /// Index of the member to which calls go.
     current: AtomicUsize,
 }
 
 impl Client {
-    /// Members without connections, which the first calls open. Needs a runtime.
+    /// Creates the members without connections; the first call to a member opens its connection.
+    /// Needs a Tokio runtime.
     pub(super) fn new(members: &[String], tls: Option<&Tls>) -> Result<Self, String> {
         if members.is_empty() || members.len() > MEMBERS_MAX {
             return Err(format!("etcd has 1 to {MEMBERS_MAX} members"));
@@ -121,13 +123,14 @@ impl Client {
         (at, grpc.max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
-    /// Sends calls to the next member from now on, unless they go to another one than this already.
+    /// Directs later calls to the member after `at`, unless calls already go to a member other than
+    /// `at`.
     fn leave(&self, at: usize) {
         let next = (at + 1) % self.members.len();
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Calls a function of the API, until this time.
+    /// Calls a function of the API. Repeats the call, each time at another member, until `until`.
     pub(super) async fn call<Q, A>(
         &self,
         path: &'static str,
@@ -195,7 +198,8 @@ impl Client {
         let (at, mut grpc) = self.current();
         let attempt = async {
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-            // The member ends the watch when the requests end.
+            // The stream of requests stays open, because the member ends the watch when this stream
+            // ends.
             let first = tokio_stream::once(WatchRequest { create: Some(create) });
             let requests = first.chain(tokio_stream::pending());
             let mut request = Request::new(requests);
@@ -244,7 +248,7 @@ impl Watch<'_> {
         self.answers.message().await.ok().flatten()
     }
 
-    /// Sends the next watch and the next calls to another member.
+    /// Directs the next watch and later calls to another member.
     pub(super) fn leave(&self) {
         self.client.leave(self.at);
     }

@@ -1,4 +1,4 @@
-//! Changes of other controllers, which a watch delivers.
+//! Changes of the state that a watch delivers, with the changes of other controllers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,10 @@ use super::client::Client;
 use super::wire::{Event, WatchCreateRequest};
 use super::{Generation, Keys};
 
-/// Largest size of changes that wait, in bytes. If there are more, the state is loaded as a whole.
+/// Largest size, in bytes, of changes that wait to be read. If this is exceeded, the whole state is
+/// loaded again.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// Pause before the next watch after the end of one.
+/// Pause between the end of a watch and the next watch.
 const WATCH_PAUSE: Duration = Duration::from_millis(50);
 
 /// The changes of one revision.
@@ -24,7 +25,7 @@ pub(super) struct Batch {
     bytes: usize,
 }
 
-/// Changes that wait.
+/// Changes that the controller has not read yet.
 #[derive(Debug)]
 pub(super) struct Inbox {
     keys: Keys,
@@ -32,9 +33,9 @@ pub(super) struct Inbox {
     own: String,
     state: Mutex<Queue>,
     changed: Condvar,
-    /// The signal that there are changes of others.
+    /// Signal that there are changes of other controllers.
     pub(super) news: Arc<Notify>,
-    /// The signal to watch at another member.
+    /// Signal to watch at another member.
     pub(super) restart: Notify,
 }
 
@@ -94,7 +95,7 @@ impl Inbox {
         }
     }
 
-    /// Removes the changes up to a revision, which are known.
+    /// Removes the changes up to the revision `known`, which the controller has already read.
     pub(super) fn discard(&self, known: i64) {
         let mut state = self.lock();
         while state.batches.front().is_some_and(|batch| batch.revision <= known) {
@@ -103,11 +104,11 @@ impl Inbox {
         }
     }
 
-    /// Waits until the generation has arrived with this revision, at most for so long. Returns all
-    /// changes; `None` if changes are missing.
+    /// Waits until the watch has delivered this revision of the generation, for at most `wait`.
+    /// Returns all changes that it has delivered; `None` if changes are missing.
     ///
     /// # Errors
-    /// If it has not arrived in time.
+    /// If the revision was not delivered in time.
     pub(super) fn take(&self, revision: i64, wait: Duration) -> Result<Option<Vec<Batch>>, ()> {
         let until = Instant::now() + wait;
         let mut state = self.lock();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::FORMAT;
 
-/// Number of controllers whose last transactions the generation contains.
+/// Number of controllers of which the key `generation` records the last transaction.
 pub(super) const LAST_MAX: usize = 16;
 
 /// The keys below a prefix.
@@ -40,7 +40,7 @@ impl Keys {
     pub(super) fn range(&self, name: &str) -> (Vec<u8>, Vec<u8>) {
         let begin = self.key(name);
         let mut end = begin.clone();
-        // The names end with ASCII characters.
+        // A name ends with an ASCII character, so the last byte can grow.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
@@ -52,14 +52,15 @@ impl Keys {
         self.range("")
     }
 
-    /// The key of the caller for a key of the state.
+    /// Returns the key that the caller of the store uses for this key in etcd; `None` if the key is
+    /// not one of the state.
     pub(super) fn of_state<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let key = std::str::from_utf8(key).ok()?;
         key.strip_prefix(self.0.as_str())?.strip_prefix("state/")
     }
 }
 
-/// A transaction that is not yet written as values.
+/// A large transaction that was made, and whose values are not written yet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Large {
     pub(super) id: String,
@@ -99,7 +100,7 @@ impl Generation {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Number of the last transaction of a controller, if it is known.
+    /// Number of the last transaction of a controller, if the generation contains this number.
     pub(super) fn last_of(&self, controller: &str) -> Option<u64> {
         self.last.iter().find(|(id, _)| id == controller).map(|(_, number)| *number)
     }

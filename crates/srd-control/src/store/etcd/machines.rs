@@ -1,4 +1,5 @@
-//! The lease of the controller that runs the machines.
+//! The lease of the controller that runs the machines, which are the network namespaces of
+//! instances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,9 +15,9 @@ use super::wire::{
 };
 use super::{EtcdStore, LEASE_GRANT, LEASE_REVOKE, READ_WAIT_MAX, TXN};
 
-/// Life of the lease of the machines without a sign of life, in seconds.
+/// Time in seconds after which the lease of the machines ends if it is not prolonged.
 const MACHINES_TTL_S: i64 = 10;
-/// Longest wait for the machines: the lease of a controller that was killed ends.
+/// Longest wait for the machines. It is longer than the lease of a controller that was killed.
 pub(super) const MACHINES_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Pause between two attempts to get the machines.
 const MACHINES_PAUSE: Duration = Duration::from_millis(250);
@@ -26,12 +27,12 @@ const MACHINES_PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Claim {
     pub(super) keeper: AbortHandle,
     pub(super) lease: Arc<AtomicI64>,
-    /// Whether another controller has them.
+    /// Whether another controller has the machines.
     pub(super) is_lost: Arc<AtomicBool>,
 }
 
 impl EtcdStore {
-    /// Claims the machines as soon as no other controller has them, at most for so long.
+    /// Claims the machines as soon as no other controller has them. Fails after `wait`.
     pub(super) fn claim_within(&mut self, wait: Duration) -> Result<(), String> {
         let until = std::time::Instant::now() + wait;
         let claim = Claimant {
@@ -94,7 +95,8 @@ impl Claimant {
         if answer.succeeded {
             return Ok(Some(lease));
         }
-        // An earlier copy of the claim may have been made, or an earlier lease still lives.
+        // The key may contain an earlier copy of this claim, or an earlier claim of this
+        // controller.
         let found = answer.responses.first().and_then(|of| of.range.as_ref()?.kvs.first());
         match found {
             Some(kv) if kv.value == value => {

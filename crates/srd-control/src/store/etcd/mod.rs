@@ -65,17 +65,17 @@ const OPERATIONS_MAX: usize = 100;
 const TRANSACTION_BYTES_MAX: usize = 1 << 20;
 /// Largest number of parts of a large transaction.
 const PARTS_MAX: usize = 100;
-/// Largest size of a key with its value.
+/// Largest size of a key with its value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1_400_000;
-/// Number of keys of a page of the state.
+/// Largest number of keys that one call reads of the state.
 const PAGE: i64 = 250;
-/// Largest number of attempts to load the state between two compactions.
+/// Largest number of attempts to load the state, because each may be prevented by a compaction.
 const LOADS_MAX: usize = 5;
 /// Longest time for a transaction.
 const COMMIT_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Longest time for a call that reads.
 const READ_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Longest time in which the watch delivers a change, before another member is watched.
+/// If the watch has not delivered a change within this time, another member is watched.
 const WATCH_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Number of members that are watched before a request fails.
 const WATCHES_MAX: usize = 5;
@@ -178,7 +178,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a KeyValue>) -> Result<Vec<KeyChange>,
 }
 
 impl EtcdStore {
-    /// A store in this cluster. The first call connects to a member.
+    /// Creates a store in this cluster. The first call connects to a member.
     ///
     /// # Errors
     /// If the settings are wrong, or the thread for the connections cannot start.
@@ -266,7 +266,7 @@ impl EtcdStore {
         Ok((answer.kvs.into_iter().next(), revision))
     }
 
-    /// Reads a whole state; `Ok(None)` if a compaction came between.
+    /// Reads the whole state; `Ok(None)` if a compaction removed the revision while it was read.
     fn read_state(&mut self) -> Result<Option<Vec<(String, String)>>, String> {
         let (kv, revision) = self.read_generation().map_err(|error| error.to_string())?;
         let generation = kv.as_ref().map(|kv| Generation::parse(&kv.value)).transpose()?;
@@ -352,7 +352,7 @@ impl EtcdStore {
         }
     }
 
-    /// Makes a transaction that is larger than one of etcd.
+    /// Makes a transaction that is larger than etcd allows.
     fn transact_large(&mut self, changes: &[KeyChange]) -> Result<(), CommitError> {
         let failed = |error: String| CommitError::Failed(error);
         if let Some((key, _)) = changes.iter().find(|change| bytes(change) > VALUE_BYTES_MAX) {
@@ -375,16 +375,16 @@ impl EtcdStore {
             let written: Result<PutResponse, _> = self.call(PUT, request, COMMIT_WAIT_MAX);
             written.map_err(|error| failed(error.to_string()))?;
             compare.push(Compare::exists(key.clone()));
-            // The part keeps its value, and gets free of the lease.
+            // The part keeps its value, and no longer ends with the lease.
             let release = PutRequest { key, ignore_value: true, ..PutRequest::default() };
             success.push(Operation::Put(release).into());
         }
         let made = self.transact(compare, success, Some(large));
         if made.is_ok() {
-            // If this fails, the next transaction of any controller does it.
+            // If this fails, the next transaction of any controller writes the values.
             let _ = self.settle_with(changes);
         } else {
-            // The parts end with their lease.
+            // The end of the lease removes the parts.
             let revoke = LeaseRevokeRequest { id: lease };
             let _: Result<LeaseRevokeResponse, _> = self.call(LEASE_REVOKE, revoke, READ_WAIT_MAX);
         }
@@ -426,7 +426,8 @@ impl EtcdStore {
         granted.map(|granted| granted.id)
     }
 
-    /// The changes of others in these batches, which begin after the known revision.
+    /// Returns the changes of other controllers in these batches, which begin after the known
+    /// revision.
     fn follow(&mut self, batches: Vec<Batch>) -> Result<Vec<KeyChange>, String> {
         let mut changes = Vec::new();
         let batches = batches.into_iter().filter(|batch| batch.revision > self.revision);
@@ -495,7 +496,7 @@ impl Store for EtcdStore {
             match self.inbox.take(newest, WATCH_WAIT_MAX) {
                 Ok(Some(batches)) => return self.follow(batches).map(News::Changes),
                 Ok(None) => return self.load().map(News::All),
-                // The member that is watched may be cut off from the others.
+                // The watched member may have lost its connection to the other members.
                 Err(()) => self.inbox.restart.notify_one(),
             }
         }

@@ -120,7 +120,7 @@ impl From<Operation> for RequestOp {
 }
 
 message! {
-    /// The answer to an operation. Those of other operations than ranges are not read.
+    /// The answer to an operation. Only the answers to ranges are read.
     ResponseOp {
         #[prost(message, optional, tag = "1")]
         range: Option<RangeResponse>,
@@ -167,7 +167,8 @@ impl Compare {
 }
 
 message! {
-    /// If all conditions hold, the operations of `success` are made, else those of `failure`.
+    /// If all conditions hold, the operations of `success` are executed, otherwise the operations
+    /// of `failure`.
     TxnRequest {
         #[prost(message, repeated, tag = "1")]
         compare: Vec<Compare>,
@@ -191,7 +192,7 @@ message! {
 }
 
 message! {
-    /// Makes a lease, which ends after so many seconds without a sign of life.
+    /// Creates a lease. It ends `ttl` seconds after it was created or last prolonged.
     LeaseGrantRequest {
         #[prost(int64, tag = "1")]
         ttl: i64,
@@ -221,7 +222,7 @@ message! {
 }
 
 message! {
-    /// A sign of life.
+    /// Prolongs a lease.
     LeaseKeepAliveRequest {
         #[prost(int64, tag = "1")]
         id: i64,
@@ -245,7 +246,7 @@ message! {
         range_end: Vec<u8>,
         #[prost(int64, tag = "3")]
         start_revision: i64,
-        /// Whether a large revision may come in several answers.
+        /// Whether a large revision may be split over several answers.
         #[prost(bool, tag = "8")]
         fragment: bool,
     }
