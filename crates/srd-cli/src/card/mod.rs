@@ -20,7 +20,7 @@ mod show;
 mod trace;
 mod up;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -90,7 +90,10 @@ impl SocketArg {
             return own;
         }
         let node = srd_daemon::control::socket::find(None, None).ok();
-        node.filter(|path| path.exists()).unwrap_or(own)
+        // A card of an earlier version is no node: the error at the card's own path names it.
+        let is_node =
+            |path: &PathBuf| path != Path::new(srd_guest::SOCKET_EARLIER) && path.exists();
+        node.filter(is_node).unwrap_or(own)
     }
 }
 

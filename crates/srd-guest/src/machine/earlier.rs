@@ -15,7 +15,7 @@ use srd_trust::peer;
 use srd_trust::socket::connect;
 
 /// Socket of a card of an earlier version.
-pub(crate) const SOCKET: &str = "/run/srd/card.sock";
+pub const SOCKET: &str = "/run/srd/card.sock";
 /// Directory of the locks of a card of an earlier version.
 const LOCKS: &str = "/run/srd/locks";
 /// Longest wait for the end of a card that has handed everything over.
