@@ -229,10 +229,10 @@ pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
     Ok(())
 }
 
-/// Deleted objects of a kind that are still shown.
+/// Largest number of deleted objects of one kind that are still shown.
 const DELETED_MAX: usize = 1000;
 
-/// Removes the oldest deleted objects of a table if it has more of them than are shown.
+/// Removes the oldest deleted objects of a table, so that [`DELETED_MAX`] of them remain.
 pub(super) fn trim<T: Object>(table: &mut Table<T>, is_deleted: impl Fn(&T) -> bool) {
     let deleted = table.ids_where(is_deleted);
     for old in deleted.iter().rev().skip(DELETED_MAX) {

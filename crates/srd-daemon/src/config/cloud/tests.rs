@@ -137,8 +137,8 @@ fn errors_name_their_line_and_a_remedy() {
     assert!(parse(&of_overlay).unwrap_err().contains("there is no [cloud]"));
 }
 
-/// A card uses the name `(edge)` for its own connection to the internet. It would treat packets of
-/// a host with this name as packets from the internet.
+/// A card receives packets from the internet under the name `(edge)`, and trusts these packets. So
+/// no host may have this name.
 #[test]
 fn regression_no_host_has_the_name_of_the_edge() {
     for name in ["", "name = \"x\"\n"] {

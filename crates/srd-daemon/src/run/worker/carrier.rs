@@ -115,8 +115,8 @@ pub struct Carrier<H> {
 impl<H: Hosts> Carrier<H> {
     /// Returns the file descriptors that the card's loop polls. If there is work, at least one of
     /// them is readable: one for received packets, one for frames of the interface, and one for
-    /// orders of the control thread. The last descriptor is [`HostedCard::wake`], which the loop
-    /// resets.
+    /// orders of the control thread. The descriptor for orders is the last one. It is
+    /// [`HostedCard::wake`], which the loop resets.
     pub fn descriptors(&self) -> &[Arc<OwnedFd>] {
         &self.descriptors
     }
