@@ -108,7 +108,8 @@ pub struct Carrier<H> {
     interface: String,
     /// Whether more packets can be sent immediately.
     has_more: bool,
-    /// Whether orders, frames of the interface or pages are left from the last [`Carrier::work`].
+    /// Whether the last [`Carrier::work`] left orders, frames of the interface, or an unfinished
+    /// check of the rows of figures.
     has_work: bool,
 }
 
@@ -181,8 +182,8 @@ impl<H: Hosts> Carrier<H> {
         Ok(())
     }
 
-    /// Carries out orders of the control thread, takes frames of the interface, and writes pages.
-    /// [`Carrier::send`] sends the packets that this call queues.
+    /// Carries out orders of the control thread, takes frames of the interface, and writes the
+    /// pages of figures that are due. [`Carrier::send`] sends the packets that this call queues.
     ///
     /// # Errors
     /// The error that makes the interface unusable.
