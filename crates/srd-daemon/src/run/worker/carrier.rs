@@ -109,7 +109,7 @@ pub struct Carrier<H> {
     /// Whether more packets can be sent immediately.
     has_more: bool,
     /// Whether the last [`Carrier::work`] left orders, frames of the interface, or an unfinished
-    /// check of the rows of figures.
+    /// check of the rows of peers in the pages.
     has_work: bool,
 }
 
