@@ -28,8 +28,8 @@ impl Key {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Converts a number of [`Key::to_bits`] back to a key. A number that no key has gives an
-    /// invalid key.
+    /// Converts a number that [`Key::to_bits`] returned back to a key. A number that no key has
+    /// gives an invalid key.
     #[allow(clippy::cast_possible_truncation)] // the two halves of the number
     pub fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }

@@ -1,6 +1,6 @@
-//! A node: one service with the interface of `srd up`, the sessions with the other hosts, and the
-//! card of the instances. The card's loop drives the node's first worker, so that packets of
-//! instances and of the interface share sockets, sessions and queues.
+//! A node, which is one service that contains the interface of `srd up`, the sessions with the
+//! other hosts, and the card of the instances. The card's loop drives the node's first worker, so
+//! that packets of instances and of the interface share sockets, sessions and queues.
 //!
 //! ```text
 //!   main thread: control (srd-daemon)     thread srd-worker-0: loop of the card + first worker
@@ -20,7 +20,8 @@ use crate::service::Opening;
 use crate::state::{Options, Service};
 use crate::traffic::transport::Transport;
 
-/// Keys of settings that the node itself applies, or reports as waiting for a restart.
+/// Keys of the settings that the node itself applies at a reload, or reports as effective only
+/// after a restart. The list of changed settings that a reload of the card returns omits them.
 const KEYS_OF_NODE: [&str; 3] = ["interface and peer", "metrics", "poll"];
 
 /// Starts the node that a configuration describes: its interface, and its instances if there are

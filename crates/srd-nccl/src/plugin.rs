@@ -44,7 +44,7 @@ pub fn request_number(of: u64, request: Request) -> u64 {
     of << Request::BITS | request.number()
 }
 
-/// Returns the connection's handle and the request in a number of [`request_number`].
+/// Splits a number that [`request_number`] returned into the connection's handle and the request.
 #[must_use]
 pub fn request_of(number: u64) -> (u64, Request) {
     const { assert!(HANDLE_BITS + Request::BITS == u64::BITS) };

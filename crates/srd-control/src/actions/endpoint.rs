@@ -66,7 +66,8 @@ fn check_lists(request: &Request, kind: &str, prefix: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// Checks that a further endpoint of this type does not exceed the limits above.
+/// Checks that a further endpoint of this type exceeds neither [`GATEWAYS_MAX`] nor
+/// [`INTERFACES_MAX`].
 fn check_count(region: &Region, kind: &str, vpc: &str) -> ApiResult<()> {
     let lives = region.endpoints.iter().filter(|of| of.state != "deleted");
     let is_gateway = |of: &&VpcEndpoint| of.vpc_endpoint_type == "Gateway";

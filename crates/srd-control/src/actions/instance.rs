@@ -503,7 +503,8 @@ fn set_stopped(region: &mut Region, id: &str, reason: String) -> ApiResult<()> {
     Ok(())
 }
 
-/// Marks an instance as stopped whose machine did not start, unless it is no longer running.
+/// Marks an instance as stopped because its machine did not start. An instance that is no longer in
+/// the state `running` stays unchanged.
 ///
 /// # Errors
 /// If an interface of the instance is missing.

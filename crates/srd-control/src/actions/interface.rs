@@ -187,7 +187,8 @@ pub(super) fn add_addresses(
     Ok(())
 }
 
-/// Returns a text of each structure in a list; empty, where it is missing.
+/// Returns the text of this name from each structure in a list. If the text is missing in a
+/// structure, the result contains an empty text for it.
 fn members<'a>(request: &'a Request, list: &str, name: &str) -> Vec<&'a str> {
     let list = request.list(list).iter();
     list.map(|of| of[name].as_str().unwrap_or_default()).collect()

@@ -150,7 +150,7 @@ pub(super) struct Target<'a> {
     pub(super) request: &'a Request,
 }
 
-/// Addresses and prefixes that a request names.
+/// Addresses and prefixes that a request contains.
 pub(super) struct Named<'a> {
     pub(super) addresses: Vec<&'a str>,
     pub(super) prefixes: Vec<&'a str>,
@@ -161,7 +161,7 @@ struct Kind<T> {
     /// Parameter of a request with the number of values that the control plane chooses.
     count: &'static str,
     parse: fn(&str) -> ApiResult<T>,
-    /// Checks a value that a request names.
+    /// Checks a value that a request contains.
     check: fn(&Region, &Subnet, T) -> ApiResult<()>,
     /// Returns free values.
     free: fn(&mut Region, &Subnet, usize) -> ApiResult<Vec<T>>,
@@ -196,7 +196,7 @@ const PREFIXES_V6: Kind<Ipv6Net> = Kind {
     add: add_prefix_v6,
 };
 
-/// Adds to an interface the values that the request names, and the number of free values that it
+/// Adds to an interface the values that the request contains, and the number of free values that it
 /// requests. Each value is added at once, so that the next free value differs from it. Returns the
 /// added values.
 fn add_all<T: Copy>(
@@ -222,7 +222,7 @@ fn add_all<T: Copy>(
 }
 
 /// Adds IPv4 addresses and prefixes to an interface, and returns them. Addresses that the interface
-/// has already are left out. With `AllowReassignment`, secondary addresses of other interfaces are
+/// already has are skipped. With `AllowReassignment`, secondary addresses of other interfaces are
 /// taken from them.
 pub(super) fn add_all_v4(
     region: &mut Region,

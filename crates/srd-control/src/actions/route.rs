@@ -164,7 +164,7 @@ fn target(
     Ok(())
 }
 
-/// Adds a target around the VPC to a route: an endpoint, a transit gateway or a carrier gateway.
+/// Sets the target of a route if it is an endpoint, a transit gateway or a carrier gateway.
 fn around(
     region: &Region,
     (name, id): (&str, &str),

@@ -108,7 +108,7 @@ fn view(subnet: &Subnet, used: &BTreeMap<&str, u64>) -> Value {
     shown
 }
 
-/// Returns the zone of a new subnet. Without one in the request, it is the first zone with the
+/// Returns the zone of a new subnet. If the request contains no zone, it is the first zone with the
 /// fewest subnets of the VPC: endpoints and transit gateways take one subnet of each zone.
 fn zone(region: &Region, request: &Request) -> ApiResult<String> {
     let zones = regions::zones(&region.name);

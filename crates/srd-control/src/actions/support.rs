@@ -24,7 +24,7 @@ pub(super) fn show_all<T: Object>(table: &Table<T>) -> Vec<Value> {
     table.iter().map(show).collect()
 }
 
-/// Returns the region of a key.
+/// Returns the region that a key of account and region identifies.
 pub(super) fn region_of<'a>(
     cloud: &'a mut Cloud,
     at: &(String, String),
@@ -229,10 +229,10 @@ pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
     Ok(())
 }
 
-/// Deleted objects of a kind that are still shown.
+/// Largest number of deleted objects of one kind that are still shown.
 const DELETED_MAX: usize = 1000;
 
-/// Removes the oldest of too many deleted objects of a table.
+/// Removes the oldest deleted objects of a table, so that [`DELETED_MAX`] of them remain.
 pub(super) fn trim<T: Object>(table: &mut Table<T>, is_deleted: impl Fn(&T) -> bool) {
     let deleted = table.ids_where(is_deleted);
     for old in deleted.iter().rev().skip(DELETED_MAX) {

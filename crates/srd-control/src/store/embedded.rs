@@ -177,8 +177,8 @@ impl EmbeddedStore {
     /// lives.
     ///
     /// # Errors
-    /// If another controller uses the file, other users may access it, it contains something other
-    /// than a store or a store of another version, it is damaged, or an operation on it fails.
+    /// If another controller uses the file, other users may access it, it contains no store, or a
+    /// store of another version, it is damaged, or an operation on it fails.
     pub fn open(path: &Path) -> Result<Self, String> {
         if !path.exists() {
             Self::create(path)?;

@@ -1,5 +1,5 @@
-//! Files of the form `card.toml`, which earlier versions had for instances. They are refused, and
-//! the error contains the same settings in the present form.
+//! Files `card.toml` of an earlier form, in which earlier versions had the settings of instances.
+//! Such files are refused, and the error contains their settings in the present form.
 
 use std::collections::BTreeMap;
 

@@ -16,17 +16,16 @@ use super::Mode;
 use super::file::{CloudTable, ExpertTable, InterfaceTable};
 use super::number::whole;
 
-/// Largest number by which rates of instance types can be divided.
+/// Largest number by which the rates of instance types can be divided.
 pub const SCALE_MAX: u32 = 1_000_000;
-/// Largest setting of the time for which a full stock of credits lasts at the full rate, in
-/// seconds.
+/// Largest configurable time for which a full stock of credits lasts at the peak rate, in seconds.
 pub const CREDITS_S_MAX: u32 = 3600;
-/// Default of the time for which a full stock of credits lasts at the full rate, in seconds.
+/// Default of the time for which a full stock of credits lasts at the peak rate, in seconds.
 pub const CREDITS_S_DEFAULT: u32 = 300;
-/// Name of this host in the VPC's file if the configuration gives none.
+/// Name of this host in the VPC's file if the configuration contains no name.
 pub const HOST_DEFAULT: &str = "here";
 
-/// Allowed numbers of seconds for which a full stock of credits lasts.
+/// Allowed times for which a full stock of credits lasts at the peak rate, in seconds.
 const CREDITS_S: RangeInclusive<i64> = 1..=CREDITS_S_MAX as i64;
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -42,7 +41,7 @@ pub struct Cloud {
     pub internet: bool,
     /// Whether the network that plays the role of the internet carries private addresses.
     pub internet_private: bool,
-    /// Whether programs in an instance's namespace are ended with the instance.
+    /// Whether the programs in an instance's namespace are terminated when the instance is removed.
     pub end_programs: bool,
     /// The number by which all rates of instance types are divided.
     pub scale: u32,
@@ -129,14 +128,14 @@ fn sockets(
 /// Reason why an instance cannot have a vhost-user socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SocketTaken {
-    /// The instance with this name has the socket already.
+    /// The socket already belongs to the instance with this name.
     By(String),
-    /// The instance has another socket already.
+    /// The instance already has another socket.
     Second,
 }
 
-/// Gives an instance a vhost-user socket. Each instance has at most one, and shares it with no
-/// other.
+/// Gives an instance a vhost-user socket. An instance has at most one socket, and a socket belongs
+/// to one instance only.
 ///
 /// # Errors
 /// The socket belongs to another instance, or the instance has another socket.
@@ -151,10 +150,10 @@ pub fn add_socket(
     all.insert(name.to_owned(), path).map_or(Ok(()), |_| Err(SocketTaken::Second))
 }
 
-/// Parses the divisor of rates, written as `1/100` or as `100`.
+/// Parses the divisor of rates, written as `1/N` or as `N`, with N from 1 to [`SCALE_MAX`].
 ///
 /// # Errors
-/// The text is neither such a fraction nor a number; the error describes the format.
+/// The text has another format, or N is outside of its range; the error describes the format.
 pub fn scale(text: &str) -> std::result::Result<u32, String> {
     let number = text.strip_prefix("1/").unwrap_or(text);
     match number.parse() {
@@ -168,8 +167,8 @@ fn scale_of(source: &Source<'_>, text: &Spanned<String>) -> Result<u32> {
     scale(text.as_ref()).map_err(|remedy| source.error(Some(text.span()), what(), remedy))
 }
 
-/// Refuses several workers and AF_XDP: the loop of the instances drives one worker, and waits for
-/// its sockets. Returns the number of workers.
+/// Refuses several workers, and AF_XDP. The loop of the instances' card drives one worker only, and
+/// waits for packets at UDP sockets. Returns the number of workers.
 pub(super) fn check_worker(
     source: &Source<'_>,
     table: &InterfaceTable,

@@ -50,8 +50,8 @@ pub trait Layer: Debug + Send + 'static {
     /// Sends messages that wait for further messages to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Whether everything that the last call queued may be sent later. The next call of this
-    /// function returns false, unless another call has queued something in between.
+    /// Whether nothing that the application's last call queued has to be sent at once. The next
+    /// call of this function returns false, unless another call has queued something in between.
     fn take_deferred(&mut self) -> bool {
         false
     }

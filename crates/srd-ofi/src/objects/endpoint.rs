@@ -48,13 +48,13 @@ pub struct Plan {
     pub caps: u64,
     /// Local address; port zero lets the kernel choose a port.
     pub source: Address,
-    /// Default flags of operations of the sending half.
+    /// Default flags of transmit operations (`tx_attr.op_flags`).
     pub tx_flags: u64,
-    /// Default flags of operations of the receiving half.
+    /// Default flags of receive operations (`rx_attr.op_flags`).
     pub rx_flags: u64,
     /// Number of operations that may be outstanding; zero for the provider's choice.
     pub operations: usize,
-    /// Order between operations (`msg_order` of the sending half).
+    /// Order between operations (`tx_attr.msg_order`).
     pub order: u64,
 }
 
@@ -268,13 +268,13 @@ impl Endpoint {
         self.active.get().ok_or(Errno(FI_EOPBADSTATE))
     }
 
-    /// Returns the default flags of operations of the sending half.
+    /// Returns the default flags of transmit operations.
     #[must_use]
     pub fn tx_flags(&self) -> u64 {
         self.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// Returns the default flags of operations of the receiving half.
+    /// Returns the default flags of receive operations.
     #[must_use]
     pub fn rx_flags(&self) -> u64 {
         self.rx_flags.load(Ordering::Relaxed)

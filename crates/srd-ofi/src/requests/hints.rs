@@ -13,9 +13,9 @@ pub struct Hints {
     pub mode: u64,
     /// Format of addresses, such as `FI_SOCKADDR_IN`; zero for any format.
     pub addr_format: u32,
-    /// Attributes of the sending half.
+    /// Transmit attributes (`tx_attr`).
     pub tx: Option<fi_tx_attr>,
-    /// Attributes of the receiving half.
+    /// Receive attributes (`rx_attr`).
     pub rx: Option<fi_rx_attr>,
     /// Attributes of the endpoint.
     pub ep: Option<fi_ep_attr>,

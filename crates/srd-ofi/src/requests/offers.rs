@@ -65,7 +65,7 @@ const DATAGRAM_CAPS: u64 = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE;
 const DIRECT_CAPS: u64 =
     DATAGRAM_CAPS | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// Flags that can be defaults of operations of the sending half.
+/// Flags that can be defaults of transmit operations.
 pub const TX_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
@@ -78,9 +78,9 @@ pub struct Offer {
     pub caps: u64,
     /// Modes that the application must support.
     pub mode: u64,
-    /// Attributes of the sending half.
+    /// Transmit attributes (`tx_attr`).
     pub tx: fi_tx_attr,
-    /// Attributes of the receiving half.
+    /// Receive attributes (`rx_attr`).
     pub rx: fi_rx_attr,
     /// Attributes of the endpoint. Their pointers are null.
     pub ep: fi_ep_attr,

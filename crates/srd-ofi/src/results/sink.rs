@@ -43,9 +43,9 @@ pub struct EndpointSink {
 pub struct Bindings {
     /// Address vector of the endpoint.
     pub vector: Option<Arc<AddressVector>>,
-    /// Completion queue of the sending half.
+    /// Completion queue of transmit operations.
     pub transmit: Option<Arc<CompletionQueue>>,
-    /// Completion queue of the receiving half.
+    /// Completion queue of receive operations.
     pub receive: Option<Arc<CompletionQueue>>,
     /// Counters of the endpoint, each with the flags of the operations that it counts.
     pub counters: Vec<(Arc<Counter>, u64)>,

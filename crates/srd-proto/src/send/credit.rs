@@ -63,7 +63,7 @@ pub(crate) struct Share {
     /// Time since which the sender has left a granted quantum unused; `FAR_FUTURE`: there is no
     /// such grant.
     unanswered_since: Instant,
-    /// When `received` has reached this value, the sender has used the next quantum of its grant.
+    /// Value of `received` at which the sender has used the next quantum of its grant.
     answered_at: u64,
     /// Time until which the sender is set aside and not counted, because it left a grant unused;
     /// zero if it is not set aside.

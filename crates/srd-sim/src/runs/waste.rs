@@ -1,10 +1,11 @@
-//! Waste of incasts whose senders have never met the receiver: packets that are sent again,
-//! datagrams that are dropped more than once, and the time that another flow loses.
+//! Waste of incasts whose senders have not communicated with the receiver before. Three quantities
+//! are measured: packets that are sent again, datagrams that are dropped more than once, and the
+//! delay of another flow.
 //!
 //! The network of every case is a three-tier tree of 128 hosts with drop-tail queues of five
-//! bandwidth-delay products, without trimming and marks. The completion time of an incast shows
-//! little of its waste: while the receiver's link is busy, it does not matter how many packets were
-//! dropped before.
+//! bandwidth-delay products, without trimming or marks. The completion time of an incast shows
+//! little of its waste: as long as the receiver's link is busy, further dropped packets do not
+//! prolong the incast.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,15 +26,17 @@ const NETWORK: &str = "packet_bytes = 4150\n[topology]\nkind = \"fat-tree\"\nk =
                        [queue]\nbdp = 5.0\n";
 /// Number of hosts of the network.
 const HOSTS: u32 = 128;
-/// Receiver of each crowd.
+/// Receiver of each crowd, which is the set of senders of an incast.
 const RECEIVER: u32 = 0;
 /// Receiver of the bystander's flow: a host beside the receiver of the crowd, at the same switch.
 const NEIGHBOUR: u32 = 1;
-/// Sender of the bystander's flow, and first host that may belong to a crowd.
+/// Sender of the bystander's flow, which is the flow that the incast delays.
 const BYSTANDER: u32 = 70;
+/// First host that may belong to a crowd.
 const CROWD_FROM: u32 = 4;
 /// Bytes of the bystander's flow. The flow begins before the crowd, and ends after it.
 const BYSTANDER_BYTES: u64 = 16 << 20;
+/// Start time of a crowd in microseconds.
 const CROWD_START_US: f64 = 100.0;
 /// Largest number of senders in a crowd.
 pub const CROWD_MAX: u32 = HOSTS - CROWD_FROM - 1;
@@ -49,8 +52,8 @@ pub struct Waste {
     pub drops: u64,
     /// Largest ratio of a flow's completion time to its ideal time for the payload alone.
     pub max_over_ideal: f64,
-    /// Completion time in microseconds of the flow to the neighbour of the receiver; absent without
-    /// such a flow.
+    /// Completion time in microseconds of the flow to the neighbour of the receiver; absent if the
+    /// case has no such flow.
     pub bystander_us: Option<f64>,
 }
 
@@ -64,7 +67,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns the case with this workload, as TOML.
+    /// Returns the case with this workload, which is written in TOML.
     fn new(name: String, workload: &str, directory: &Path) -> Result<Self, ScenarioError> {
         let scenario = Scenario::read(&name, &format!("{NETWORK}{workload}"), directory, &[])?;
         Ok(Self { name, scenario })
@@ -109,7 +112,7 @@ impl Case {
         Self::new(name, &workload, Path::new("."))
     }
 
-    /// Sets the first window of each sender, in percent of the bandwidth-delay product.
+    /// Sets the initial window of each sender, in percent of the bandwidth-delay product.
     #[must_use]
     pub fn with_first_window(mut self, percent: u32) -> Self {
         self.scenario.srd.unsolicited_percent = Some(percent);
@@ -155,8 +158,8 @@ fn bystander_flow() -> String {
     )
 }
 
-/// How often each datagram was dropped, by the immediate of its header. The immediate of the
-/// simulator's flows is the number of the flow and the index of the datagram.
+/// Number of drops of each datagram, by the 64-bit immediate in its header. In the simulator, the
+/// immediate consists of the number of the flow and the index of the datagram.
 #[derive(Clone, Default)]
 struct Drops(Rc<RefCell<BTreeMap<u64, u32>>>);
 

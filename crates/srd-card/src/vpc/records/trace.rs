@@ -1,10 +1,10 @@
 //! Traces of packets through the card: the result of each table, and the end of each packet's path.
 //!
 //! A trace has a filter, follows a given number of packets, and keeps records until the caller
-//! takes them. Bounds: [`TRACES_MAX`] traces. A trace follows no further packet while it keeps
-//! [`RECORDS_MAX`] records, or if it would keep more than [`BYTES_MAX`] bytes of packets; it counts
-//! the packets that it does not follow because of these bounds. Events of the packets that a trace
-//! already follows are recorded even beyond [`RECORDS_MAX`].
+//! takes them. Bounds: [`TRACES_MAX`] traces. A trace with [`RECORDS_MAX`] records follows no
+//! further packet. Neither does a trace that would then keep more than [`BYTES_MAX`] bytes of
+//! packets. Packets that are not followed because of these bounds are counted. Events of packets
+//! that a trace already follows are recorded even beyond [`RECORDS_MAX`].
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;

@@ -1,4 +1,5 @@
-//! Faults of the storage at each of its operations, and files that are no store.
+//! Tests with a fault of the storage at each of its operations, and with files that contain no
+//! store.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -34,13 +35,14 @@ struct Disk {
     operations: u64,
     at: Option<(u64, Fault)>,
     has_failed_sync: bool,
-    /// Largest length of the file; beyond it, the disk is full.
+    /// Largest length of the file in bytes. Growth beyond this length fails, because the disk is
+    /// full.
     capacity: Option<usize>,
-    /// Whether synchronisation does nothing.
+    /// Whether synchronisation reports success, but does nothing.
     lies: bool,
 }
 
-/// A disk that loses a part of what is not synchronised.
+/// A simulated disk, which in a loss of power loses a part of the data that is not synchronised.
 #[derive(Clone, Debug, Default)]
 struct SimDisk(Arc<Mutex<Disk>>);
 
@@ -93,8 +95,8 @@ impl SimDisk {
         Self(Arc::new(Mutex::new(disk)))
     }
 
-    /// The content of the device after a loss of power: what is synchronised, and sectors of the
-    /// other writes that the seed selects.
+    /// The content of the device after a loss of power: all synchronised data, and those sectors of
+    /// the other writes that the seed selects.
     fn after_crash(&self, seed: u64) -> Vec<u8> {
         let disk = self.lock();
         let mut image = disk.durable.clone();
@@ -220,8 +222,8 @@ fn content(store: &mut EmbeddedStore) -> State {
     store.load().unwrap().into_iter().collect()
 }
 
-/// Opens a store on a disk, and makes all transactions until the first error. Returns the number
-/// of those that were acknowledged; `None` if the store was not opened.
+/// Opens a store on a disk, and makes all transactions until the first error. Returns the number of
+/// acknowledged transactions; `None` if the store was not opened.
 fn run(disk: &SimDisk) -> Option<usize> {
     let mut store = EmbeddedStore::on(disk.clone()).ok()?;
     let all = transactions();
@@ -275,7 +277,8 @@ fn a_crash_at_any_operation_leaves_the_state_before_or_after_the_transaction() {
     assert!(after > 0, "no crash came between the last write and the acknowledgement");
 }
 
-/// The simulation finds a store that acknowledges too early.
+/// A device that reports success without synchronising loses transactions. So the simulation would
+/// detect a store that acknowledges a transaction too early.
 #[test]
 fn a_device_that_does_not_synchronise_loses_transactions() {
     let states = states();
@@ -341,7 +344,7 @@ fn a_full_disk_refuses_transactions_until_there_is_space() {
         assert_eq!(store.refresh(), Ok(News::Changes(Vec::new())));
         assert_eq!(content(&mut store).len(), 1);
     }
-    // A small change has its place.
+    // There is still free space for a small change.
     store.commit(vec![("object/a".to_owned(), Some("2".to_owned()))]).unwrap();
     disk.lock().capacity = None;
     store.commit(large()).unwrap();
@@ -349,7 +352,8 @@ fn a_full_disk_refuses_transactions_until_there_is_space() {
     assert_eq!(content(&mut store)["object/a"], "2");
 }
 
-/// Damage of the file is found, or has hit an unused place. The parser of the file does not panic.
+/// Damage of the file is detected, or is in an unused part of the file. The parser of the file does
+/// not panic.
 #[test]
 fn a_damaged_file_is_refused_or_has_its_whole_content() {
     let disk = SimDisk::default();
@@ -403,7 +407,7 @@ fn other_files_are_refused() {
     };
     assert!(EmbeddedStore::open(&private("text", b"hello\n")).is_err());
     assert!(EmbeddedStore::open(&private("zeros", &[0; 70_000])).is_err());
-    // The creation of this store did not end.
+    // The creation of this store was interrupted.
     private("half.new", &[1; 5000]);
     drop(EmbeddedStore::open(&path("half")).unwrap());
     assert!(!path("half.new").exists());

@@ -17,7 +17,8 @@ use super::{EtcdStore, LEASE_GRANT, LEASE_REVOKE, READ_WAIT_MAX, TXN};
 
 /// Time in seconds after which the lease of the machines ends if it is not prolonged.
 const MACHINES_TTL_S: i64 = 10;
-/// Longest wait for the machines. It is longer than the lease of a controller that was killed.
+/// Longest wait for the machines. It is longer than the lease, which a killed controller no longer
+/// prolongs.
 pub(super) const MACHINES_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Pause between two attempts to get the machines.
 const MACHINES_PAUSE: Duration = Duration::from_millis(250);

@@ -8,18 +8,19 @@
 //! ```
 //!
 //! A transaction is made if the generation still has the revision that its controller has read. So
-//! a controller makes its changes to the newest state only. A watch delivers the changes of others;
-//! before each request, the controller reads the revision of the generation from the cluster, and
-//! waits until the watch has delivered it.
+//! a controller changes the newest state only. A watch delivers the changes of other controllers.
+//! Before each request, the controller reads the revision of the generation from the cluster, and
+//! waits until the watch has delivered this revision.
 //!
 //! If the answer to a transaction is lost, the controller repeats it: at most one of the copies can
-//! find the generation at the known revision. The generation contains the number of the last
-//! transaction of each controller, which shows whether an earlier copy was made.
+//! find the generation at the known revision. The generation contains, for the 16 controllers that
+//! made the newest transactions, the number of their last transaction. This number shows whether an
+//! earlier copy was made.
 //!
-//! etcd limits the operations and the size of a transaction. A larger one is first written as parts
-//! under a lease, which do not belong to the state yet. The transaction that releases the parts
-//! from the lease makes all its changes at once. The values are written after it, before any other
-//! transaction.
+//! etcd limits the operations and the size of a transaction. A larger transaction is first written
+//! as parts under a lease; these parts do not belong to the state yet. Then one transaction of etcd
+//! releases the parts from the lease, which makes all changes at once. The values are written
+//! afterwards, before any other transaction.
 //!
 //! | module | content |
 //! |---|---|

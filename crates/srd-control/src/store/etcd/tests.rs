@@ -15,7 +15,7 @@ mod cluster;
 
 use cluster::{Cluster, ServerTls};
 
-/// Longest wait for a cluster that starts or elects a leader.
+/// Longest wait until a cluster has started or has elected a leader.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store(urls: &[String], prefix: &str) -> EtcdStore {
@@ -66,8 +66,8 @@ fn etcd_obeys_the_laws_of_stores() {
     });
 }
 
-/// A transaction of several MiB and hundreds of keys is there at once, and a controller that ends
-/// before it has written the values leaves them to the others.
+/// All changes of a transaction of several MiB and hundreds of keys take effect together. If its
+/// controller ends before it has written the values, other controllers write them.
 #[test]
 fn a_large_transaction_is_one_although_its_controller_ends() {
     let Some(cluster) = Cluster::start(1) else { return };
@@ -85,7 +85,7 @@ fn a_large_transaction_is_one_although_its_controller_ends() {
     b.commit(vec![change("n/0", "b")]).unwrap();
     assert_eq!(changes(a.refresh()), [change("n/0", "b")]);
 
-    // A transaction is made, and its values are not written.
+    // This transaction is made, but its values are not written.
     let json = serde_json::to_vec(&large).unwrap();
     let id = Large { id: "half".to_owned(), parts: json.len().div_ceil(TRANSACTION_BYTES_MAX) };
     assert!(id.parts > 3);
@@ -147,8 +147,8 @@ fn a_controller_whose_changes_were_compacted_loads_all() {
     assert_eq!(changes(b.refresh()), [change("k", "31")]);
 }
 
-/// A proxy in front of a member. While `cuts` is not 0, each connection is closed instead of the
-/// first answer after a request, and the number decreases.
+/// A proxy in front of a member. While the returned number is not 0, the proxy closes the
+/// connection instead of passing on the first answer after a request, and decreases the number.
 fn proxy(to: &str) -> (String, Arc<AtomicUsize>) {
     let to = to.trim_start_matches("http://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

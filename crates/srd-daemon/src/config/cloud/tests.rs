@@ -5,7 +5,7 @@ use crate::config::{Config, HOSTS_MAX, PEERS_MAX, Protection};
 use crate::keys::SecretKey;
 use srd_net::PollMode;
 
-/// The interface of a host without encryption, in three lines.
+/// Table of the interface of a host without encryption.
 const PLAIN: &str = "[interface]\nmode = \"cloud\"\nprotection = \"plain\"\n";
 const LISTEN: &str = "listen = \"10.0.0.1:7471\"\n";
 const B: &str = "[[peer]]\nhost = \"b\"\nendpoint = \"10.0.0.2:1\"\n";
@@ -14,7 +14,7 @@ fn parse(text: &str) -> std::result::Result<Config, String> {
     Config::parse(text, Path::new("/etc/srd/srd0.toml")).map_err(|error| error.to_string())
 }
 
-/// Returns the file of a host with the cloud, and more text in further tables.
+/// Returns the configuration file of a host with a table `[cloud]`, followed by the text `more`.
 fn host(more: &str) -> String {
     format!("{PLAIN}{LISTEN}[cloud]\n{more}")
 }
@@ -137,7 +137,8 @@ fn errors_name_their_line_and_a_remedy() {
     assert!(parse(&of_overlay).unwrap_err().contains("there is no [cloud]"));
 }
 
-/// A card takes packets of this name for packets of its own internet's side.
+/// A card receives packets from the internet under the name `(edge)`, and trusts these packets. So
+/// no host may have this name.
 #[test]
 fn regression_no_host_has_the_name_of_the_edge() {
     for name in ["", "name = \"x\"\n"] {

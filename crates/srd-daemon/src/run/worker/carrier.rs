@@ -7,7 +7,8 @@
 //!                     <------- Hosts: arrived, event ---------- (and packets of the interface)
 //! ```
 //!
-//! Bounds: those of [`super`]; one call of [`Carrier::work`] is one turn without a wait.
+//! The bounds of [`super`] apply. One call of [`Carrier::work`] is one turn of the worker without a
+//! wait.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,7 +32,7 @@ use crate::run::tapped::Tapped;
 
 /// A card of instances that runs on the thread of the first worker.
 pub trait Instances: Send {
-    /// Moves packets until [`Carrier::is_stopped`] returns true.
+    /// Runs the loop of the card, which moves packets until [`Carrier::is_stopped`] returns true.
     ///
     /// # Errors
     /// The error that makes the card, the interface or the sockets unusable.
@@ -40,7 +41,7 @@ pub trait Instances: Send {
 
 /// Instances that a node hosts.
 pub struct Hosted {
-    /// Their card.
+    /// The card of the instances.
     pub card: HostedCard,
     /// Applies changes in the files of instances.
     pub reload: ReloadInstances,
@@ -54,7 +55,8 @@ pub struct Hosted {
 pub struct HostedCard {
     /// Event descriptor that ends a wait of the card's loop.
     pub wake: Arc<OwnedFd>,
-    /// Creates the card over the first worker. The process has no privileges any more.
+    /// Creates the card, which then drives the first worker. The process has already dropped its
+    /// privileges.
     #[allow(clippy::type_complexity)] // one function
     pub begin: Box<dyn FnOnce(FirstWorker) -> Result<Box<dyn Instances>>>,
 }
@@ -71,7 +73,7 @@ impl std::fmt::Debug for HostedCard {
     }
 }
 
-/// The parts of the first worker, before the receiver of packets of instances is known.
+/// The parts of the first worker, before the receiver of packets of instances exists.
 #[derive(Debug)]
 pub struct FirstWorker {
     pub(crate) endpoint: LocalEndpoint<Tapped<AnyIo>>,
@@ -106,14 +108,16 @@ pub struct Carrier<H> {
     interface: String,
     /// Whether more packets can be sent immediately.
     has_more: bool,
-    /// Whether orders, frames of the interface or pages are left from the last [`Carrier::work`].
+    /// Whether the last [`Carrier::work`] left orders, frames of the interface, or an unfinished
+    /// check of the rows of peers in the pages.
     has_work: bool,
 }
 
 impl<H: Hosts> Carrier<H> {
-    /// Returns the descriptors of which one is readable if there is work: received packets, frames
-    /// of the interface, or orders of the control thread. The last one is that of the card's loop,
-    /// which resets it.
+    /// Returns the file descriptors that the card's loop polls. If there is work, at least one of
+    /// them is readable: one for received packets, one for frames of the interface, and one for
+    /// orders of the control thread. The descriptor for orders is the last one. It is
+    /// [`HostedCard::wake`], which the loop resets.
     pub fn descriptors(&self) -> &[Arc<OwnedFd>] {
         &self.descriptors
     }
@@ -128,7 +132,7 @@ impl<H: Hosts> Carrier<H> {
         self.worker.flags.is_stopped()
     }
 
-    /// Returns the time of the next turn, if there is no work earlier.
+    /// Returns the time at which the next turn is due, unless work arrives earlier.
     pub fn due(&self) -> Instant {
         if self.has_more || self.has_work {
             return Instant::ZERO;
@@ -178,8 +182,8 @@ impl<H: Hosts> Carrier<H> {
         Ok(())
     }
 
-    /// Carries out orders of the control thread, takes frames of the interface, and writes pages.
-    /// What this queues is sent by [`Carrier::send`].
+    /// Carries out orders of the control thread, takes frames of the interface, and writes the
+    /// pages of figures that are due. [`Carrier::send`] sends the packets that this call queues.
     ///
     /// # Errors
     /// The error that makes the interface unusable.
@@ -222,7 +226,8 @@ impl<H: Hosts> Carrier<H> {
         fatal.in_words(&self.interface)
     }
 
-    /// Returns the method by which the loop waits for packets, which may change while it runs.
+    /// Returns the method by which the loop waits for packets. The method may change while the loop
+    /// runs.
     pub fn poll(&self) -> PollMode {
         self.worker.poll
     }

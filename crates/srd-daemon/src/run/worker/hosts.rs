@@ -1,4 +1,4 @@
-//! Hosts of clouds among the peers of a worker, and the packets of instances that they send.
+//! Peers of a worker that are hosts of clouds, and the packets of instances that these hosts send.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use srd_card::{Arrivals, Arrived, PeerSlot, Trailer};
 use srd_proto::{Event, Instant, PeerId};
 
-/// The hosts of clouds among the peers: receives their packets, and their events. A card of
-/// instances implements this trait. The worker calls it on its thread.
+/// Receiver of the packets and events of the peers that are hosts of clouds. A card of instances
+/// implements this trait. The worker calls the functions on its own thread.
 pub trait Hosts: Arrivals {
     /// Whether peers may be hosts of clouds. If false, the worker makes no other call.
     const MAY_EXIST: bool;
 
-    /// Sets the time at which the following packets arrive.
+    /// Sets the arrival time of the packets that the worker delivers next.
     fn at(&mut self, now: Instant);
 
     /// Adds a host in this slot of the card. A host that was removed before and has the same name
     /// continues with its counters. `address`: the address of the host, if it is known.
     fn add(&mut self, slot: PeerSlot, name: &Arc<str>, address: Option<SocketAddr>);
 
-    /// Ends the use of a slot; the host may return in another one.
+    /// Ends the use of a slot. Its host may be added again in another slot.
     fn remove(&mut self, now: Instant, slot: PeerSlot);
 
     /// Removes a host for good.
