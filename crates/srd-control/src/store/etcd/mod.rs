@@ -24,7 +24,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`client`] | calls to the members |
+//! | `client` | calls to the members |
 //! | `inbox` | changes of other controllers |
 //! | `keys` | the keys, and the value of `generation` |
 //! | `machines` | the lease of the controller that runs the machines |
