@@ -166,7 +166,7 @@ fn up(args: &UpArgs) -> Result<u8> {
                 None => Access::AnyCredentials,
                 Some(key) => Access::Trial(key.only(TRIAL_ACCOUNT)),
             };
-            (new(access, Box::new(MemoryStore::default()))?, key, "memory".to_owned())
+            (new(access, Box::<MemoryStore>::default())?, key, "memory".to_owned())
         }
     };
     let settings = key.as_ref().map(|key| settings(key, address));
