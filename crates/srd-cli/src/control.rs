@@ -76,7 +76,8 @@ pub(crate) struct CopyArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UpArgs {
     /// Keep the state in memory, and accept requests that reset it. An access key is
-    /// generated and printed; requests need a signature with this key.
+    /// generated and printed; requests need a signature with this key. Either this option or
+    /// --state is required.
     #[arg(long, required_unless_present = "state")]
     trial: bool,
     /// Keep the state in this file, which is created with mode 0600, or in etcd: addresses

@@ -40,7 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Returns the error for an address that other machines reach.
 pub fn not_loopback(address: SocketAddr) -> String {
     format!(
-        "{address} is no loopback address: a trial uses plain HTTP, so it listens at an address \
+        "{address} is no loopback address: the server uses plain HTTP, so it listens at an address \
          such as 127.0.0.1 or [::1] only"
     )
 }

@@ -53,8 +53,8 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
     }
     match &options.transport {
         None if named.contains(here) && !others.is_empty() => found.push(format!(
-            "instances on {} are not reached: [interface] and a [[peer]] with `host` for each in \
-             the settings say how",
+            "instances on {} are not reached: [interface] is needed in the settings, and for each \
+             of these hosts a [[peer]] with its name as `host`",
             others.join(", ")
         )),
         None => {}
@@ -133,6 +133,7 @@ mod tests {
         assert!(all.contains("on beta are not reached: no [[peer]]"), "{all}");
         assert!(all.contains("no instance on `betta`"), "{all}");
         let all = warned("alpha", &[]).join("\n");
-        assert!(all.contains("on beta are not reached: [interface]"), "{all}");
+        let remedy = "on beta are not reached: [interface] is needed";
+        assert!(all.contains(remedy), "{all}");
     }
 }

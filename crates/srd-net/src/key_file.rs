@@ -53,9 +53,10 @@ pub fn read_key_file_of(
     let error = |what: String, remedy: String| KeyFileError { what, remedy };
     let refused = |e: io::Error| {
         let (words, remedy) = match e.kind() {
-            io::ErrorKind::NotFound => {
-                ("no such file".to_owned(), format!("make one: umask 077; {make} > {shown}"))
-            }
+            io::ErrorKind::NotFound => (
+                "no such file".to_owned(),
+                format!("correct the path, or make one: umask 077; {make} > {shown}"),
+            ),
             io::ErrorKind::PermissionDenied => {
                 let remedy = "run this as root, or as the user that the key belongs to".to_owned();
                 ("permission denied".to_owned(), remedy)
@@ -142,7 +143,7 @@ mod tests {
         fs::write(&path, [0xff, 0xfe]).unwrap();
         assert!(refusal(&path).contains("not a text file"));
         fs::remove_file(&path).unwrap();
-        assert!(refusal(&path).contains("umask 077; openssl rand -hex 32 >"));
+        assert!(refusal(&path).contains("correct the path, or make one: umask 077; openssl rand"));
         assert!(refusal(path.parent().unwrap()).contains("no ordinary file"));
         let made = std::process::Command::new("mkfifo").arg("-m600").arg(&path).status().unwrap();
         assert!(made.success());

@@ -61,7 +61,8 @@ fn failed(path: &Path, what: String) -> ConfigError {
 }
 
 fn cannot_be_read(path: &Path, error: &std::io::Error) -> ConfigError {
-    failed(path, format!("cannot be read: {error}"))
+    let remedy = String::from("name a readable text file: see vpc.toml(5)");
+    ConfigError { remedy, ..failed(path, format!("cannot be read: {error}")) }
 }
 
 /// Reads the text of a file; `path` is its name in errors.

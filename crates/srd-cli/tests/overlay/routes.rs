@@ -386,7 +386,7 @@ fn a_kill_switch_holds_after_the_end_until_it_is_taken_back() {
     // While a daemon runs, `srd down` changes nothing.
     net.start(0);
     let refused = net.command(0, &["down"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("stop it first"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("stop it first, by"));
     net.wait("traffic", |n| n.is_echoed("10.78.0.2"));
     net.stop(0);
     let done = net.command(0, &["down"]).output().unwrap();

@@ -70,7 +70,8 @@ pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Resu
         (None, None, _) => {
             let remedy = "begin with [interface] and the address, private_key_file and listen of \
                           it, or with [cloud] for instances";
-            return Err(source.error(None, "there is no table [interface]", remedy));
+            let what = "there is no table [interface], and no table [cloud]";
+            return Err(source.error(None, what, remedy));
         }
     };
     if let Some(mode) = document.interface.as_ref().and_then(|table| table.as_ref().mode.as_ref())

@@ -162,7 +162,7 @@ fn unknown_keys_wrong_types_and_broken_files_are_refused_at_their_place() {
     refused(&with("mtu = 8900", "mtu = \"8900\""), &["srd.toml:9:7", "in quotes"]);
     refused(&with("express = true", "mtu = 9000"), &["srd.toml:11:", "keep one of the two"]);
     refused(&with("paths = 32", "paths ="), &["srd.toml:16:"]);
-    refused("", &["no table [interface]"]);
+    refused("", &["no table [interface], and no table [cloud]"]);
     refused(&"[".repeat(10_000), &["srd.toml:1:"]);
 }
 

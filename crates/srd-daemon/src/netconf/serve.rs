@@ -69,7 +69,10 @@ pub fn release(spec: &Spec) -> Result<usize> {
     let Some(table) = spec.table else { return Ok(0) };
     let lock = lock(table, Duration::ZERO)?;
     if matches!(lock, TableLock::Taken) {
-        bail!("a daemon that uses routing table {table} runs: stop it first");
+        bail!(
+            "a daemon that uses routing table {table} runs: stop it first, by `systemctl stop`, \
+             Ctrl-C or SIGTERM"
+        );
     }
     let mut kernel = Kernel::open(spec.clone()).context("cannot talk to the kernel")?;
     kernel.clean(&[]).context("cannot remove routes and rules")

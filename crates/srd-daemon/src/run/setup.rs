@@ -82,10 +82,8 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
     let options = XdpOptions::new(options);
-    let ios = AnyIo::open_shards(interface.io, &options, interface.workers).with_context(|| {
-        let (listen, paths) = (in_words(interface.listens()), interface.paths);
-        format!("cannot listen at {listen} with {} times {paths} paths", interface.workers)
-    })?;
+    let ios = AnyIo::open_shards(interface.io, &options, interface.workers)
+        .with_context(|| format!("cannot listen at {}", in_words(interface.listens())))?;
     let epoch = epoch_of(&interface.name);
     let ios = ios.into_iter().map(Tapped::new).collect();
     let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;

@@ -86,7 +86,7 @@ impl Client {
                 ),
                 false => format!(
                     "no card answers at {shown}; `srd card up` starts one, and so does `srd up` \
-                     with a table [cloud]"
+                     with a table [cloud]. --socket PATH names the socket of another card"
                 ),
             };
             anyhow::Error::new(error).context(what)

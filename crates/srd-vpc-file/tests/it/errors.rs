@@ -147,7 +147,8 @@ fn a_file_that_is_none_or_too_large_is_refused_before_it_is_read() {
     let directory = std::env::temp_dir();
     assert!(srd_vpc_file::read(&directory).unwrap_err().what.contains("is no file"));
     let name = directory.join(format!("srd-vpc-file-{}", std::process::id()));
-    assert!(srd_vpc_file::read(&name).unwrap_err().what.contains("cannot be read"));
+    let error = srd_vpc_file::read(&name).unwrap_err();
+    assert!(error.what.contains("cannot be read") && !error.remedy.is_empty(), "{error}");
     let file = std::fs::File::create(&name).unwrap();
     file.set_len(srd_vpc_file::FILE_BYTES_MAX + 1).unwrap();
     let error = srd_vpc_file::read(&name).unwrap_err();
