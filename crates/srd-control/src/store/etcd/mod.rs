@@ -36,6 +36,7 @@ mod machines;
 mod wire;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -99,6 +100,20 @@ pub struct Settings {
     pub prefix: String,
     /// Certificates for `https`.
     pub tls: Option<Tls>,
+}
+
+/// Returns the first of these addresses at which packets without TLS leave this machine: `http` to
+/// another host than a loopback address or `localhost`.
+pub fn plain_remote(members: &[String]) -> Option<&str> {
+    let is_safe = |member: &str| {
+        let Ok(uri) = member.parse::<hyper::Uri>() else { return false };
+        let host = uri.host().unwrap_or_default();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        uri.scheme_str() == Some("https")
+            || host == "localhost"
+            || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    members.iter().map(String::as_str).find(|member| !is_safe(member))
 }
 
 /// A store in etcd.

@@ -363,3 +363,19 @@ fn settings_are_checked() {
     assert!(make(&["https://127.0.0.1:1"], "/srd/").contains("authority"));
     assert!(make(&["no address"], "/srd/").contains("no address"));
 }
+
+#[test]
+fn members_without_tls_on_other_machines_are_found() {
+    let found = |member: &str| plain_remote(&[member.to_owned()]).is_some();
+    for member in ["https://10.0.0.1:2379", "http://127.8.0.1:1", "http://[::1]:1"] {
+        assert!(!found(member), "{member}");
+    }
+    assert!(!found("http://localhost:2379"));
+    let remote = ["http://10.0.0.1:2379", "http://127.0.0.1@10.0.0.1:2379", "http://[::2]:1"];
+    for member in remote.into_iter().chain(["http://127.0.0.1.example:1", "http://", "no address"])
+    {
+        assert!(found(member), "{member}");
+    }
+    let members = ["https://a:1", "http://127.0.0.1:1", "http://b:2"].map(str::to_owned);
+    assert_eq!(plain_remote(&members), Some("http://b:2"));
+}
