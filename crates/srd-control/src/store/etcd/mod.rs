@@ -335,6 +335,9 @@ impl EtcdStore {
         let next = self.generation.next(&self.id, self.number, large);
         let key = self.keys.generation();
         compare.push(Compare::is_at(key.clone(), self.revision));
+        if self.claim.is_some() {
+            compare.push(Compare::has(self.keys.machines(), self.id.clone().into_bytes()));
+        }
         success.push(put(key.clone(), next.text()));
         let read = RangeRequest { key, ..RangeRequest::default() };
         let failure = vec![Operation::Range(read).into()];
@@ -476,6 +479,7 @@ impl EtcdStore {
 
 impl Store for EtcdStore {
     fn load(&mut self) -> Result<Vec<(String, String)>, String> {
+        self.check_claim()?;
         for _ in 0..LOADS_MAX {
             if let Some(all) = self.read_state()? {
                 return Ok(all);
@@ -497,9 +501,7 @@ impl Store for EtcdStore {
     }
 
     fn refresh(&mut self) -> Result<News, String> {
-        if self.claim.as_ref().is_some_and(|claim| claim.is_lost.load(Ordering::Relaxed)) {
-            return Err("another controller has taken over the machines of this state".to_owned());
-        }
+        self.check_claim()?;
         let (kv, _) = self.read_generation().map_err(|error| error.to_string())?;
         let newest = kv.map_or(0, |kv| kv.mod_revision);
         if newest == self.revision {
@@ -523,6 +525,10 @@ impl Store for EtcdStore {
 
     fn claim_machines(&mut self) -> Result<(), String> {
         self.claim_within(MACHINES_WAIT_MAX)
+    }
+
+    fn has_lost_machines(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.is_lost.load(Ordering::Relaxed))
     }
 }
 

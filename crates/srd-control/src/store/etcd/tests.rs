@@ -281,6 +281,38 @@ fn one_controller_has_the_machines() {
     assert!(c.refresh().is_ok());
 }
 
+/// The lease of a controller ends, as if it had been suspended, and another one is faster.
+#[test]
+fn a_controller_that_has_lost_the_machines_changes_nothing_and_signals_it() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let urls = cluster.urls();
+    // The first controller notices the loss with a request; the second one, with its lease.
+    for asks in [true, false] {
+        let prefix = format!("/lost/{asks}/");
+        let (mut a, _) = open(&urls, &prefix);
+        let (mut b, _) = open(&urls, &prefix);
+        a.claim_machines().unwrap();
+        a.commit(vec![change("object/a", "1")]).unwrap();
+        let lease = a.claim.as_ref().unwrap().lease.load(Ordering::Relaxed);
+        let revoke = LeaseRevokeRequest { id: lease };
+        let _: LeaseRevokeResponse = a.call(LEASE_REVOKE, revoke, READ_WAIT_MAX).unwrap();
+        b.claim_machines().unwrap();
+        let late = a.commit(vec![change("object/b", "2")]);
+        assert_eq!(late, Err(CommitError::Conflict));
+        if asks {
+            assert!(a.refresh().unwrap_err().contains("another controller"));
+        }
+        wait(|| a.has_lost_machines().then_some(()));
+        let news = Arc::clone(&a.inbox.news);
+        let signalled = async move { tokio::time::timeout(PATIENCE, news.notified()).await };
+        a.handle.block_on(signalled).unwrap();
+        assert!(a.refresh().is_err() && a.load().is_err());
+        assert!(!b.has_lost_machines() && b.refresh().is_ok());
+        let (_, all) = open(&urls, &prefix);
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["object/a"]);
+    }
+}
+
 #[test]
 fn connections_use_tls_with_certificates_of_both_sides() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
