@@ -14,6 +14,7 @@ use srd_control::control::{Access, Control, TRIAL_ACCOUNT, random_seed};
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
 use srd_control::sign::DrawnKey;
+use srd_control::store::etcd::plain_remote;
 use srd_control::store::{MemoryStore, Store, copy};
 
 use crate::failure::{Missing, usage};
@@ -83,7 +84,8 @@ pub(crate) struct UpArgs {
     /// Keep the state in this file, which is created with mode 0600, or in etcd: addresses
     /// http://HOST:PORT or https://HOST:PORT of its members, separated by commas. A request is
     /// answered after its change is durable. The access key is a part of the state. At the start,
-    /// instances that were running start again.
+    /// instances that were running start again. A server that starts machines refuses http:// to
+    /// other machines.
     #[arg(long, value_name = "STORE", conflicts_with = "trial")]
     state: Option<Location>,
     #[command(flatten)]
@@ -143,6 +145,15 @@ fn up(args: &UpArgs) -> Result<u8> {
             "--any-credentials lets every process of this machine start instances: add \
              --state-only, which starts none",
         );
+    }
+    if starts
+        && let Some(Location::Etcd(members)) = &args.state
+        && let Some(member) = plain_remote(members)
+    {
+        return usage(format!(
+            "the instances in etcd run on this machine as root, and {member} has no TLS: use \
+             https with --etcd-ca, or add --state-only"
+        ));
     }
     let machines: Box<dyn Machines> = match starts {
         true => Box::new(node::machines(args.user_data, args.state.is_some())?),

@@ -61,49 +61,65 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves the socket until the process ends.
 ///
 /// # Errors
-/// If the runtime cannot start.
+/// If the runtime cannot start, or another controller has taken over the machines of the state.
+/// This one has then stopped its own.
 pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let news = control.news();
     let control = Arc::new(Mutex::new(control));
     runtime.block_on(async move {
-        if let Some(news) = news {
-            tokio::spawn(follow(news, Arc::clone(&control)));
-        }
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
-            let Ok((stream, _)) = listener.accept().await else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            let control = Arc::clone(&control);
-            tokio::spawn(async move {
-                let answer = service_fn(|request| respond(request, Arc::clone(&control)));
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_WAIT_MAX)
-                    .max_buf_size(HEAD_BYTES_MAX)
-                    .serve_connection(TokioIo::new(Stalls::new(stream, WRITE_WAIT_MAX)), answer);
-                // Errors of a connection concern its client only.
-                let _ = tokio::time::timeout(CONNECTION_LIFE_MAX, connection).await;
-                drop(slot);
-            });
+        let follow = follow(news, Arc::clone(&control));
+        tokio::select! {
+            served = accept(listener, control) => served,
+            error = follow => Err(error),
         }
     })
 }
 
-/// Takes over changes of other controllers as soon as they are signalled.
-async fn follow(news: Arc<Notify>, control: Arc<Mutex<Control>>) {
+/// Serves the connections of the socket.
+async fn accept(listener: TcpListener, control: Arc<Mutex<Control>>) -> io::Result<Infallible> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let control = Arc::clone(&control);
+        tokio::spawn(async move {
+            let answer = service_fn(|request| respond(request, Arc::clone(&control)));
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_WAIT_MAX)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .serve_connection(TokioIo::new(Stalls::new(stream, WRITE_WAIT_MAX)), answer);
+            // Errors of a connection concern its client only.
+            let _ = tokio::time::timeout(CONNECTION_LIFE_MAX, connection).await;
+            drop(slot);
+        });
+    }
+}
+
+/// Takes over changes of other controllers as soon as they are signalled. Returns an error if
+/// another controller has taken over the machines.
+async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::Error {
+    let Some(news) = news else { return std::future::pending().await };
     loop {
         news.notified().await;
         let control = Arc::clone(&control);
         let followed = tokio::task::spawn_blocking(move || {
+            let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
             // The next request reports an error of the store.
-            let _ = control.lock().unwrap_or_else(PoisonError::into_inner).follow();
+            let _ = control.follow();
+            control.give_up_machines()
         });
-        let _ = followed.await;
+        if followed.await.unwrap_or(false) {
+            return io::Error::other(
+                "another controller has taken over the machines of this state; the machines here \
+                 are stopped",
+            );
+        }
     }
 }
 

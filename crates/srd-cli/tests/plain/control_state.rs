@@ -144,6 +144,14 @@ fn options_of_the_state_are_checked() {
     assert!(status == 1 && text.contains("/missing/x.db"), "{text}");
     let (status, text) = code(&["--state", "http://127.0.0.1:1", "--state-only"]);
     assert!(status == 1 && text.contains("etcd"), "{text}");
+    if rustix::process::geteuid().is_root() {
+        // TEST-NET-1; nothing is sent.
+        let members = "http://127.0.0.1:1,http://192.0.2.1:1";
+        for user_data in [&[][..], &["--user-data"]] {
+            let (status, text) = code(&[&["--state", members][..], user_data].concat());
+            assert!(status == 2 && text.contains("http://192.0.2.1:1 has no TLS"), "{text}");
+        }
+    }
 }
 
 /// The server runs with a file system of 16 MiB, which another file fills.

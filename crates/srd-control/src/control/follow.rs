@@ -24,6 +24,17 @@ impl Control {
         self.mark(failed)
     }
 
+    /// Stops all machines if another controller has taken them over, and returns whether this is
+    /// so. From then on, requests are refused.
+    pub fn give_up_machines(&mut self) -> bool {
+        let is_lost = self.store.has_lost_machines();
+        if is_lost {
+            self.recover();
+            self.machines.clear();
+        }
+        is_lost
+    }
+
     /// Starts the machines of all instances that run according to the store.
     pub(super) fn resume(&mut self) -> Result<(), String> {
         let mut failed = Vec::new();

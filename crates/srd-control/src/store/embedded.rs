@@ -20,8 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redb::{
     Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
 };
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
+use rustix::process::geteuid;
+use srd_trust::place;
 use srd_trust::private::{self, Exposed};
 
 use super::{CommitError, FORMAT, KeyChange, News, Store};
@@ -37,6 +39,10 @@ const COMMITS_KEY: &str = "commits";
 /// Largest size of redb's cache in bytes. A small cache suffices, because the controller keeps the
 /// state in memory.
 const CACHE_BYTES_MAX: usize = 32 << 20;
+
+/// First bytes of each file of redb. The creation of a file writes them last; until then, the file
+/// has zeros in their place.
+const MAGIC: [u8; 9] = *b"redb\x1a\n\xa9\r\n";
 
 /// Function that opens the database.
 type Open = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send>;
@@ -133,12 +139,25 @@ impl StorageBackend for LockedFile {
 }
 
 impl LockedFile {
-    /// Opens a file that only its owner can access, and locks it. `creates`: the file may be new.
+    /// Opens a file that only its owner can access, and locks it. A link is refused. `creates`: the
+    /// file may be new.
     fn open(path: &Path, creates: bool) -> Result<Self, String> {
         let shown = path.display();
+        let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+        let directory = directory.unwrap_or_else(|| Path::new("."));
+        if geteuid().is_root() {
+            place::check(directory).map_err(|error| format!("{shown}: {error}"))?;
+        }
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+        let flags = i32::try_from(flags).map_err(|error| format!("{shown}: {error}"))?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(creates).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(|error| format!("{shown}: {error}"))?;
+        let file = options.custom_flags(flags).open(path).map_err(|error| {
+            match Errno::from_io_error(&error) {
+                Some(Errno::LOOP) => format!("{shown} is a link: name the file itself"),
+                _ => format!("{shown}: {error}"),
+            }
+        })?;
         let is_file = file.metadata().is_ok_and(|of| of.is_file());
         if !is_file {
             return Err(format!("{shown} is no regular file"));
@@ -163,12 +182,17 @@ impl LockedFile {
             }
             Err(TryLockError::Error(error)) => return Err(format!("{shown}: {error}")),
         }
-        // Synchronises the directory, so that the name of a new file is durable as well.
-        let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
-        let directory = directory.unwrap_or_else(|| Path::new("."));
+        // The name of a new file is as durable as its content.
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(|error| format!("{}: {error}", directory.display()))?;
         Ok(Self(Arc::new(file)))
+    }
+
+    /// Whether the file is a database of redb, or what an incomplete creation of one has left.
+    fn is_replaceable(&self) -> io::Result<bool> {
+        let mut first = [0; MAGIC.len()];
+        let length = self.0.read_at(&mut first, 0)?;
+        Ok(length == 0 || first == MAGIC || first[..length].iter().all(|byte| *byte == 0))
     }
 }
 
@@ -177,10 +201,11 @@ impl EmbeddedStore {
     /// lives.
     ///
     /// # Errors
-    /// If another controller uses the file, other users may access it, it contains no store, or a
-    /// store of another version, it is damaged, or an operation on it fails.
+    /// If another controller uses the file, other users may access it, it is a link, it contains
+    /// something else or another version, it is damaged, or an operation on it fails. For root,
+    /// also if another user can change the directory or one above it ([`place::check`]).
     pub fn open(path: &Path) -> Result<Self, String> {
-        if !path.exists() {
+        if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             Self::create(path)?;
         }
         let file = LockedFile::open(path, false)?;
@@ -195,7 +220,10 @@ impl EmbeddedStore {
         let new = PathBuf::from(new);
         let failed = |error: &dyn fmt::Display| format!("{}: {error}", new.display());
         let file = LockedFile::open(&new, true)?;
-        // An interrupted creation may have left bytes in the file.
+        // A creation that did not end has left its part.
+        if !file.is_replaceable().map_err(|error| failed(&error))? {
+            return Err(failed(&"the file is the one of another program"));
+        }
         file.0.set_len(0).map_err(|error| failed(&error))?;
         drop(Self::on(file.clone()).map_err(|error| failed(&error))?);
         file.0.sync_all().map_err(|error| failed(&error))?;

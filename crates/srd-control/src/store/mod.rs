@@ -100,6 +100,12 @@ pub trait Store: Send {
         Ok(())
     }
 
+    /// Whether another controller has taken over the machines that [`Self::claim_machines`] had
+    /// claimed. From then on, [`Self::refresh`] fails. [`Self::news`] signals the loss.
+    fn has_lost_machines(&self) -> bool {
+        false
+    }
+
     /// Returns the signal that [`Self::refresh`] may have something to return; `None` if no other
     /// controller can use the store.
     fn news(&self) -> Option<Arc<Notify>> {

@@ -1,9 +1,16 @@
 //! Controllers that start again, and controllers beside each other, with one store.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use srd_control::control::{Access, Control};
 use srd_control::http::HttpResponse;
-use srd_control::machines::NoMachines;
+use srd_control::machines::{Machines, NoMachines};
+use srd_control::server;
+use srd_control::state::{Instance, Region};
 use srd_control::store::{CommitError, KeyChange, MemoryStore, News, Store};
+use tokio::sync::Notify;
 
 use crate::support::{Client, Recorder, SharedStore, all, first, request};
 
@@ -267,4 +274,68 @@ fn a_store_with_something_else_is_refused() {
     let gateway = r#"{"InternetGatewayId":"igw-1","OwnerId":"1","Attachments":[],"Tags":[]}"#;
     let gateway = format!("igw 1 {gateway}");
     assert!(refuse("object/1/us-east-1/igw-2", &gateway).contains("the one of `igw-1`"));
+}
+
+/// A store whose machines another controller takes over.
+struct Stolen(Arc<AtomicBool>, Arc<Notify>);
+
+impl Store for Stolen {
+    fn load(&mut self) -> Result<Vec<(String, String)>, String> {
+        Ok(Vec::new())
+    }
+
+    fn commit(&mut self, _: Vec<KeyChange>) -> Result<(), CommitError> {
+        Ok(())
+    }
+
+    fn has_lost_machines(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn news(&self) -> Option<Arc<Notify>> {
+        Some(Arc::clone(&self.1))
+    }
+}
+
+/// Machines that are running until they are all removed.
+struct Running(Arc<AtomicBool>);
+
+impl Machines for Running {
+    fn start(&mut self, _: &Region, _: &Instance) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self, _: &Region, _: &Instance) {}
+
+    fn clear(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+
+    fn run_programs(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_server_that_has_lost_its_machines_stops_them_and_ends() {
+    let (lost, news) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let running = Arc::new(AtomicBool::new(true));
+    let store = Box::new(Stolen(Arc::clone(&lost), Arc::clone(&news)));
+    let machines = Box::new(Running(Arc::clone(&running)));
+    let control = Control::new(Access::AnyCredentials, 1, store, machines).unwrap();
+    let listener = server::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = std::thread::spawn(move || server::serve(listener, control));
+    news.notify_one();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!server.is_finished() && running.load(Ordering::SeqCst));
+    lost.store(true, Ordering::SeqCst);
+    news.notify_one();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !server.is_finished() {
+        assert!(Instant::now() < until, "the server does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let Err(error) = server.join().unwrap();
+    assert!(error.to_string().contains("another controller"), "{error}");
+    assert!(!running.load(Ordering::SeqCst));
 }

@@ -2,7 +2,7 @@
 //! store.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
@@ -407,10 +407,13 @@ fn other_files_are_refused() {
     };
     assert!(EmbeddedStore::open(&private("text", b"hello\n")).is_err());
     assert!(EmbeddedStore::open(&private("zeros", &[0; 70_000])).is_err());
-    // The creation of this store was interrupted.
-    private("half.new", &[1; 5000]);
-    drop(EmbeddedStore::open(&path("half")).unwrap());
-    assert!(!path("half.new").exists());
+    // The creation of these stores did not end.
+    for (name, text) in [("early", &b""[..]), ("half", &[0; 5000]), ("late", &MAGIC)] {
+        let new = format!("{name}.new");
+        private(&new, text);
+        drop(EmbeddedStore::open(&path(name)).unwrap());
+        assert!(!path(&new).exists());
+    }
     assert!(EmbeddedStore::open(&private("empty", b"")).is_ok());
 
     let make = |name: &str, format: Option<u64>| {
@@ -430,4 +433,49 @@ fn other_files_are_refused() {
     assert!(make("newer", Some(FORMAT + 1)).contains("format 2"));
     assert!(make("foreign", None).contains("another program"));
     assert!(make("incomplete", Some(FORMAT)).contains("number of commits"));
+}
+
+#[test]
+fn a_link_is_not_followed_and_another_file_is_not_emptied() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let private = |name: &str| {
+        std::fs::write(path(name), "the key of a host").unwrap();
+        std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    let is_kept = |name: &str| std::fs::read(path(name)).unwrap() == b"the key of a host";
+    private("victim");
+    symlink("victim", path("a.new")).unwrap();
+    let error = EmbeddedStore::open(&path("a")).unwrap_err();
+    assert!(is_kept("victim") && error.contains("a.new is a link"), "{error}");
+    private("b.new");
+    let error = EmbeddedStore::open(&path("b")).unwrap_err();
+    assert!(is_kept("b.new") && error.contains("another program"), "{error}");
+    drop(EmbeddedStore::open(&path("store")).unwrap());
+    for (target, name) in [("store", "c"), ("missing", "d")] {
+        symlink(target, path(name)).unwrap();
+        let error = EmbeddedStore::open(&path(name)).unwrap_err();
+        assert!(error.contains("is a link"), "{error}");
+    }
+    assert!(!path("missing").exists());
+}
+
+#[test]
+fn root_refuses_a_directory_that_another_user_can_change() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: the directory is checked for root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let inner = directory.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    chown(&inner, Some(65_534), None).unwrap();
+    let path = inner.join("state.db");
+    let error = EmbeddedStore::open(&path).unwrap_err();
+    assert!(error.contains("others than root") && error.contains("inner"), "{error}");
+    assert!(!path.exists() && !inner.join("state.db.new").exists());
+    chown(&inner, Some(0), None).unwrap();
+    drop(EmbeddedStore::open(&path).unwrap());
+    chown(&inner, Some(65_534), None).unwrap();
+    assert!(EmbeddedStore::open(&path).is_err());
 }

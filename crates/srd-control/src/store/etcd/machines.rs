@@ -1,10 +1,15 @@
 //! The lease of the controller that runs the machines, which are the network namespaces of
 //! instances.
+//!
+//! A controller that was suspended or cut off for longer than the life of the lease may have lost
+//! the machines without knowing it. So it reads the key of the machines before each request and
+//! each change that it follows, and its transactions are made only if the key still has its name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
@@ -51,7 +56,8 @@ impl EtcdStore {
                 Ok(Some(lease)) => {
                     let lease = Arc::new(AtomicI64::new(lease));
                     let is_lost = Arc::new(AtomicBool::new(false));
-                    let keep = claim.keep(Arc::clone(&lease), Arc::clone(&is_lost));
+                    let news = Arc::clone(&self.inbox.news);
+                    let keep = claim.keep(Arc::clone(&lease), Arc::clone(&is_lost), news);
                     let keeper = self.handle.spawn(keep).abort_handle();
                     self.claim = Some(Claim { keeper, lease, is_lost });
                     return Ok(());
@@ -64,6 +70,30 @@ impl EtcdStore {
                 }
                 Err(error) => return Err(error.to_string()),
             }
+        }
+    }
+
+    /// Checks that this controller still has the machines, if it has claimed them.
+    ///
+    /// # Errors
+    /// If another controller has them, their lease has ended, or the key cannot be read.
+    pub(super) fn check_claim(&self) -> Result<(), String> {
+        let Some(claim) = &self.claim else { return Ok(()) };
+        let lost = || Err("another controller runs the machines of this state".to_owned());
+        if claim.is_lost.load(Ordering::Relaxed) {
+            return lost();
+        }
+        let request = RangeRequest { key: self.keys.machines(), ..RangeRequest::default() };
+        let answer = self.read(request).map_err(|error| error.to_string())?;
+        match answer.kvs.first() {
+            Some(kv) if kv.value == self.id.as_bytes() => Ok(()),
+            Some(_) => {
+                claim.is_lost.store(true, Ordering::Relaxed);
+                self.inbox.news.notify_one();
+                lost()
+            }
+            // The keeper claims them again, unless another controller is faster.
+            None => Err("the lease of the machines has ended".to_owned()),
         }
     }
 }
@@ -118,8 +148,8 @@ impl Claimant {
     }
 
     /// Keeps the machines. If the lease has ended, claims them again, unless another controller has
-    /// them.
-    async fn keep(self, lease: Arc<AtomicI64>, is_lost: Arc<AtomicBool>) {
+    /// them: this is signalled.
+    async fn keep(self, lease: Arc<AtomicI64>, is_lost: Arc<AtomicBool>, news: Arc<Notify>) {
         let pause = Duration::from_secs(u64::try_from(MACHINES_TTL_S / 3).unwrap_or(1));
         loop {
             sleep(pause).await;
@@ -127,7 +157,10 @@ impl Claimant {
                 Ok(ttl) if ttl > 0 => {}
                 Ok(_) => match self.claim().await {
                     Ok(Some(new)) => lease.store(new, Ordering::Relaxed),
-                    Ok(None) => return is_lost.store(true, Ordering::Relaxed),
+                    Ok(None) => {
+                        is_lost.store(true, Ordering::Relaxed);
+                        return news.notify_one();
+                    }
                     Err(_) => {}
                 },
                 // The members do not answer; the lease may still live.

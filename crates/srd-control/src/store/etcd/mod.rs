@@ -37,6 +37,7 @@ mod machines;
 mod wire;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -100,6 +101,20 @@ pub struct Settings {
     pub prefix: String,
     /// Certificates for `https`.
     pub tls: Option<Tls>,
+}
+
+/// Returns the first of these addresses at which packets without TLS leave this machine: `http` to
+/// another host than a loopback address or `localhost`.
+pub fn plain_remote(members: &[String]) -> Option<&str> {
+    let is_safe = |member: &str| {
+        let Ok(uri) = member.parse::<hyper::Uri>() else { return false };
+        let host = uri.host().unwrap_or_default();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        uri.scheme_str() == Some("https")
+            || host == "localhost"
+            || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    members.iter().map(String::as_str).find(|member| !is_safe(member))
 }
 
 /// A store in etcd.
@@ -321,6 +336,9 @@ impl EtcdStore {
         let next = self.generation.next(&self.id, self.number, large);
         let key = self.keys.generation();
         compare.push(Compare::is_at(key.clone(), self.revision));
+        if self.claim.is_some() {
+            compare.push(Compare::has(self.keys.machines(), self.id.clone().into_bytes()));
+        }
         success.push(put(key.clone(), next.text()));
         let read = RangeRequest { key, ..RangeRequest::default() };
         let failure = vec![Operation::Range(read).into()];
@@ -463,6 +481,7 @@ impl EtcdStore {
 
 impl Store for EtcdStore {
     fn load(&mut self) -> Result<Vec<(String, String)>, String> {
+        self.check_claim()?;
         for _ in 0..LOADS_MAX {
             if let Some(all) = self.read_state()? {
                 return Ok(all);
@@ -484,9 +503,7 @@ impl Store for EtcdStore {
     }
 
     fn refresh(&mut self) -> Result<News, String> {
-        if self.claim.as_ref().is_some_and(|claim| claim.is_lost.load(Ordering::Relaxed)) {
-            return Err("another controller has taken over the machines of this state".to_owned());
-        }
+        self.check_claim()?;
         let (kv, _) = self.read_generation().map_err(|error| error.to_string())?;
         let newest = kv.map_or(0, |kv| kv.mod_revision);
         if newest == self.revision {
@@ -510,6 +527,10 @@ impl Store for EtcdStore {
 
     fn claim_machines(&mut self) -> Result<(), String> {
         self.claim_within(MACHINES_WAIT_MAX)
+    }
+
+    fn has_lost_machines(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.is_lost.load(Ordering::Relaxed))
     }
 }
 

@@ -281,6 +281,38 @@ fn one_controller_has_the_machines() {
     assert!(c.refresh().is_ok());
 }
 
+/// The lease of a controller ends, as if it had been suspended, and another one is faster.
+#[test]
+fn a_controller_that_has_lost_the_machines_changes_nothing_and_signals_it() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let urls = cluster.urls();
+    // The first controller notices the loss with a request; the second one, with its lease.
+    for asks in [true, false] {
+        let prefix = format!("/lost/{asks}/");
+        let (mut a, _) = open(&urls, &prefix);
+        let (mut b, _) = open(&urls, &prefix);
+        a.claim_machines().unwrap();
+        a.commit(vec![change("object/a", "1")]).unwrap();
+        let lease = a.claim.as_ref().unwrap().lease.load(Ordering::Relaxed);
+        let revoke = LeaseRevokeRequest { id: lease };
+        let _: LeaseRevokeResponse = a.call(LEASE_REVOKE, revoke, READ_WAIT_MAX).unwrap();
+        b.claim_machines().unwrap();
+        let late = a.commit(vec![change("object/b", "2")]);
+        assert_eq!(late, Err(CommitError::Conflict));
+        if asks {
+            assert!(a.refresh().unwrap_err().contains("another controller"));
+        }
+        wait(|| a.has_lost_machines().then_some(()));
+        let news = Arc::clone(&a.inbox.news);
+        let signalled = async move { tokio::time::timeout(PATIENCE, news.notified()).await };
+        a.handle.block_on(signalled).unwrap();
+        assert!(a.refresh().is_err() && a.load().is_err());
+        assert!(!b.has_lost_machines() && b.refresh().is_ok());
+        let (_, all) = open(&urls, &prefix);
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["object/a"]);
+    }
+}
+
 #[test]
 fn connections_use_tls_with_certificates_of_both_sides() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -362,4 +394,20 @@ fn settings_are_checked() {
     assert!(make(&["http://127.0.0.1:1"], "srd").contains("prefix"));
     assert!(make(&["https://127.0.0.1:1"], "/srd/").contains("authority"));
     assert!(make(&["no address"], "/srd/").contains("no address"));
+}
+
+#[test]
+fn members_without_tls_on_other_machines_are_found() {
+    let found = |member: &str| plain_remote(&[member.to_owned()]).is_some();
+    for member in ["https://10.0.0.1:2379", "http://127.8.0.1:1", "http://[::1]:1"] {
+        assert!(!found(member), "{member}");
+    }
+    assert!(!found("http://localhost:2379"));
+    let remote = ["http://10.0.0.1:2379", "http://127.0.0.1@10.0.0.1:2379", "http://[::2]:1"];
+    for member in remote.into_iter().chain(["http://127.0.0.1.example:1", "http://", "no address"])
+    {
+        assert!(found(member), "{member}");
+    }
+    let members = ["https://a:1", "http://127.0.0.1:1", "http://b:2"].map(str::to_owned);
+    assert_eq!(plain_remote(&members), Some("http://b:2"));
 }

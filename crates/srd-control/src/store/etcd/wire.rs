@@ -136,6 +136,8 @@ pub(super) enum Operand {
     /// Revision of the last change of the key; 0 if it does not exist.
     #[prost(int64, tag = "6")]
     ModRevision(i64),
+    #[prost(bytes, tag = "7")]
+    Value(Vec<u8>),
 }
 
 message! {
@@ -144,12 +146,12 @@ message! {
         /// 0: equal; 1: greater.
         #[prost(int32, tag = "1")]
         result: i32,
-        /// 0: version; 2: revision of the last change.
+        /// 0: version; 2: revision of the last change; 3: value.
         #[prost(int32, tag = "2")]
         target: i32,
         #[prost(bytes = "vec", tag = "3")]
         key: Vec<u8>,
-        #[prost(oneof = "Operand", tags = "4, 6")]
+        #[prost(oneof = "Operand", tags = "4, 6, 7")]
         operand: Option<Operand>,
     }
 }
@@ -158,6 +160,11 @@ impl Compare {
     /// The last change of the key had this revision; 0: the key does not exist.
     pub(super) fn is_at(key: Vec<u8>, revision: i64) -> Self {
         Self { result: 0, target: 2, key, operand: Some(Operand::ModRevision(revision)) }
+    }
+
+    /// The key has this value.
+    pub(super) fn has(key: Vec<u8>, value: Vec<u8>) -> Self {
+        Self { result: 0, target: 3, key, operand: Some(Operand::Value(value)) }
     }
 
     /// The key exists.
