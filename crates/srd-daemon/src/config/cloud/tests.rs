@@ -117,7 +117,7 @@ fn errors_name_their_line_and_a_remedy() {
     for (text, line, said) in [
         (host("hosts = 1"), 6, "unknown field `hosts`"),
         (host("host = \"\""), 6, "a host without a name"),
-        (host("scale = \"1/100\""), 6, "`scale` was moved to the table [expert]"),
+        (host("scale = \"1/100\""), 6, "`scale` is a key of the table [expert], not of"),
         (host("internet_private = true"), 6, "remedy: add internet = true"),
         (host("[expert]\nscale = \"1/0\""), 7, "remedy: write 1/N with N from 1 to 1000000"),
         (host("[expert]\ncredits = 4000"), 7, "remedy: write a number from 1 to 3600"),
