@@ -291,7 +291,7 @@ impl PlaneHandle {
     /// # Errors
     /// If there was no answer; the inner error is that of `load`, or the refusal of the control
     /// thread or of the instances. If the changes of the instances were applied before the error,
-    /// the text of the error says so.
+    /// the text of the error contains this fact.
     pub fn reload<E: From<String>>(
         &self,
         load: impl FnOnce() -> Result<Config, E>,

@@ -100,7 +100,7 @@ fn status(request: &Request, cache: &Cache) -> Result<Response, String> {
 }
 
 /// Answers a request for `/metrics`. If one part of a node with instances gives no figures, the
-/// answer contains those of the other part, and says which part is missing.
+/// answer contains those of the other part, and the name of the missing part.
 fn metrics(cache: &Cache, instances: Option<&InstanceFigures>) -> Result<Response, String> {
     let interface = of_interface(cache);
     let body = match instances {
