@@ -15,7 +15,7 @@
 
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -263,7 +263,7 @@ impl PlaneHandle {
         &self,
         make: impl FnOnce(&Config) -> Result<Config, E>,
     ) -> Result<Result<ReloadReport, E>, PlaneError> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.alone();
         let running = self.ask(|reply| Command::Running { reply })?;
         let config = match make(&running) {
             Ok(config) => Box::new(config),
@@ -273,33 +273,53 @@ impl PlaneHandle {
         Ok(report.map_err(E::from))
     }
 
+    /// Waits until no other thread changes the configuration. No other thread changes it until the
+    /// result is dropped.
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns a handle whose reloads also apply changes in the files of instances.
     pub fn with_instances(self, instances: Option<ReloadInstances>) -> Self {
         Self { instances, ..self }
     }
 
     /// Applies the configuration that `load` reads again, and changes in the files of instances.
+    /// `load` runs after every earlier change has been applied, so that a reload never applies a
+    /// file that is older than the running configuration.
     ///
     /// # Errors
     /// If there was no answer; the inner error is that of `load`, or the refusal of the control
-    /// thread or of the instances.
+    /// thread or of the instances. If the changes of the instances were applied before the error,
+    /// the text of the error contains this fact.
     pub fn reload<E: From<String>>(
         &self,
         load: impl FnOnce() -> Result<Config, E>,
     ) -> Result<Result<ReloadReport, E>, PlaneError> {
+        let _alone = self.alone();
         let config = match load() {
-            Ok(config) => config,
+            Ok(config) => Box::new(config),
             Err(error) => return Ok(Err(error)),
         };
-        let waits = match self.instances.as_ref().map_or(Ok(Vec::new()), |reload| reload()) {
-            Ok(waits) => waits,
-            Err(why) => return Ok(Err(E::from(format!("nothing was changed: {why}")))),
+        let waits = match self.instances.as_ref().map(|reload| reload()) {
+            None => None,
+            Some(Ok(waits)) => Some(waits),
+            Some(Err(why)) => return Ok(Err(E::from(format!("nothing was changed: {why}")))),
         };
-        let report = self.change(|_| Ok(config))?;
-        Ok(report.map(|mut report| {
-            report.restart.extend(waits);
-            report
-        }))
+        let report = self.ask(|reply| Command::Reload { config, reply });
+        let Some(waits) = waits else { return Ok(report?.map_err(E::from)) };
+        let partly = |why: &dyn fmt::Display| {
+            let what = "the rules of the instances were applied; for the interface and its peers,";
+            E::from(format!("{what} {why}"))
+        };
+        Ok(match report {
+            Ok(Ok(mut report)) => {
+                report.restart.extend(waits);
+                Ok(report)
+            }
+            Ok(Err(why)) => Err(partly(&why)),
+            Err(error) => Err(partly(&error)),
+        })
     }
 
     /// Begins a capture.
@@ -382,5 +402,73 @@ mod tests {
         let (reply, answer) = oneshot();
         drop(answer);
         reply.send(1);
+    }
+
+    /// Returns a configuration whose only peer has this name.
+    fn with_peer(name: &str) -> Config {
+        let text = format!(
+            "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+             protection = \"plain\"\n[[peer]]\nname = \"{name}\"\n\
+             endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n"
+        );
+        Config::parse(&text, std::path::Path::new("test.toml")).unwrap()
+    }
+
+    #[test]
+    fn a_reload_that_waited_applies_the_file_as_it_is_after_the_wait() {
+        let (handle, commands) = quiet();
+        let file = Arc::new(Mutex::new("old"));
+        let changing = handle.alone();
+        let (other, read) = (handle.clone(), Arc::clone(&file));
+        let (begins, begun) = mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            begins.send(()).unwrap();
+            other.reload(|| Ok::<_, String>(with_peer(*read.lock().unwrap())))
+        });
+        begun.recv().unwrap();
+        // The other thread has time to read the file too early.
+        std::thread::sleep(Duration::from_millis(50));
+        *file.lock().unwrap() = "new";
+        drop(changing);
+        let applied = loop {
+            match commands.recv().unwrap() {
+                Command::Running { reply } => reply.send(Box::new(with_peer("running"))),
+                Command::Reload { config, reply } => {
+                    reply.send(Ok(ReloadReport::default()));
+                    break config;
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(applied.peers[0].name, "new");
+        waiting.join().unwrap().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_reload_that_fails_after_the_instances_says_that_they_were_changed() {
+        let (handle, commands) = quiet();
+        let plane = std::thread::spawn(move || {
+            for command in &commands {
+                match command {
+                    Command::Running { reply } => reply.send(Box::new(with_peer("running"))),
+                    Command::Reload { reply, .. } => {
+                        reply.send(Err("nothing was changed: no".to_owned()));
+                    }
+                    _ => return,
+                }
+            }
+        });
+        let load = || Ok::<_, String>(with_peer("b"));
+        let refused = |handle: &PlaneHandle| handle.reload(load).unwrap().unwrap_err();
+        assert_eq!(refused(&handle), "nothing was changed: no");
+        let with = handle.clone().with_instances(Some(Arc::new(|| Ok(Vec::new()))));
+        let why = refused(&with);
+        assert!(why.starts_with("the rules of the instances were applied"), "{why}");
+        handle.command(Command::Stop).unwrap();
+        plane.join().unwrap();
+        // The same if the control thread gives no answer.
+        let why = refused(&with);
+        assert!(why.starts_with("the rules of the instances were applied"), "{why}");
+        assert_eq!(handle.reload(load).unwrap_err(), PlaneError::Gone);
     }
 }

@@ -40,9 +40,9 @@ pub struct PeerChange {
 
 impl PeerChange {
     /// Whether the change closes the context with the peer and opens a new context: this is
-    /// necessary if its endpoint or its preshared key changed.
+    /// necessary if its endpoint, its preshared key, or its name as a host of the clouds changed.
     pub fn is_anew(&self) -> bool {
-        self.keys.iter().any(|key| matches!(*key, "endpoint" | "preshared_key_file"))
+        self.keys.iter().any(|key| matches!(*key, "endpoint" | "preshared_key_file" | "host"))
     }
 }
 

@@ -137,10 +137,10 @@ fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<
         Request::Paths { peer } => write_answer(stream, paths(plane, &peer)),
         Request::Set(change) => write_answer(stream, set(plane, change)),
         Request::AddPeer(form) => {
-            write_answer(stream, of_owner(stream).and_then(|()| add_peer(plane, &form)))
+            write_answer(stream, of_owner(stream, shared).and_then(|()| add_peer(plane, &form)))
         }
         Request::RemovePeer { peer } => {
-            write_answer(stream, of_owner(stream).and_then(|()| remove_peer(plane, &peer)))
+            write_answer(stream, of_owner(stream, shared).and_then(|()| remove_peer(plane, &peer)))
         }
         Request::Reload => write_answer(stream, reload(shared)),
         Request::Watch { interval_ms, paths, flows } => {
@@ -178,20 +178,15 @@ fn log(stream: &UnixStream, request: &Request) {
 }
 
 /// Checks that the client may add and remove peers. A peer decides where the machine's packets go,
-/// and its preshared key is read from a file, so only root and the daemon's own user may do this.
-/// The group of the socket may read the state, capture packets and change settings.
-fn of_owner(stream: &UnixStream) -> Result<(), Refusal> {
-    let asker = socket_peercred(stream).ok().map(|by| by.uid.as_raw());
-    if is_owner(asker, rustix::process::geteuid().as_raw()) {
-        return Ok(());
-    }
-    let text = "peers are added and removed by root or the daemon's own user: use sudo";
-    Err(Refusal::new(RefusalKind::NotPermitted, text.to_owned()))
-}
-
-/// Whether a user is root or the daemon's own user.
-fn is_owner(asker: Option<u32>, ours: u32) -> bool {
-    asker.is_some_and(|user| user == 0 || user == ours)
+/// and its preshared key is read from a file, so only root and the user that started the daemon may
+/// do this. A user to which the daemon has changed since may be shared with other programs. The
+/// group of the socket may read the state, capture packets and change settings.
+fn of_owner(stream: &UnixStream, shared: &Shared) -> Result<(), Refusal> {
+    srd_trust::peer::check_one(stream, shared.owner).map_err(|_| {
+        let text =
+            "peers are added and removed by root or the user that started the daemon: use sudo";
+        Refusal::new(RefusalKind::NotPermitted, text.to_owned())
+    })
 }
 
 fn detail(paths: bool, flows: usize) -> Detail {
@@ -382,17 +377,5 @@ impl Write for Timely<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_root_and_the_daemon_s_own_user_rule_the_peers() {
-        assert!(is_owner(Some(0), 990) && is_owner(Some(990), 990));
-        assert!(!is_owner(Some(1000), 990), "a member of the socket's group");
-        assert!(!is_owner(None, 990), "nobody knows whose it is");
     }
 }

@@ -55,6 +55,7 @@ impl Server {
         let shared = Arc::new(Shared {
             plane,
             loader,
+            owner: socket.user,
             instances,
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),

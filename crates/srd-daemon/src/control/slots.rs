@@ -24,6 +24,8 @@ pub type ServeInstances = Arc<dyn Fn(UnixStream) + Send + Sync>;
 pub(super) struct Shared {
     pub(super) plane: PlaneHandle,
     pub(super) loader: Loader,
+    /// The user that created the socket first: the one that started the daemon.
+    pub(super) owner: u32,
     /// Serves requests about instances; `None` if the node has no instances.
     pub(super) instances: Option<ServeInstances>,
     pub(super) connections: AtomicUsize,

@@ -26,6 +26,8 @@ pub struct Socket {
     control: Control,
     /// Device and inode numbers of the file that this socket has created.
     identity: (u64, u64),
+    /// The user that created this socket.
+    pub(super) user: u32,
 }
 
 impl Socket {
@@ -51,7 +53,8 @@ impl Socket {
             socket::Options { mode: SOCKET_MODE, group: group.map(|of| of.id), replace: false };
         let Bound { listener, identity } =
             socket::listen(path, options).map_err(|e| because(&what, &e))?;
-        Ok(Self { listener, control: control.clone(), identity })
+        let user = rustix::process::geteuid().as_raw();
+        Ok(Self { listener, control: control.clone(), identity, user })
     }
 
     /// Path of the socket.

@@ -7,6 +7,7 @@ use crate::plane::{Change, PlaneHandle};
 use crate::snapshot::{PeerSnapshot, Snapshot};
 use std::cell::RefCell;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -333,4 +334,52 @@ fn a_server_that_is_dropped_leaves_no_socket() {
     assert!(!path.exists());
     let error = Client::connect(&path).unwrap_err();
     assert!(matches!(error, ClientError::NotRunning(_)), "{error}");
+}
+
+/// Makes this thread, and the threads that it starts, run as a user that other programs share.
+fn become_nobody() {
+    let nobody = rustix::process::Uid::from_raw(65_534);
+    rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+}
+
+#[test]
+fn regression_a_user_that_the_daemon_has_changed_to_does_not_rule_the_peers() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/srd0.sock");
+    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
+    // As if the client were a member of the socket's group.
+    for (place, mode) in
+        [(directory.path(), 0o755), (path.parent().unwrap(), 0o755), (&path, 0o666)]
+    {
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let plane = FakePlane::start();
+    let handle = plane.handle.clone();
+    let serve = std::thread::spawn(move || {
+        become_nobody();
+        Server::start(socket, handle, Arc::new(config), None).unwrap()
+    });
+    let _server = serve.join().unwrap();
+    let ask = |request: &'static str, path: PathBuf| {
+        move || {
+            let mut stream = UnixStream::connect(path).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        }
+    };
+    let request = "{\"request\":\"remove-peer\",\"peer\":\"b\"}\n";
+    let as_nobody = ask(request, path.clone());
+    let answer = std::thread::spawn(move || {
+        become_nobody();
+        as_nobody()
+    });
+    let answer = answer.join().unwrap();
+    assert!(answer.contains("not-permitted"), "{answer}");
+    let answer = ask(request, path)();
+    assert!(answer.starts_with("{\"ok\""), "{answer}");
 }

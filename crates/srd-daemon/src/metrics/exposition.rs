@@ -34,6 +34,34 @@ pub(super) fn write(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
     Ok(written)
 }
 
+/// Writes for each part of a node whether it has answered, as OpenMetrics text.
+pub(super) fn write_parts(parts: &[(&str, bool)]) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    let parts = parts.iter().map(|(name, has_answered)| ((*name).to_owned(), *has_answered));
+    registry.register_collector(Box::new(Parts(parts.collect())));
+    let mut written = String::new();
+    text::encode(&mut written, &registry)?;
+    Ok(written)
+}
+
+/// The parts of a node, and whether each has answered.
+#[derive(Debug)]
+struct Parts(Vec<(String, bool)>);
+
+impl Collector for Parts {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Whether this part of a node with instances has answered; if it has not, its \
+                    metrics are absent.";
+        let name = "srd_metrics_up";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (part, has_answered) in &self.0 {
+            let labels = [("part", part.as_str())];
+            ConstGauge::new(truth(*has_answered)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 struct Figures(Arc<Snapshot>);
 
@@ -250,8 +278,8 @@ impl PathFamily {
     }
 }
 
-/// Returns the metrics of an interface with one peer and one path as OpenMetrics text: every metric
-/// with its meaning, type and labels. All values are zero.
+/// Returns the metrics of a node with one peer and one path, without those of its instances, as
+/// OpenMetrics text: every metric with its meaning, type and labels. All values are zero.
 ///
 /// # Panics
 /// Never: writing to a text in memory cannot fail.
@@ -269,7 +297,9 @@ pub fn sample() -> String {
         peers: vec![peer],
         ..Snapshot::default()
     };
-    write(Arc::new(snapshot)).expect("a text in memory can be written")
+    let written = write(Arc::new(snapshot)).expect("a text in memory can be written");
+    let parts = write_parts(&[("PART", false)]).expect("a text in memory can be written");
+    srd_http::exposition::joined(&written, &parts)
 }
 
 #[cfg(test)]

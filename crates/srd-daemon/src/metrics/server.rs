@@ -99,7 +99,37 @@ fn status(request: &Request, cache: &Cache) -> Result<Response, String> {
     Ok(Response::ok("application/json", body))
 }
 
+/// Answers a request for `/metrics`. If one part of a node with instances gives no figures, the
+/// answer contains those of the other part, and the name of the missing part.
 fn metrics(cache: &Cache, instances: Option<&InstanceFigures>) -> Result<Response, String> {
+    let interface = of_interface(cache);
+    let body = match instances {
+        None => interface?,
+        Some(figures) => both(interface, (figures.metrics)())?,
+    };
+    Ok(Response::ok(exposition::CONTENT_TYPE, body))
+}
+
+/// Joins the metrics of both parts of a node.
+///
+/// # Errors
+/// If neither part gave figures.
+fn both(
+    interface: Result<String, String>,
+    instances: Result<String, String>,
+) -> Result<String, String> {
+    let parts = [("interface", interface.is_ok()), ("instances", instances.is_ok())];
+    let known = match (interface, instances) {
+        (Ok(interface), Ok(instances)) => srd_http::exposition::joined(&interface, &instances),
+        (Ok(known), Err(_)) | (Err(_), Ok(known)) => known,
+        (Err(why), Err(_)) => return Err(why),
+    };
+    let parts = exposition::write_parts(&parts).map_err(|e| e.to_string())?;
+    Ok(srd_http::exposition::joined(&known, &parts))
+}
+
+/// Returns the metrics of the interface and its peers.
+fn of_interface(cache: &Cache) -> Result<String, String> {
     let ask = |paths: PathsOf| {
         let detail = Detail { paths, flows_max: 0 };
         cache.snapshot(detail).map_err(|e| e.to_string())
@@ -108,9 +138,5 @@ fn metrics(cache: &Cache, instances: Option<&InstanceFigures>) -> Result<Respons
     if snapshot.peers.len() * usize::from(snapshot.paths) <= PATH_SERIES_MAX {
         snapshot = ask(PathsOf::Everybody)?;
     }
-    let mut body = exposition::write(snapshot).map_err(|e| e.to_string())?;
-    if let Some(figures) = instances {
-        body = srd_http::exposition::joined(&body, &(figures.metrics)()?);
-    }
-    Ok(Response::ok(exposition::CONTENT_TYPE, body))
+    exposition::write(snapshot).map_err(|e| e.to_string())
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 struct Daemon {
     address: SocketAddr,
-    _plane: FakePlane,
+    plane: FakePlane,
     _server: srd_http::Server,
 }
 
@@ -20,7 +20,7 @@ fn daemon_with(instances: Option<InstanceFigures>) -> Daemon {
     let listener = bind(&Metrics { listen, allow_remote: false, host_names: Vec::new() }).unwrap();
     let address = listener.address().unwrap();
     let server = start(listener, plane.handle.clone(), instances).unwrap();
-    Daemon { address, _plane: plane, _server: server }
+    Daemon { address, plane, _server: server }
 }
 
 impl Daemon {
@@ -83,6 +83,33 @@ fn a_node_with_instances_has_one_exposition_and_one_page_with_tabs() {
     assert_eq!(metrics.matches("# TYPE node_ethtool_ena_srd_mode ").count(), 1);
     assert_eq!(metrics.matches("# EOF").count(), 1);
     assert!(!daemon_with(None).get("/", "localhost").1.contains("Instances"));
+}
+
+#[test]
+fn regression_a_part_of_a_node_that_gives_no_figures_hides_no_other_part() {
+    let of_instances = |metrics: Result<String, String>| InstanceFigures {
+        answer: Box::new(|_, _| srd_http::Response::ok("text/plain", String::new())),
+        metrics: Box::new(move || metrics.clone()),
+    };
+    let text = "# HELP a Of instances.\n# TYPE a gauge\na{guest=\"web\"} 1\n# EOF\n";
+    let silent = || Err("the service does not answer".to_owned());
+    let daemon = daemon_with(Some(of_instances(silent())));
+    let (head, body) = daemon.get("/metrics", "localhost");
+    assert!(head.contains("200 OK"), "{head}");
+    for sample in ["srd_peer_up{", "{part=\"interface\"} 1", "{part=\"instances\"} 0"] {
+        assert!(body.contains(sample), "{sample}: {body}");
+    }
+    // The daemon's control thread has ended, and its server of metrics has not.
+    let mut daemon = daemon_with(Some(of_instances(Ok(text.to_owned()))));
+    daemon.plane = FakePlane::start();
+    let (head, body) = daemon.get("/metrics", "localhost");
+    assert!(head.contains("200 OK"), "{head}");
+    for sample in ["a{guest=\"web\"} 1", "{part=\"interface\"} 0", "{part=\"instances\"} 1"] {
+        assert!(body.contains(sample), "{sample}: {body}");
+    }
+    let mut daemon = daemon_with(Some(of_instances(silent())));
+    daemon.plane = FakePlane::start();
+    assert!(daemon.get("/metrics", "localhost").0.contains("503"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use srd_net::PacketIo;
 use super::orders::{Batch, Change, ControlEnds, Flags, Order, Orders, Refused, Report};
 use super::waker::Waker;
 use super::worker::carrier::Instances;
+use super::worker::hosts::Hosts;
 use super::worker::{Fatal, Port, Worker};
 use crate::capture::Tap;
 use crate::plane::oneshot;
@@ -62,15 +63,16 @@ impl Crew {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn start<I, P>(
+    pub(crate) fn start<I, P, H>(
         &mut self,
-        mut worker: Worker<I, P>,
+        mut worker: Worker<I, P, H>,
         ends: ControlEnds,
         control: Waker,
     ) -> Result<()>
     where
         I: PacketIo + Send + 'static,
         P: Port + Send + 'static,
+        H: Hosts + Send + 'static,
     {
         let work = move || {
             let done = worker.run();

@@ -44,9 +44,10 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
 }
 
 fn reload(plane: &PlaneHandle, loader: &Loader) {
-    match plane.reload(|| loader().map_err(|error| error.to_string())) {
+    let load = || loader().map_err(|error| format!("the configuration stays as it was: {error}"));
+    match plane.reload(load) {
         Ok(Ok(report)) => tracing::info!("read the configuration again: {report}"),
-        Ok(Err(error)) => tracing::error!("the configuration stays as it was: {error}"),
-        Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+        Ok(Err(error)) => tracing::error!("{error}"),
+        Err(error) => tracing::error!("a reload has failed: {error}"),
     }
 }

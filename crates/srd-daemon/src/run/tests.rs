@@ -1,6 +1,7 @@
 //! Tests with daemons in this process. Control threads and workers are real; the network and the
 //! interfaces are in memory.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use srd_card::{Arrivals, Arrived, PeerSlot, Trailer};
 use srd_net::{IoWaker, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions};
 use srd_proto::Config as CoreConfig;
 
@@ -20,7 +22,7 @@ use super::orders::{self, Batch, Change, NewPeer, Order, Orders, WorkerWaker};
 use super::resolve::Resolver;
 use super::tapped::Tapped;
 use super::waker::Waker;
-use super::worker::hosts::NoHosts;
+use super::worker::hosts::{Hosts, NoHosts};
 use super::worker::publish::Publisher;
 use super::worker::{Port, Worker};
 use crate::config::{Config, Mode, ReloadReport};
@@ -108,7 +110,7 @@ pub(super) fn control(
         (Crew::default(), Vec::new(), Vec::new(), Vec::new());
     for number in 0..workers {
         let io = net.node(outer(host, number), 8);
-        let (worker, ends, guest, page) = worker(number, io, &waker);
+        let (worker, ends, guest, page) = worker(number, io, &waker, NoHosts);
         all_orders.push(ends.orders.clone());
         totals.push(page);
         guests.push(guest);
@@ -173,16 +175,15 @@ impl Host {
     }
 }
 
-fn worker(
-    number: usize,
-    io: MemoryIo,
-    control: &Waker,
-) -> (
-    Worker<MemoryIo, MemoryPort>,
+/// A worker and the ends with which a test uses it.
+type WithEnds<H> = (
+    Worker<MemoryIo, MemoryPort, H>,
     orders::ControlEnds,
     GuestEnd,
     Arc<Page<crate::pages::totals::Totals>>,
-) {
+);
+
+fn worker<H: Hosts>(number: usize, io: MemoryIo, control: &Waker, hosts: H) -> WithEnds<H> {
     let mut core = CoreConfig::sockets();
     core.protection = srd_proto::Protection::Plain;
     core.idle_reclaim = srd_proto::Duration::MAX;
@@ -195,7 +196,7 @@ fn worker(
     let does = Arc::<AtomicU8>::default();
     let port = MemoryPort { from_guest, to_guest, does: Arc::clone(&does) };
     let card = srd_card::Config { mtu: 1400, ..srd_card::Config::default() };
-    let worker = Worker::new(number, endpoint, (port, NoHosts), card, ends, publisher);
+    let worker = Worker::new(number, endpoint, (port, hosts), card, ends, publisher);
     (worker, control, GuestEnd { to_host, from_host, does, waker }, page)
 }
 
@@ -243,6 +244,75 @@ fn pair() -> [Host; 2] {
         host.wait("an answer", |s| s.peers[0].state == PeerState::Up);
     }
     hosts
+}
+
+/// The names of hosts of clouds that a worker has added and not forgotten.
+#[derive(Clone, Default)]
+struct HostNames(Arc<Mutex<BTreeSet<String>>>);
+
+impl Arrivals for HostNames {
+    fn arrived(&mut self, _: Arrived, _: Trailer, _: &[u8]) {}
+}
+
+impl Hosts for HostNames {
+    const MAY_EXIST: bool = true;
+
+    fn at(&mut self, _: srd_proto::Instant) {}
+
+    fn add(&mut self, _: PeerSlot, name: &Arc<str>, _: Option<SocketAddr>) {
+        self.0.lock().unwrap().insert(name.to_string());
+    }
+
+    fn remove(&mut self, _: srd_proto::Instant, _: PeerSlot) {}
+
+    fn forget(&mut self, name: &str) {
+        self.0.lock().unwrap().remove(name);
+    }
+
+    fn event(&mut self, _: srd_proto::Instant, _: PeerSlot, _: &srd_proto::Event) {}
+}
+
+#[test]
+fn regression_a_worker_forgets_the_name_of_a_host_that_no_peer_has_any_more() {
+    let hosts = HostNames::default();
+    let io = net().node(outer(1, 0), 8);
+    let (worker, ends, _guest, _) = worker(0, io, &Waker::default(), hosts.clone());
+    let orders = ends.orders.clone();
+    let mut crew = Crew::default();
+    crew.start(worker, ends, Waker::default()).unwrap();
+    let apply = |changes: Vec<Change>| {
+        let (done, answer) = oneshot();
+        assert!(orders.send(Order::Apply(Batch { changes, done })));
+        assert!(answer.recv_timeout(LONG).unwrap().is_empty());
+        hosts.0.lock().unwrap().iter().cloned().collect::<Vec<_>>()
+    };
+    let add = |number: u8, host: Option<&str>| {
+        let new = NewPeer {
+            transport: srd_proto::PeerConfig {
+                address: Some(outer(10 + number, 0)),
+                ..Default::default()
+            },
+            allowed: Vec::new(),
+            express: true,
+            express_udp: true,
+            cloud_host: host.map(Arc::from),
+            page: Arc::new(PeerPage::new(1)),
+        };
+        Change::Add(PeerNumber(number.into()), Box::new(new))
+    };
+    let withdraw = |number| Change::Withdraw(PeerNumber(number));
+    let both = || vec![withdraw(0), withdraw(1)];
+    let with = |mut changes: Vec<Change>, more: [Change; 2]| {
+        changes.extend(more);
+        changes
+    };
+    assert_eq!(apply(vec![add(0, Some("a")), add(1, Some("b"))]), ["a", "b"]);
+    // The same names at the other peer, in one reload.
+    assert_eq!(apply(with(both(), [add(0, Some("b")), add(1, Some("a"))])), ["a", "b"]);
+    // A name that moves on, and one that ends.
+    assert_eq!(apply(with(both(), [add(0, Some("a")), add(1, Some("c"))])), ["a", "c"]);
+    assert_eq!(apply(vec![withdraw(1), add(1, None)]), ["a"]);
+    assert_eq!(apply(vec![Change::Remove(PeerNumber(0))]), Vec::<String>::new());
 }
 
 #[test]

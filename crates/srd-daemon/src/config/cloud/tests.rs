@@ -97,6 +97,21 @@ fn an_overlay_may_have_hosts_of_the_cloud_among_its_peers() {
 }
 
 #[test]
+fn regression_another_name_of_a_host_begins_the_session_anew() {
+    let text = format!(
+        "[interface]\naddress = [\"10.77.0.1/24\"]\nprotection = \"plain\"\n{LISTEN}[cloud]\n\
+         [[peer]]\nname = \"d\"\nendpoint = \"10.0.0.4:1\"\nallowed = [\"10.77.0.4\"]\n"
+    );
+    let [none, b, c] = ["", "host = \"b\"\n", "host = \"c\"\n"]
+        .map(|host| parse(&format!("{text}{host}")).unwrap());
+    for (old, new) in [(&none, &b), (&b, &c), (&c, &none)] {
+        let changed = old.diff(new).changed;
+        assert_eq!(changed[0].keys, ["host"]);
+        assert!(changed[0].is_anew(), "a worker learns the name with a new session");
+    }
+}
+
+#[test]
 fn errors_name_their_line_and_a_remedy() {
     let vhost = |text: &str| host(&format!("[cloud.vhost_user]\n{text}"));
     for (text, line, said) in [

@@ -153,7 +153,10 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
         if let Some(name) = &cloud_host {
             self.card.hosts.add(slot, name, address);
         }
-        self.card.peers.insert(number, Hooked { id, slot }, page, cloud_host);
+        let former = self.card.peers.insert(number, Hooked { id, slot }, page, cloud_host);
+        if let Some(name) = former {
+            self.card.hosts.forget(&name);
+        }
         Ok(())
     }
 

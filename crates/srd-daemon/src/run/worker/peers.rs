@@ -99,23 +99,32 @@ impl Peers {
         self.entries.get(&number)?.hooked
     }
 
-    /// Records the context of a peer, and the page into which its figures are written.
+    /// Records the context of a peer, and the page into which its figures are written. Returns the
+    /// former name of the peer as a host of the clouds if no peer has this name any more.
+    #[must_use]
     pub(super) fn insert(
         &mut self,
         number: PeerNumber,
         hooked: Hooked,
         page: Arc<PeerPage>,
         cloud_host: Option<Arc<str>>,
-    ) {
+    ) -> Option<Arc<str>> {
         let entry = self.entries.entry(number).or_insert_with(|| Entry::new(page));
         entry.hooked = Some(hooked);
-        entry.cloud_host = cloud_host;
+        let former = std::mem::replace(&mut entry.cloud_host, cloud_host);
         self.by_id.insert(hooked.id, number);
         let slot = hooked.slot.0 as usize;
         if self.by_slot.len() <= slot {
             self.by_slot.resize(slot + 1, None);
         }
         self.by_slot[slot] = Some(number);
+        self.unless_shared(former)
+    }
+
+    /// Returns this name of a host of the clouds, unless a peer has it. In one reload, a name may
+    /// move from one peer to another.
+    fn unless_shared(&self, name: Option<Arc<str>>) -> Option<Arc<str>> {
+        name.filter(|name| !self.entries.values().any(|e| e.cloud_host.as_ref() == Some(name)))
     }
 
     /// Ends the record of a peer's context; the peer's counters continue. Call it before the
@@ -139,9 +148,10 @@ impl Peers {
     }
 
     /// Removes a peer. Its context must have been removed before. Returns the name of the peer as a
-    /// host of the clouds; `None` if it was no such host.
+    /// host of the clouds; `None` if it was no such host, or if another peer has this name.
     pub(super) fn forget(&mut self, number: PeerNumber) -> Option<Arc<str>> {
-        self.entries.remove(&number)?.cloud_host
+        let name = self.entries.remove(&number)?.cloud_host;
+        self.unless_shared(name)
     }
 
     /// Processes an event of a context. If the peer's figures have changed, writes its row at once
