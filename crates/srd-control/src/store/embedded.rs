@@ -201,9 +201,10 @@ impl EmbeddedStore {
     /// lives.
     ///
     /// # Errors
-    /// If another controller uses the file, other users may access it, it is a link, it contains
-    /// something else or another version, it is damaged, or an operation on it fails. For root,
-    /// also if another user can change the directory or one above it ([`place::check`]).
+    /// If another controller uses the file, if other users may access it, or if an operation on it
+    /// fails. A link, a damaged file, and a file with other contents or of another version are
+    /// refused. For root, a directory that another user can change is refused as well
+    /// ([`place::check`]).
     pub fn open(path: &Path) -> Result<Self, String> {
         if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             Self::create(path)?;
