@@ -46,9 +46,10 @@ pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
     let mut found = Vec::new();
     if !others.is_empty() && !named.contains(here) {
         found.push(format!(
-            "no instance of the file is on this host, `{here}`; the file names {}: --host says \
-             which of them this is",
-            others.join(", ")
+            "no instance of the file is on this host, `{here}`; the file names {}: {} says which \
+             of them this is",
+            others.join(", "),
+            if options.config.is_some() { "`host` in [cloud]" } else { "--host" }
         ));
     }
     match &options.transport {
@@ -128,6 +129,10 @@ mod tests {
     fn names_of_hosts_that_do_not_fit_together_are() {
         let all = warned("alpah", &["beta"]).join("\n");
         assert!(all.contains("no instance of the file is on this host, `alpah`"), "{all}");
+        assert!(all.contains("alpha, beta: `host` in [cloud] says which"), "{all}");
+        let options = Options { config: None, ..options("alpah", &["beta"]) };
+        let all = of(&options, &options.vpc().unwrap().world()).join("\n");
+        assert!(all.contains("alpha, beta: --host says which"), "{all}");
         assert!(all.contains("on alpha are not reached: no [[peer]]"), "{all}");
         let all = warned("alpha", &["betta"]).join("\n");
         assert!(all.contains("on beta are not reached: no [[peer]]"), "{all}");

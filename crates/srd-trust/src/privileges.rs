@@ -178,6 +178,14 @@ pub fn own_user() -> Option<u32> {
     (account.name == OWN_ACCOUNT).then(|| account.uid.as_raw())
 }
 
+/// Returns the user to which a daemon that was started by root has changed, if this process runs as
+/// this user: `Some(true)` for the user `srd`, `Some(false)` for `nobody` on a machine without a
+/// user `srd`. `None` for every other process.
+pub fn is_own_account() -> Option<bool> {
+    let account = account(&[OWN_ACCOUNT, NO_ACCOUNT]);
+    (geteuid() == account.uid).then(|| account.name == OWN_ACCOUNT)
+}
+
 struct Account {
     name: String,
     uid: Uid,

@@ -135,7 +135,13 @@ pub(super) struct PeerTable {
 pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     let source = Source { path, text: "" };
     let refused = |e: std::io::Error| {
-        source.error(None, format!("cannot read it: {}", words(&e)), "name a readable file")
+        let remedy = match e.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                "let this user read it, and enter its directory"
+            }
+            _ => "name a readable file",
+        };
+        source.error(None, format!("cannot read it: {}", words(&e)), remedy)
     };
     let file = File::open(path).map_err(refused)?;
     let facts = file.metadata().map_err(refused)?;

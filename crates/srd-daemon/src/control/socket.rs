@@ -62,10 +62,13 @@ impl Socket {
         &self.control.socket
     }
 
-    /// Whether the socket's file still exists, so that commands can connect.
+    /// Whether the socket's file still exists, so that commands can connect. If the file cannot be
+    /// examined, for example because this user may not enter its directory, it is assumed to exist.
     fn is_there(&self) -> bool {
-        let is_ours = |facts: fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
-        fs::symlink_metadata(self.path()).is_ok_and(is_ours)
+        match fs::symlink_metadata(self.path()) {
+            Ok(facts) => (facts.dev(), facts.ino()) == self.identity,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Creates a new socket at the same path if another program has removed the file; `None` if the
@@ -108,9 +111,24 @@ fn make_directory(control: &Control) -> io::Result<()> {
             // The umask of this process may have cleared bits of the mode.
             made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
         }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            // The default directory belongs to root if it was created before the account existed.
+            // Any other directory may serve another purpose, and keeps its owner.
+            if Some(directory) == socket_default("srd0").parent() {
+                give_directory(directory, srd_trust::privileges::own_user())?;
+            }
+            Ok(())
+        }
         Err(e) => Err(e),
     }
+}
+
+/// Changes the owner of a directory from root to `user`. Leaves the directory as it is if it
+/// belongs to another user, or if `user` is `None`.
+fn give_directory(directory: &Path, user: Option<u32>) -> io::Result<()> {
+    let Some(user) = user else { return Ok(()) };
+    let opened = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
+    if opened.metadata()?.uid() == 0 { fchown(&opened, Some(user), None) } else { Ok(()) }
 }
 
 /// Removes the socket file of a daemon that has ended. Returns an error if a daemon serves it, or
@@ -260,6 +278,48 @@ mod tests {
         let bound = receive.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits");
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(first.is_there());
+    }
+
+    /// In an earlier version, a daemon that had given up its privileges, and could not enter the
+    /// directory any more, reported its own socket as removed.
+    #[test]
+    fn regression_a_socket_that_this_user_may_not_see_is_not_taken_for_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let within = directory.path().join("run");
+        let socket = Socket::bind(&control(within.join("a.sock"))).unwrap();
+        // The thread below keeps the group of this process.
+        fs::set_permissions(&within, Permissions::from_mode(0o700)).unwrap();
+        let nobody = rustix::process::Uid::from_raw(65_534);
+        thread::scope(|scope| {
+            // The change of the user affects only this thread.
+            scope.spawn(|| {
+                if rustix::thread::set_thread_res_uid(None, nobody, None).is_ok() {
+                    let error = fs::symlink_metadata(socket.path()).unwrap_err();
+                    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                }
+                assert!(socket.again().unwrap().is_none());
+            });
+        });
+        fs::remove_file(socket.path()).unwrap();
+        assert!(socket.again().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_directory_of_root_is_given_to_the_user_of_the_daemon_and_no_other_one_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let owner = || fs::metadata(directory.path()).unwrap().uid();
+        let own = owner();
+        give_directory(directory.path(), None).unwrap();
+        assert_eq!(owner(), own);
+        if own == 0 {
+            give_directory(directory.path(), Some(65_533)).unwrap();
+            assert_eq!(owner(), 65_533);
+            give_directory(directory.path(), Some(65_532)).unwrap();
+            assert_eq!(owner(), 65_533, "it is the directory of another user");
+        }
+        let link = directory.path().join("link");
+        symlink(directory.path(), &link).unwrap();
+        assert!(give_directory(&link, Some(own)).is_err());
     }
 
     #[test]

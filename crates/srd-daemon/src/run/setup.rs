@@ -12,7 +12,7 @@ use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtect
 use super::queues::{self, Queues};
 use super::tapped::Tapped;
 use super::{duration, preflight};
-use crate::config::{Config, Mode, Protection, TRY_INTERFACE, UdpOrdering, in_words};
+use crate::config::{Config, ConfigError, Mode, Protection, TRY_INTERFACE, UdpOrdering, in_words};
 use crate::pages::About;
 use crate::routing;
 use srd_trust::privileges;
@@ -223,19 +223,16 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
 /// Changes from root to another user if that user can read the configuration for a reload. Gives up
 /// every capability. A process that reads packets of instances never stays root.
 pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
-    let can_reload = || Config::load(&config.file).is_ok();
     if config.cloud.is_some() {
         privileges::leave_root(|| true)?;
         privileges::drop_all()?;
-        if !can_reload() {
-            tracing::warn!(
-                "a reload will fail: the user of this process cannot read {} and its key files",
-                config.file.display()
-            );
+        if let Err(error) = Config::load(&config.file) {
+            let ConfigError { file, what, remedy, .. } = error;
+            tracing::warn!("a reload of {} will fail: {what}; {remedy}", file.display());
         }
         return Ok(());
     }
-    let stays = privileges::leave_root(can_reload)?;
+    let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
     privileges::drop_all()?;
     if stays.as_deref() == Some(privileges::NO_ACCOUNT) {
         // If the package's account does not exist, there is no user who could read the file.
