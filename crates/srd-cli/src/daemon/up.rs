@@ -91,13 +91,8 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
     }
     let config = Config::load(&args.config)?;
     if args.check {
-        let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
-        output::say(meaning(&config, resolve))?;
-        if config.cloud.is_some() {
-            let options = Options::of(config, srd_guest::SOCKET_DEFAULT.as_ref())?;
-            for line in srd_guest::check(&options)? {
-                output::say(line)?;
-            }
+        for line in checked(config)? {
+            output::say(line)?;
         }
         return Ok(0);
     }
@@ -123,12 +118,30 @@ pub(crate) fn down(args: &DownArgs) -> Result<()> {
     }
 }
 
+/// Checks also the instances of a configuration, and returns the lines that `srd up --check` prints.
+fn checked(config: Config) -> Result<Vec<String>> {
+    let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
+    let mut lines = vec![meaning(&config, resolve)];
+    if config.cloud.is_some() {
+        let socket = config.control.socket.clone();
+        lines.extend(srd_guest::check(&Options::of(config, &socket)?)?);
+    }
+    Ok(lines)
+}
+
 /// Returns a description of a valid configuration, for `srd up --check`.
 fn meaning(
     config: &Config,
     resolve: impl Fn(&HostPort) -> Result<Vec<std::net::SocketAddr>, String>,
 ) -> String {
     let interface = &config.interface;
+    if interface.is_alone() {
+        return format!(
+            "{} is fine: {}, instances only, no other hosts",
+            config.file.display(),
+            interface.name
+        );
+    }
     let how = match interface.mode {
         Mode::Overlay => {
             let list: Vec<String> = interface.address.iter().map(ToString::to_string).collect();
@@ -198,5 +211,23 @@ mod tests {
         assert!(said.contains("at b.example:7471 (192.0.2.9), with"), "{said}");
         config.peers.clear();
         assert!(meaning(&config, |_| Err(String::new())).contains("no peers"));
+        let config = Config::parse("[cloud]\n", Path::new("a.toml")).unwrap();
+        let said = meaning(&config, |_| Err(String::new()));
+        assert_eq!(said, "a.toml is fine: srd0, instances only, no other hosts");
+    }
+
+    #[test]
+    fn a_check_of_a_node_names_the_socket_that_the_node_uses() {
+        let text = "[cloud]\n[control]\nsocket = \"/run/my.sock\"\n";
+        let config = Config::parse(text, Path::new("a.toml")).unwrap();
+        let lines = checked(config).unwrap();
+        assert!(lines.iter().any(|line| line == "requests: /run/my.sock"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_check_reads_the_file_of_the_vpc_before_it_says_that_all_is_fine() {
+        let text = "[cloud]\nvpc = \"/nonexistent/cloud.toml\"\n";
+        let config = Config::parse(text, Path::new("a.toml")).unwrap();
+        assert!(checked(config).is_err());
     }
 }

@@ -16,7 +16,7 @@ use srd_proto::{ADDRESSES_MAX, PeerConfig};
 use toml::Spanned;
 
 use super::endpoint::Endpoint;
-use super::{HostPort, Interface, PeerSettings};
+use super::{HostPort, Interface, Mode, PeerSettings};
 use crate::keys::SecretKey;
 use srd_config::{ConfigError, Source};
 
@@ -182,6 +182,13 @@ impl Interface {
     pub fn listens_in_words(&self) -> String {
         let last = self.last_port();
         format!("{} (UDP ports up to {last})", in_words(self.listens()))
+    }
+
+    /// Whether there are only instances, and no other hosts: then nothing listens for packets of
+    /// other hosts, and `listen` and `protection` have no effect.
+    pub fn is_alone(&self) -> bool {
+        // A file cannot contain the port 0.
+        self.mode == Mode::Cloud && self.listen.port() == 0
     }
 
     /// The highest port that packets are sent from, at each address.

@@ -28,7 +28,8 @@ impl Overlay<'_> {
         self.daemons.get_mut(&host).map_or(Ok(None), |daemon| daemon.ended())
     }
 
-    /// Replaces a host's configuration. Its daemon reads the file at its next start.
+    /// Replaces a host's configuration at once. Its daemon reads the file at its next start, which
+    /// may be at any moment: the old or the new text is there, never a part.
     pub fn configure(&self, host: HostId, variation: &Variation) -> Result<()> {
         let mut keys = self.keys.clone();
         if let Some(without) = variation.without.filter(|without| *without != host) {
@@ -39,7 +40,9 @@ impl Overlay<'_> {
             text = format!("[expert]\n{}\n{text}", variation.expert);
         }
         let file = self.options.file(host, "toml");
-        fs::write(&file, text).with_context(|| file.display().to_string())
+        let new = self.options.file(host, "toml.new");
+        fs::write(&new, text).with_context(|| new.display().to_string())?;
+        fs::rename(&new, &file).with_context(|| file.display().to_string())
     }
 
     /// Replaces a host's configuration and makes its daemon read it.

@@ -70,6 +70,7 @@ fn instances_of_one_host_need_no_interface_and_no_key() {
     assert_eq!((config.interface.mode, config.interface.workers), (Mode::Cloud, 1));
     assert_eq!(config.interface.protection, Protection::Plain);
     assert!(config.peers.is_empty() && config.interface.listen.ip().is_loopback());
+    assert!(config.interface.is_alone());
     let cloud = config.cloud.unwrap();
     assert_eq!((cloud.host.as_str(), cloud.scale, cloud.credits_s), ("here", 1, 300));
     assert!(!cloud.internet);

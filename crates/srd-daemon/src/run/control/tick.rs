@@ -29,6 +29,9 @@ impl Control {
     /// Returns one line of text that describes the running daemon.
     pub(crate) fn introduction(&self) -> String {
         let interface = &self.config.interface;
+        if interface.is_alone() {
+            return format!("{} is up: instances only, no other hosts", interface.name);
+        }
         let address = match interface.mode {
             Mode::Transparent => "transparent".to_owned(),
             Mode::Cloud => "instances only".to_owned(),

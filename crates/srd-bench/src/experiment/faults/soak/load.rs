@@ -146,15 +146,34 @@ impl Tally {
 
     fn send_long(&self, stream: u64, mut socket: TcpStream) {
         let (mut at, mut chunk) = (0u64, vec![0; LONG_BYTES]);
+        if socket.set_write_timeout(Some(NAP)).is_err() {
+            return;
+        }
         while !self.is_over() {
             fill(stream, at, &mut chunk);
-            // `write_all` blocks while a daemon or link is down; the receiver records the result.
-            if socket.write_all(&chunk).is_err() {
+            if !self.write_until_over(&mut socket, &chunk) {
                 return;
             }
             at += chunk.len() as u64;
             thread::sleep(LONG_EVERY);
         }
+    }
+
+    /// Writes all bytes. The socket takes nothing while a daemon or link is down, and the receiver
+    /// records the result. Returns whether all bytes were written before the end of the measurement.
+    fn write_until_over(&self, socket: &mut TcpStream, mut rest: &[u8]) -> bool {
+        while !rest.is_empty() {
+            if self.is_over() {
+                return false;
+            }
+            match socket.write(rest) {
+                Ok(0) => return false,
+                Ok(count) => rest = &rest[count..],
+                Err(error) if is_wait(&error) => {}
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     fn receive_long(&self, number: usize, mut socket: TcpStream) {
@@ -182,7 +201,6 @@ impl Tally {
                 return;
             }
         }
-        // `shutdown` also releases a sender that is blocked on a full socket.
         let _ = socket.shutdown(std::net::Shutdown::Both);
     }
 
