@@ -71,6 +71,11 @@ fn remedy_of_daemon(key: &Path, is_srd: bool) -> String {
     )
 }
 
+/// Resolves a path relative to the directory of the file that contains it.
+fn beside(file: &Path, path: &str) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,9 +112,4 @@ mod tests {
             assert!(error.remedy.contains("chown srd "), "{error}");
         }
     }
-}
-
-/// Resolves a path relative to the directory of the file that contains it.
-fn beside(file: &Path, path: &str) -> PathBuf {
-    file.parent().unwrap_or(Path::new("")).join(path)
 }
