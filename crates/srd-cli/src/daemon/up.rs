@@ -118,7 +118,7 @@ pub(crate) fn down(args: &DownArgs) -> Result<()> {
     }
 }
 
-/// Checks also the instances of a configuration, and returns the lines that `srd up --check` prints.
+/// Checks a configuration and its instances, and returns the lines that `srd up --check` prints.
 fn checked(config: Config) -> Result<Vec<String>> {
     let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
     let mut lines = vec![meaning(&config, resolve)];

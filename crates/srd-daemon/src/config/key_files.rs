@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// In an earlier version, the remedy was to run the command as root, which changes nothing for a
+    /// In an earlier version, the remedy was to run the command as root, which does not help a
     /// daemon that has another user.
     #[test]
     fn regression_a_daemon_that_may_not_read_a_key_names_a_remedy_that_helps() {

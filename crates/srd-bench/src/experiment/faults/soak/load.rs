@@ -160,7 +160,7 @@ impl Tally {
     }
 
     /// Writes all bytes. The socket takes nothing while a daemon or link is down, and the receiver
-    /// records the result. Returns whether all bytes were written before the end of the measurement.
+    /// records the result. Returns whether all bytes were written before the measurement ended.
     fn write_until_over(&self, socket: &mut TcpStream, mut rest: &[u8]) -> bool {
         while !rest.is_empty() {
             if self.is_over() {
