@@ -51,6 +51,7 @@ class Srd:
     window_max_percent: Optional[int] = None
     receiver_share: Optional[bool] = None
     credit_percent: Optional[int] = None
+    unsolicited_percent: Optional[int] = None
     ack_packets: Optional[int] = None
     ack_bytes: Optional[int] = None
     ack_delay_us: Optional[float] = None
