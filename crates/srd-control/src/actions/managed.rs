@@ -4,7 +4,7 @@ use super::support::now;
 use super::{free, interface, interface_address};
 use crate::error::ApiResult;
 use crate::state::interface::{Attachment, GroupIdentifier};
-use crate::state::{Region, Subnet};
+use crate::state::{NetworkInterface, Region, Subnet};
 
 /// Kind of a managed interface.
 pub(super) struct Kind {
@@ -35,9 +35,16 @@ pub(super) fn add(
     }
     own.description = kind.description;
     kind.interface_type.clone_into(&mut own.interface_type);
+    attach(region, &mut own, kind.requester);
+    region.interfaces.insert(own);
+    Ok(id)
+}
+
+/// Marks an interface as in use by the service that manages it.
+pub(super) fn attach(region: &mut Region, own: &mut NetworkInterface, requester: &str) {
     "in-use".clone_into(&mut own.status);
     own.requester_managed = true;
-    own.requester_id = Some(kind.requester.to_owned());
+    own.requester_id = Some(requester.to_owned());
     own.attachment = Some(Attachment {
         attachment_id: region.ids.id("eni-attach"),
         instance_id: None,
@@ -49,6 +56,4 @@ pub(super) fn add(
         delete_on_termination: false,
         ena_srd_specification: None,
     });
-    region.interfaces.insert(own);
-    Ok(id)
 }

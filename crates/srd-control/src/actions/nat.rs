@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{get, get_mut, ipv4, new_tags, not_found, now, show, show_all};
-use super::{Actions, Handler, address, interface, route};
+use super::{Actions, Handler, address, interface, managed, route};
 use crate::error::{ApiError, ApiResult};
-use crate::state::interface::{Attachment, NatGatewayAddress};
+use crate::state::interface::NatGatewayAddress;
 use crate::state::{NatGateway, Region};
 use crate::wire::Request;
 
@@ -65,21 +65,8 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let nat_gateway_id = region.ids.id("nat");
     own.description = format!("Interface for NAT Gateway {nat_gateway_id}");
     "nat_gateway".clone_into(&mut own.interface_type);
-    "in-use".clone_into(&mut own.status);
-    own.requester_managed = true;
-    own.requester_id = Some("amazon-nat".to_owned());
+    managed::attach(region, &mut own, "amazon-nat");
     own.source_dest_check = false;
-    own.attachment = Some(Attachment {
-        attachment_id: region.ids.id("eni-attach"),
-        instance_id: None,
-        instance_owner_id: "amazon-aws".to_owned(),
-        device_index: 1,
-        network_card_index: 0,
-        status: "attached".to_owned(),
-        attach_time: now(region),
-        delete_on_termination: false,
-        ena_srd_specification: None,
-    });
     region.interfaces.insert(own.clone());
     let association_id = match &elastic {
         Some(elastic) => Some(address::map(region, &elastic.allocation_id, &own, private)?),
