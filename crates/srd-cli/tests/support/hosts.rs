@@ -73,6 +73,18 @@ impl Hosts {
         fs::write(self.config(end), change(text)).unwrap();
     }
 
+    /// Makes the settings of a machine those of a network without keys.
+    pub(crate) fn remove_keys(&self, end: usize) {
+        self.edit(end, |text| {
+            let lines = text.lines().map(|line| match line {
+                line if line.starts_with("private_key_file") => "protection = \"plain\"",
+                line if line.starts_with("public_key") => "",
+                line => line,
+            });
+            lines.collect::<Vec<_>>().join("\n") + "\n"
+        });
+    }
+
     /// Starts the card of a machine.
     pub(crate) fn up(&self, end: usize) -> Running {
         self.machines[end].up(&["-c", &self.config(end)])
