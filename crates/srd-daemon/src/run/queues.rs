@@ -73,6 +73,10 @@ impl Queues {
 
     /// Requests the numbers of the queues with frames from the kernel.
     fn look(&mut self) -> io::Result<()> {
+        // A node with instances only has no interface.
+        if self.queues.is_empty() {
+            return Ok(());
+        }
         let mut events = [const { MaybeUninit::uninit() }; QUEUES as usize];
         match epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)) {
             Ok((ready, _)) => ready.iter().for_each(|event| self.ready |= 1 << event.data.u64()),

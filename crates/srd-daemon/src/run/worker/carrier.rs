@@ -189,8 +189,8 @@ impl<H: Hosts> Carrier<H> {
     /// The error that makes the interface unusable.
     pub fn work(&mut self) -> Result<()> {
         let mut again = self.worker.take_orders();
-        again |= self.worker.read_guest().map_err(|error| self.in_words(fatal_read(error)))?;
         let now = self.worker.endpoint.now();
+        again |= self.worker.read_guest(now).map_err(|error| self.in_words(fatal_read(error)))?;
         again |= self.worker.publish(now);
         self.has_work = again;
         Ok(())

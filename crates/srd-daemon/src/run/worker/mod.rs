@@ -199,7 +199,7 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// packets, pages.
     fn turn(&mut self) -> Result<(), Fatal> {
         let mut again = self.take_orders();
-        again |= self.read_guest().map_err(fatal_read)?;
+        again |= self.read_guest(self.endpoint.now()).map_err(fatal_read)?;
         let (now, more) = self.send()?;
         again |= more;
         again |= self.publish(now);
@@ -241,8 +241,7 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     }
 
     /// Reads frames from the guest. Returns whether more frames may be waiting.
-    fn read_guest(&mut self) -> io::Result<bool> {
-        let now = self.endpoint.now();
+    fn read_guest(&mut self, now: Instant) -> io::Result<bool> {
         for _ in 0..FRAMES_PER_TURN_MAX {
             let Some(frame) = self.card.port.read()? else { return Ok(false) };
             self.show_outgoing(now, &frame);
