@@ -16,13 +16,10 @@ use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, NotPer
 use srd_trust::privileges;
 
 use crate::cloud::reload::Reloader;
+use crate::control::config::KEYS_OF_NODE;
 use crate::service::Opening;
 use crate::state::{Options, Service};
 use crate::traffic::transport::Transport;
-
-/// Keys of the settings that the node itself applies at a reload, or reports as effective only
-/// after a restart. The list of changed settings that a reload of the card returns omits them.
-const KEYS_OF_NODE: [&str; 3] = ["interface and peer", "metrics", "poll"];
 
 /// Starts the node that a configuration describes: its interface, and its instances if there are
 /// any.
@@ -63,6 +60,8 @@ fn hosted(opening: Opening) -> Hosted {
     Hosted { card, reload: reload(reloader), figures, serve }
 }
 
+/// Returns the function that reloads the instances. Its list of changed settings omits those of the
+/// node.
 fn reload(reloader: Reloader) -> ReloadInstances {
     Arc::new(move || {
         let others = reloader.reload().map_err(|error| format!("{error:#}"))?;

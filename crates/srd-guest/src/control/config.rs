@@ -12,16 +12,20 @@ use srd_daemon::config::{Cloud, Config, ConfigError};
 use crate::state::Options;
 use crate::traffic::transport::TransportOptions;
 
-/// Default path of the configuration.
-pub const FILE_DEFAULT: &str = "/etc/srd/srd0.toml";
+/// Keys of [`other_settings`] that a node itself applies at a reload, or reports as effective only
+/// after a restart.
+pub(crate) const KEYS_OF_NODE: [&str; 3] = [INTERFACE, METRICS, POLL];
+const INTERFACE: &str = "interface and peer";
+const METRICS: &str = "metrics";
+const POLL: &str = "poll";
 
-/// Reads a file. Relative paths in it start at its directory. `socket`: the socket for requests to
-/// a card that belongs to no node.
+/// Reads a file. Relative paths in it start at its directory. The path of the socket, which is no
+/// setting of the file, is the default one.
 ///
 /// # Errors
 /// An error if the file cannot be read; otherwise the first mistake in its text.
-pub fn read(path: &Path, socket: &Path) -> Result<Options, ConfigError> {
-    Options::of(Config::load(path)?, socket)
+pub(crate) fn read(path: &Path) -> Result<Options, ConfigError> {
+    Options::of(Config::load(path)?, crate::SOCKET_DEFAULT.as_ref())
 }
 
 impl Options {
@@ -75,9 +79,9 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("credits", runs.credits_s == new.credits_s),
         ("internet", runs.internet == new.internet),
         ("internet_private", runs.internet_private == new.internet_private),
-        ("poll", runs.poll == new.poll),
-        ("interface and peer", runs.transport == new.transport),
-        ("metrics", runs.metrics == new.metrics),
+        (POLL, runs.poll == new.poll),
+        (INTERFACE, runs.transport == new.transport),
+        (METRICS, runs.metrics == new.metrics),
         ("vhost_user", runs.vhost_user == new.vhost_user),
         ("vhost_user_client", runs.vhost_user_client == new.vhost_user_client),
         ("end_programs", runs.end_programs == new.end_programs),

@@ -27,14 +27,9 @@ pub(crate) fn directories(file: &VpcFile) -> BTreeSet<String> {
     file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
 }
 
-/// Returns the path of the card's control socket.
-fn socket_of(spec: &Spec) -> &Path {
-    spec.socket.as_ref().map_or(Path::new(crate::SOCKET_DEFAULT), |socket| &socket.path)
-}
-
 impl Files {
     pub(super) fn new(spec: &Spec) -> Self {
-        let read = |path: &std::path::PathBuf| config::read(path, socket_of(spec)).ok();
+        let read = |path: &std::path::PathBuf| config::read(path).ok();
         Self { logs: spec.logs.clone(), runs: spec.config.as_ref().and_then(read) }
     }
 
@@ -89,7 +84,7 @@ impl Files {
     /// Reads the configuration again, and opens the file of its cloud.
     pub(super) fn reload(&mut self, spec: &Spec) -> Result<Reloaded> {
         let path = spec.config.as_ref().context("the card has no configuration in a file")?;
-        let new = config::read(path, socket_of(spec))?;
+        let new = config::read(path)?;
         let others = match &self.runs {
             Some(runs) => config::other_settings(runs, &new),
             None => Vec::new(),
