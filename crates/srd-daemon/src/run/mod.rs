@@ -14,6 +14,7 @@
 //! | `orders` | messages between workers and the control thread |
 //! | `crew` | starts, commands and ends all workers |
 //! | `setup` | sockets, interface, privileges |
+//! | [`transport`] | the settings of endpoint and sockets |
 //! | `queues` | the queues of the interface that one worker serves |
 
 pub(crate) mod control;
@@ -31,6 +32,7 @@ mod signals;
 mod tapped;
 #[cfg(test)]
 mod tests;
+pub mod transport;
 mod waker;
 pub(crate) mod worker;
 
@@ -58,7 +60,7 @@ use worker::hosts::NoHosts;
 use worker::publish::Publisher;
 
 pub use worker::carrier::{Carrier, FirstWorker, Hosted, HostedCard, Instances};
-pub use worker::hosts::Hosts;
+pub use worker::hosts::{Hosts, context_of};
 
 /// Error if the process lacks a privilege; it has an exit code of its own.
 #[derive(Debug)]
@@ -270,6 +272,8 @@ pub fn release(config: &Config) -> Result<usize> {
     netconf::release(&routing::spec(&config.interface))
 }
 
-pub(crate) fn duration(from: std::time::Duration) -> srd_proto::Duration {
+/// Converts a time of the configuration; times that do not fit become the largest one.
+#[must_use]
+pub fn duration(from: std::time::Duration) -> srd_proto::Duration {
     srd_proto::Duration::from_nanos(u64::try_from(from.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use srd_net::xdp::{AnyIo, XdpOptions};
-use srd_net::{Link, LocalEndpoint, PollMode, Tun, UdpOptions};
-use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtection};
+use srd_net::{Link, LocalEndpoint, PollMode, Tun};
+use srd_proto::Epoch;
 
 use super::queues::{self, Queues};
 use super::tapped::Tapped;
-use super::{duration, preflight};
-use crate::config::{Config, ConfigError, Mode, Protection, TRY_INTERFACE, UdpOrdering, in_words};
+use super::{duration, preflight, transport};
+use crate::config::{Config, ConfigError, Mode, TRY_INTERFACE, UdpOrdering, in_words};
 use crate::pages::About;
 use crate::routing;
 use srd_trust::privileges;
@@ -31,52 +31,18 @@ const MTU_MIN_V4: u16 = 576;
 /// UDP payload bytes of an outer packet that are enough for [`MTU_MIN`] bytes of an inner packet,
 /// whatever the kind of the datagram.
 const PACKET_BYTES_MIN: u16 = 1360;
-/// Time without received packets after which an idle context sends a probe. While the context sends
-/// data, a quarter of this time applies. Together with [`PEER_TIMEOUT`] this is less than a second:
-/// after that time the failure of a host is detected, and transparent mode uses plain packets
-/// again.
-const KEEPALIVE: Duration = Duration::from_millis(300);
-/// Time without an answer after which a peer is down. During this time some fifteen probes are sent
-/// on different paths. Pauses of this daemon itself do not count.
-const PEER_TIMEOUT: Duration = Duration::from_millis(600);
 /// Directory in which each run of the daemon stores its epoch, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd";
-/// Largest number of handshakes per second with unknown hosts, and separately with hosts that have
-/// returned a cookie. Each handshake takes 0.1 to 0.3 ms of a worker's time. If a thousand nodes of
-/// a cluster start at once, all handshakes are finished in five seconds.
-const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
-/// Bytes of the receive buffer of the well-known port, for packets that arrive while the worker
-/// does not run.
-const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
-
 /// Creates the transport that a configuration describes: one endpoint for each worker.
 pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     let interface = &config.interface;
-    let mut core = CoreConfig::sockets();
-    core.protection = match &interface.protection {
-        Protection::Encrypted(key) => CoreProtection::Static(key.bytes()),
-        Protection::Plain => CoreProtection::Plain,
-    };
-    core.paths = interface.paths;
-    core.keepalive = KEEPALIVE;
-    core.peer_timeout = PEER_TIMEOUT;
-    core.handshakes_per_second_max = HANDSHAKES_PER_SECOND_MAX;
-    core.idle_reclaim = Duration::MAX;
+    let bytes = outer_packet_bytes(config).context("asking for the MTU")?;
+    let mut core = transport::core(interface, bytes);
     // The transport of a peer may have more shards than ours. Each of its shards has a context with
     // one of ours.
     let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
     core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
-    let listen = interface.listen;
-    let greeting = if core.protection.is_on() { 0 } else { GREETING_BYTES };
-    let bytes = outer_packet_bytes(config).context("asking for the MTU")?;
-    core.packet_bytes_max = bytes.saturating_sub(greeting);
-    let known = || interface.listens().map(|at| srd_net::link::local_rate(at.ip())).sum();
-    core.link_rate_bps = interface.link_rate_bps.or_else(known).unwrap_or(0);
-    let mut options = UdpOptions::new(listen);
-    options.further.clone_from(&interface.listen_further);
-    options.paths = core.paths;
-    options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
-    options.dscp = interface.dscp;
+    let mut options = transport::sockets(interface);
     // The worker polls both its interface and its sockets if it has to spin, so the sockets alone
     // must not spin.
     options.poll = PollMode::Block;
@@ -123,10 +89,6 @@ fn epoch_of(interface: &str) -> Epoch {
 
 /// Number of bytes by which an IPv6 header is larger than an IPv4 header.
 const IPV6_MORE_BYTES: u16 = 20;
-/// Bytes of the greeting in the first packets of a context without encryption.
-#[allow(clippy::cast_possible_truncation)] // sixteen
-const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
-
 /// Returns the number of UDP payload bytes that fit into one packet: on the route to every known
 /// address of a peer, and on each network card if there are several.
 ///

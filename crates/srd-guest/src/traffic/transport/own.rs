@@ -7,29 +7,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use srd_card::{Config as StageConfig, Express, Guest, Partner, PeerSettings};
-use srd_daemon::config::{PeerSettings as HostSettings, Protection};
-use srd_daemon::run::Hosts as _;
-use srd_net::{Application, Context, Link, LocalEndpoint, UdpIo, UdpOptions, clock};
-use srd_proto::time::{Duration, Instant};
-use srd_proto::{Config as CoreConfig, Delivery, Epoch, Event, Protection as CoreProtection};
+use srd_daemon::config::PeerSettings as HostSettings;
+use srd_daemon::run::{Hosts as _, context_of, duration, transport};
+use srd_net::{Application, Context, Link, LocalEndpoint, UdpIo, clock};
+use srd_proto::time::Instant;
+use srd_proto::{Delivery, Epoch, Event};
 
 use super::TransportOptions;
 use crate::traffic::hosts::HostTable;
 
-/// Time without packets of a host after which the host is probed.
-const KEEPALIVE: Duration = Duration::from_millis(300);
-/// Time without an answer after which a host is down. In this time it gets about fifteen probes on
-/// different paths.
-const PEER_TIMEOUT: Duration = Duration::from_millis(600);
-/// Maximum rate of handshakes with unknown peers, per second. Peers that have returned a cookie
-/// have a separate budget of this size.
-const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
-/// Size of the receive buffers of the sockets. They hold packets that arrive while the loop reads
-/// packets of instances, or has no processor.
-const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
-/// Bytes of the greeting in the first packets of a plain session.
-#[allow(clippy::cast_possible_truncation)] // sixteen
-const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 /// The minimum MTU of IPv6 networks (RFC 8200), as UDP payload bytes.
 const PACKET_BYTES_MIN: u16 = 1232;
 /// Directory of the stored epoch, if systemd names no other.
@@ -58,7 +44,8 @@ pub(super) struct OwnEndpoint {
 #[derive(Debug)]
 pub(crate) struct Plan {
     options: TransportOptions,
-    packet_bytes_max: u16,
+    /// Number of UDP payload bytes that fit into one packet to every host.
+    packet_bytes: u16,
     /// The epoch of this run, if it was stored already.
     epoch: Option<Epoch>,
 }
@@ -82,40 +69,7 @@ impl Plan {
             None => srd_net::link::local_packet_bytes(own)
                 .with_context(|| format!("the MTU of {own}"))?,
         };
-        let greeting = if options.is_plain() { GREETING_BYTES } else { 0 };
-        Ok(Self {
-            options: options.clone(),
-            packet_bytes_max: bytes.saturating_sub(greeting),
-            epoch: None,
-        })
-    }
-
-    fn core(&self) -> CoreConfig {
-        let interface = &self.options.interface;
-        let mut core = CoreConfig::sockets();
-        core.protection = match &interface.protection {
-            Protection::Encrypted(key) => CoreProtection::Static(key.bytes()),
-            Protection::Plain => CoreProtection::Plain,
-        };
-        core.paths = interface.paths;
-        core.keepalive = KEEPALIVE;
-        core.peer_timeout = PEER_TIMEOUT;
-        core.handshakes_per_second_max = HANDSHAKES_PER_SECOND_MAX;
-        core.idle_reclaim = Duration::MAX;
-        core.packet_bytes_max = self.packet_bytes_max;
-        let known = || interface.listens().map(|at| srd_net::link::local_rate(at.ip())).sum();
-        core.link_rate_bps = interface.link_rate_bps.or_else(known).unwrap_or(0);
-        core
-    }
-
-    fn sockets(&self) -> UdpOptions {
-        let interface = &self.options.interface;
-        let mut sockets = UdpOptions::new(interface.listen);
-        sockets.further.clone_from(&interface.listen_further);
-        sockets.paths = interface.paths;
-        sockets.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
-        sockets.dscp = interface.dscp;
-        sockets
+        Ok(Self { options: options.clone(), packet_bytes: bytes, epoch: None })
     }
 }
 
@@ -142,14 +96,15 @@ impl OwnEndpoint {
     /// Opens the sockets.
     pub(super) fn open(plan: Plan) -> Result<Self> {
         let listen = plan.options.interface.listen;
-        let io = UdpIo::open(&plan.sockets())
+        let io = UdpIo::open(&transport::sockets(&plan.options.interface))
             .with_context(|| format!("the card cannot receive at {listen} ([interface] listen)"))?;
         Self::over(plan, io)
     }
 
     /// Continues with the sockets of another process.
     pub(super) fn adopt(plan: Plan, sockets: Vec<OwnedFd>) -> Result<Self> {
-        let io = UdpIo::adopt(&plan.sockets(), sockets).context("sockets to other hosts")?;
+        let io = UdpIo::adopt(&transport::sockets(&plan.options.interface), sockets)
+            .context("sockets to other hosts")?;
         let at = srd_net::PacketIo::local_address(&io);
         let listen = plan.options.interface.listen;
         if at != listen {
@@ -160,17 +115,16 @@ impl OwnEndpoint {
 
     /// Starts an endpoint over opened sockets.
     fn over(plan: Plan, io: UdpIo) -> Result<Self> {
-        let core = plan.core();
+        let core = transport::core(&plan.options.interface, plan.packet_bytes);
         let epoch = plan.epoch.unwrap_or_else(|| epoch_of(&plan.options.host));
         let mut endpoint = LocalEndpoint::over_with(io, core, epoch).map_err(io::Error::from)?;
         endpoint.reseed_at_clock_steps(true);
         let interface = &plan.options.interface;
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let config = StageConfig {
             cloud: true,
             secret: clock::secret()?,
-            order_wait: Duration::from_nanos(nanos(interface.order_wait)),
-            queue_target: Duration::from_nanos(nanos(interface.queue_delay)),
+            order_wait: duration(interface.order_wait),
+            queue_target: duration(interface.queue_delay),
             ..StageConfig::default()
         };
         let (core, now) = endpoint.core_mut();
@@ -268,14 +222,9 @@ impl Application for Stage {
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         let now = context.now();
         self.express.event(now, &event);
-        let (Event::PeerUp { peer }
-        | Event::PeerDown { peer, .. }
-        | Event::Diagnosis { peer, .. }
-        | Event::PathMtu { peer, .. }) = event
-        else {
-            return;
-        };
-        if let Some(slot) = self.express.slot(context.core().node_of(peer)) {
+        if let Some(peer) = context_of(&event)
+            && let Some(slot) = self.express.slot(context.core().node_of(peer))
+        {
             self.table.event(now, slot, &event);
         }
     }
