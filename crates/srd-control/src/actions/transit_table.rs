@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Filters, Listing};
-use super::support::{get, get_mut, new_tags, not_found, now, show, show_all, trim};
+use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, show_all, trim};
 use super::{Actions, Handler, transit_attachment};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::TransitAssociation;
@@ -54,8 +54,7 @@ pub(super) fn add(
 
 /// Returns a table that is not deleted.
 pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a TransitRouteTable> {
-    let table = get(&region.transit_route_tables, id)?;
-    if table.state == "available" { Ok(table) } else { Err(not_found("tgw-rtb", id)) }
+    get_live(&region.transit_route_tables, id, |table| table.state == "available")
 }
 
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
