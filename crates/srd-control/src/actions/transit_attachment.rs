@@ -80,6 +80,20 @@ pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a TransitAtt
     get_live(&region.transit_attachments, id, |attachment| attachment.state != "deleted")
 }
 
+/// Returns an attachment of this gateway that is not deleted.
+pub(super) fn find_of<'a>(
+    region: &'a Region,
+    id: &str,
+    gateway: &str,
+) -> ApiResult<&'a TransitAttachment> {
+    let attachment = find(region, id)?;
+    if attachment.transit_gateway_id != gateway {
+        let message = format!("{id} belongs to another transit gateway");
+        return Err(ApiError::new("InvalidTransitGatewayAttachmentID.NotFound", message));
+    }
+    Ok(attachment)
+}
+
 /// Returns the subnets with these identifiers. All of them must be in the VPC, and each in a
 /// different zone.
 fn subnets(region: &Region, vpc: &str, ids: &[&str]) -> ApiResult<Vec<Subnet>> {

@@ -114,11 +114,7 @@ fn pair(region: &Region, request: &Request) -> ApiResult<(String, TransitAttachm
         return Err(ApiError::new("UnsupportedOperation", message));
     }
     let id = request.need("TransitGatewayAttachmentId")?;
-    let attachment = transit_attachment::find(region, id)?;
-    if attachment.transit_gateway_id != table.transit_gateway_id {
-        let message = format!("{id} belongs to another transit gateway");
-        return Err(ApiError::new("InvalidTransitGatewayAttachmentID.NotFound", message));
-    }
+    let attachment = transit_attachment::find_of(region, id, &table.transit_gateway_id)?;
     Ok((table.transit_gateway_route_table_id.clone(), attachment.clone()))
 }
 
