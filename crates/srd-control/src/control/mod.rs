@@ -300,18 +300,15 @@ impl Control {
     ) -> Result<String, Failure> {
         let write = |answer: &Value| answer::write(model(), &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
-        let token = request.text("ClientToken");
-        let token = token.map(|token| format!("{}/{}/{token}", TokenUse::PREFIX, request.action));
-        let mut parameters = request.parameters.clone();
-        parameters.remove("DryRun");
-        let parameters = Value::Object(parameters).to_string();
-        let parameters = ring::digest::digest(&ring::digest::SHA256, parameters.as_bytes());
-        let parameters = STANDARD.encode(parameters);
-        if let Some(token) = &token {
+        let token = request.text("ClientToken").map(|token| {
+            let id = format!("{}/{}/{token}", TokenUse::PREFIX, request.action);
+            (id, fingerprint(request))
+        });
+        if let Some((token, parameters)) = &token {
             let region = self.cloud.regions.get(at).ok_or_else(lost)?;
             let earlier = region.tokens.get(token).filter(|used| used.at + TOKEN_S > region.now);
             if let Some(used) = earlier {
-                if used.parameters == parameters {
+                if used.parameters == *parameters {
                     return Ok(write(&used.answer)?);
                 }
                 let message = "The client token was used with other parameters";
@@ -330,7 +327,8 @@ impl Control {
         }
         // An answer that cannot be written fails the request before it has changed anything.
         let xml = write(&answer)?;
-        if let (Some(token), Some(region)) = (token, self.cloud.regions.get_mut(at)) {
+        let region = self.cloud.regions.get_mut(at);
+        if let (Some((token, parameters)), Some(region)) = (token, region) {
             remember(region, token, parameters, answer);
         }
         self.commit()?;
@@ -396,6 +394,14 @@ impl Control {
         }
         result
     }
+}
+
+/// Digest of the parameters of a request, by which a repetition of the request is recognized.
+fn fingerprint(request: &Request) -> String {
+    let mut parameters = request.parameters.clone();
+    parameters.remove("DryRun");
+    let parameters = Value::Object(parameters).to_string();
+    STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, parameters.as_bytes()))
 }
 
 /// Keeps the answer for repetitions of the request. If there are too many answers, or they are too
