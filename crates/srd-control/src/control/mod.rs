@@ -26,7 +26,7 @@ use crate::state::{Cloud, IdGenerator, Region, Row, TokenUse};
 use crate::store::{CommitError, KeyChange, Store};
 use crate::wire::model::model;
 use crate::wire::{Request, answer, request};
-use crate::{defaults, guard, regions, services};
+use crate::{defaults, guard, random, regions, services};
 
 /// Account of all requests of a trial, and of a server with the one key of its store.
 pub const TRIAL_ACCOUNT: &str = "123456789012";
@@ -431,9 +431,7 @@ fn unavailable(message: String) -> ApiError {
 /// # Errors
 /// If the kernel gives no random bytes.
 pub fn random_seed() -> Result<u64, String> {
-    let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
-    let random = random.map_err(|_| "the kernel gives no random bytes".to_owned())?;
-    Ok(u64::from_le_bytes(random.expose()))
+    random::number()
 }
 
 fn failure(error: &ApiError, request_id: &str) -> HttpResponse {

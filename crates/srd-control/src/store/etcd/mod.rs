@@ -50,6 +50,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::{CommitError, KeyChange, News, Store};
+use crate::random;
 use client::{CallError, Client};
 pub use client::{MEMBERS_MAX, Tls};
 use inbox::{Batch, Inbox};
@@ -140,9 +141,7 @@ pub struct EtcdStore {
 
 /// Returns a random identifier.
 fn draw_id() -> Result<String, String> {
-    let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
-    let random = random.map_err(|_| "the kernel gives no random bytes".to_owned())?;
-    Ok(format!("{:016x}", u64::from_le_bytes(random.expose())))
+    random::number().map(|number| format!("{number:016x}"))
 }
 
 fn put(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
