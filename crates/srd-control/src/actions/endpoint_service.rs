@@ -122,7 +122,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     check_regions(&further)?;
     let region = region_of(cloud, at)?;
     let id = region.ids.id("vpce-svc");
-    let domain = if at.1.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    let domain = regions::domain(&at.1);
     let is_interface = kind == "Interface";
     let mut service = EndpointService {
         service_name: format!("com.amazonaws.vpce.{}.{id}", at.1),
