@@ -36,7 +36,6 @@ mod keys;
 mod machines;
 mod wire;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -544,12 +543,6 @@ impl Drop for EtcdStore {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-impl fmt::Display for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.members.join(","))
     }
 }
 
