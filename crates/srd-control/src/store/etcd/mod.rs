@@ -50,8 +50,8 @@ use tokio::time::Instant;
 
 use super::{CommitError, KeyChange, News, Store};
 use crate::random;
+pub use client::Tls;
 use client::{CallError, Client};
-pub use client::{MEMBERS_MAX, Tls};
 use inbox::{Batch, Inbox};
 use keys::{Generation, Keys, Large};
 use machines::{Claim, MACHINES_WAIT_MAX};
