@@ -32,6 +32,7 @@ pub mod http;
 pub mod machines;
 pub mod plane;
 pub mod project;
+mod random;
 pub mod regions;
 pub mod server;
 pub mod services;

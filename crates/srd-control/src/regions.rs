@@ -64,6 +64,11 @@ pub fn zones(region: &str) -> Vec<(String, String)> {
     letters.chars().enumerate().map(zone).collect()
 }
 
+/// Ending of the DNS names of a region's services.
+pub fn domain(region: &str) -> &'static str {
+    if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
+}
+
 /// Partition of a region in names of resources.
 pub fn partition(region: &str) -> &'static str {
     if region.starts_with("cn-") {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ApiError, ApiResult};
 use crate::http::HttpRequest;
+use crate::random;
 use crate::wire::form;
 
 /// Name of the algorithm.
@@ -92,10 +93,7 @@ impl DrawnKey {
     /// # Errors
     /// If the kernel gives no random bytes.
     pub fn draw() -> Result<Self, String> {
-        let source = ring::rand::SystemRandom::new();
-        let error = |_| "the kernel gives no random bytes".to_owned();
-        let id = ring::rand::generate::<[u8; 8]>(&source).map_err(error)?.expose();
-        let secret = ring::rand::generate::<[u8; 32]>(&source).map_err(error)?.expose();
+        let (id, secret) = (random::bytes::<8>()?, random::bytes::<32>()?);
         Ok(Self { id: format!("SRD{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
     }
 

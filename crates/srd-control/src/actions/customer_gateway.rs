@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, new_tags, not_found, show, show_all, success, trim};
+use super::support::{get_live, get_mut, new_tags, not_found, show, show_all, success, trim};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::{CustomerGateway, Region};
@@ -118,8 +118,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 /// Returns a gateway that is not deleted.
 pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a CustomerGateway> {
-    let gateway = get(&region.customer_gateways, id)?;
-    if gateway.state == "available" { Ok(gateway) } else { Err(not_found("cgw", id)) }
+    get_live(&region.customer_gateways, id, |gateway| gateway.state == "available")
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

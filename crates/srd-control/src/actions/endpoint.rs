@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::endpoint_catalogue::{self as catalogue, Service};
 use super::list::Listing;
-use super::support::{get, get_mut, new_tags, not_found, now, show, show_all, success, trim};
+use super::support::{
+    get, get_live, get_mut, new_tags, not_found, now, show, show_all, success, trim,
+};
 use super::{Actions, Handler, interface, managed, route};
 use crate::error::{ApiError, ApiResult};
 use crate::state::endpoint::{DnsEntry, DnsOptions};
@@ -329,10 +331,7 @@ fn modify_groups(
 
 fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("VpcEndpointId")?;
-    let mut endpoint = get(&region.endpoints, id)?.clone();
-    if endpoint.state == "deleted" {
-        return Err(not_found("vpce", id));
-    }
+    let mut endpoint = get_live(&region.endpoints, id, |of| of.state != "deleted")?.clone();
     let kind = endpoint.vpc_endpoint_type.clone();
     if request.has("SubnetConfigurations") {
         let message = "The parameter SubnetConfigurations is not served by this endpoint.";

@@ -67,7 +67,7 @@ pub(super) struct Service {
 
 fn of_provider(region: &Region, name: &str, kind: &'static str) -> Service {
     let at = &region.name;
-    let domain = if at.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    let domain = regions::domain(at);
     let is_gateway = kind == "Gateway";
     Service {
         name: format!("com.amazonaws.{at}.{name}"),

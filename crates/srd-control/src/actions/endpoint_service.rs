@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Filters, Listing};
-use super::support::{get, get_mut, new_tags, not_found, show, show_all};
+use super::support::{get, get_mut, new_tags, not_found, region_of, show, show_all};
 use super::{Actions, Handler, endpoint};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
@@ -120,10 +120,9 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     };
     let further = request.texts("SupportedRegions");
     check_regions(&further)?;
-    let region =
-        cloud.regions.get_mut(at).ok_or_else(|| ApiError::internal("the region is missing"))?;
+    let region = region_of(cloud, at)?;
     let id = region.ids.id("vpce-svc");
-    let domain = if at.1.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    let domain = regions::domain(&at.1);
     let is_interface = kind == "Interface";
     let mut service = EndpointService {
         service_name: format!("com.amazonaws.vpce.{}.{id}", at.1),
@@ -160,8 +159,7 @@ fn families(given: &[&str]) -> ApiResult<Vec<String>> {
 }
 
 fn modify(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
-    let lost = || ApiError::internal("the region is missing");
-    let region = cloud.regions.get(at).ok_or_else(lost)?;
+    let region = region_of(cloud, at)?;
     let mut service = get(&region.endpoint_services, request.need("ServiceId")?)?.clone();
     let kind = service.service_type.first().map(|of| of.service_type.clone());
     let kind = kind.unwrap_or_default();
@@ -196,7 +194,7 @@ fn modify(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     if let Some(required) = request.flag("AcceptanceRequired") {
         service.acceptance_required = required;
     }
-    let region = cloud.regions.get_mut(at).ok_or_else(lost)?;
+    let region = region_of(cloud, at)?;
     if request.flag("RemovePrivateDnsName") == Some(true) {
         service.private_dns_name = None;
         service.private_dns_name_configuration = PrivateDnsProof::default();

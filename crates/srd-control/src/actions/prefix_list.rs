@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
-use super::support::{arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, trim};
+use super::support::{
+    arn, get_live, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, trim,
+};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::PrefixListEntry;
@@ -149,8 +151,7 @@ pub(crate) const DELETED: &str = "delete-complete";
 
 /// Returns a list that is not deleted.
 pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a PrefixList> {
-    let list = get(&region.prefix_lists, id)?;
-    if list.state == DELETED { Err(not_found("pl", id)) } else { Ok(list) }
+    get_live(&region.prefix_lists, id, |list| list.state != DELETED)
 }
 
 /// Returns the entries of a version.

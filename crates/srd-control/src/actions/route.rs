@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::support::{get, get_mut, ipv4_block, ipv6_block, live_vpn_gateway, not_found, success};
-use super::{Actions, Handler, prefix_list};
+use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, success};
+use super::{Actions, Handler, prefix_list, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::Route;
 use crate::state::{Region, RouteTable};
@@ -106,7 +106,7 @@ fn target(
         "LocalTarget" => route.gateway_id = Some("local".to_owned()),
         "GatewayId" if id == "local" => route.gateway_id = Some("local".to_owned()),
         "GatewayId" if id.starts_with("vgw-") => {
-            here(live_vpn_gateway(region, id)?.vpc().unwrap_or_default())?;
+            here(vpn_gateway::find(region, id)?.vpc().unwrap_or_default())?;
             route.gateway_id = Some(id.to_owned());
         }
         "GatewayId" => {

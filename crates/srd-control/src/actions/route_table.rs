@@ -3,10 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{
-    get, get_mut, live_vpn_gateway, new_tags, not_found, show, show_all, success,
-};
-use super::{Actions, Handler};
+use super::support::{get, get_mut, new_tags, not_found, show, show_all, success};
+use super::{Actions, Handler, vpn_gateway};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
 use crate::state::Region;
@@ -84,7 +82,7 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let vpc = match (subnet_id, gateway_id) {
         (Some(subnet), None) => get(&region.subnets, subnet)?.vpc_id.clone(),
         (None, Some(gateway)) if gateway.starts_with("vgw-") => {
-            live_vpn_gateway(region, gateway)?.vpc().unwrap_or_default().to_owned()
+            vpn_gateway::find(region, gateway)?.vpc().unwrap_or_default().to_owned()
         }
         (None, Some(gateway)) => {
             let gateway = get(&region.internet_gateways, gateway)?;

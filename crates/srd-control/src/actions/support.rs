@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, ApiResult};
-use crate::state::{Cloud, Object, Region, Table, Tag, VpnGateway};
+use crate::state::{Cloud, Object, Region, Table, Tag};
 use crate::wire::Request;
 
 /// Largest number of tags of an object.
@@ -103,10 +103,14 @@ pub(super) fn get_mut<'a, T: Object>(table: &'a mut Table<T>, id: &str) -> ApiRe
     table.get_mut(id).ok_or_else(|| not_found(T::PREFIX, id))
 }
 
-/// Returns a virtual private gateway that is not deleted.
-pub(super) fn live_vpn_gateway<'a>(region: &'a Region, id: &str) -> ApiResult<&'a VpnGateway> {
-    let gateway = get(&region.vpn_gateways, id)?;
-    if gateway.state == "available" { Ok(gateway) } else { Err(not_found("vgw", id)) }
+/// Returns the object with this identifier if it is not deleted: `lives` is false for an object that
+/// is deleted, and still shown. The error for such an object is that of an unknown identifier.
+pub(super) fn get_live<'a, T: Object>(
+    table: &'a Table<T>,
+    id: &str,
+    lives: impl Fn(&T) -> bool,
+) -> ApiResult<&'a T> {
+    table.get(id).filter(|object| lives(object)).ok_or_else(|| not_found(T::PREFIX, id))
 }
 
 /// Returns an IPv4 block in its canonical form.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::list::{Filters, Listing};
-use super::support::{get, get_mut, new_tags, not_found, now, show, text_of, trim};
+use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, text_of, trim};
 use super::{Actions, Handler, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::{TransitAssociation, TransitVpcOptions};
@@ -77,8 +77,21 @@ pub(super) fn end(region: &mut Region, id: &str) {
 
 /// Returns an attachment that is not deleted.
 pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a TransitAttachment> {
-    let attachment = get(&region.transit_attachments, id)?;
-    if attachment.state == "deleted" { Err(not_found("tgw-attach", id)) } else { Ok(attachment) }
+    get_live(&region.transit_attachments, id, |attachment| attachment.state != "deleted")
+}
+
+/// Returns an attachment of this gateway that is not deleted.
+pub(super) fn find_of<'a>(
+    region: &'a Region,
+    id: &str,
+    gateway: &str,
+) -> ApiResult<&'a TransitAttachment> {
+    let attachment = find(region, id)?;
+    if attachment.transit_gateway_id != gateway {
+        let message = format!("{id} belongs to another transit gateway");
+        return Err(ApiError::new("InvalidTransitGatewayAttachmentID.NotFound", message));
+    }
+    Ok(attachment)
 }
 
 /// Returns the subnets with these identifiers. All of them must be in the VPC, and each in a

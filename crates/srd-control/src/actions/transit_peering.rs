@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, new_tags, not_found, show, trim};
+use super::support::{get, new_tags, not_found, region_of, show, trim};
 use super::{Actions, Handler, transit_attachment};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
@@ -26,10 +26,6 @@ const PENDING: &str = "pendingAcceptance";
 /// Account and region that identify a state.
 type Key = (String, String);
 
-fn region<'a>(cloud: &'a mut Cloud, at: &Key) -> ApiResult<&'a mut Region> {
-    cloud.regions.get_mut(at).ok_or_else(|| ApiError::internal("the region is missing"))
-}
-
 fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "transit-gateway-attachment")?;
     let peer_at =
@@ -38,7 +34,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::invalid(format!("Invalid region: {}", peer_at.1)));
     }
     let peer_id = request.need("PeerTransitGatewayId")?;
-    let own = region(cloud, at)?;
+    let own = region_of(cloud, at)?;
     let gateway = get(&own.transit_gateways, request.need("TransitGatewayId")?)?.clone();
     if gateway.transit_gateway_id == peer_id {
         let message = "A transit gateway cannot be peered with itself";
@@ -51,7 +47,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
         owner_id: at.0.clone(),
         region: at.1.clone(),
     };
-    let own = region(cloud, at)?;
+    let own = region_of(cloud, at)?;
     let mut attachment = transit_attachment::new(own, &gateway);
     // A peering is associated with a table by a request of its own, and propagates no routes.
     attachment.association = None;
@@ -75,7 +71,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
         copy.transit_gateway_owner_id.clone_from(&peer_at.0);
         copy.resource_id = gateway.transit_gateway_id;
         copy.resource_owner_id.clone_from(&at.0);
-        region(cloud, &peer_at)?.transit_attachments.insert(copy);
+        region_of(cloud, &peer_at)?.transit_attachments.insert(copy);
     }
     Ok(json!({"TransitGatewayPeeringAttachment": shown}))
 }
@@ -111,7 +107,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
 /// Returns the peering attachment of a request, and the keys of its sides: requester and accepter.
 fn find(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<(String, [Key; 2])> {
     let id = request.need("TransitGatewayAttachmentId")?;
-    let attachment = transit_attachment::find(region(cloud, at)?, id)?;
+    let attachment = transit_attachment::find(region_of(cloud, at)?, id)?;
     let peering = attachment.peering.as_ref().ok_or_else(|| not_found("tgw-attach", id))?;
     let sides = [&peering.requester_tgw_info, &peering.accepter_tgw_info];
     Ok((id.to_owned(), sides.map(|side| (side.owner_id.clone(), side.region.clone()))))
@@ -128,7 +124,7 @@ fn check_pending(
         let message = format!("Cannot {verb} {id} as the source of the peering request.");
         return Err(ApiError::invalid(message));
     }
-    let state = &transit_attachment::find(region(cloud, at)?, id)?.state;
+    let state = &transit_attachment::find(region_of(cloud, at)?, id)?.state;
     if state != PENDING {
         let message = format!("{id} is in the state {state}.");
         return Err(ApiError::new("IncorrectState", message));
@@ -156,7 +152,7 @@ fn change(
         }
         trim(&mut region.transit_attachments, |of| of.state == "deleted");
     }
-    let shown = view(get(&region(cloud, at)?.transit_attachments, id)?);
+    let shown = view(get(&region_of(cloud, at)?.transit_attachments, id)?);
     Ok(json!({"TransitGatewayPeeringAttachment": shown}))
 }
 

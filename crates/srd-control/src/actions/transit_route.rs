@@ -88,12 +88,7 @@ fn route(
             return Err(ApiError::combination(message));
         }
         (Some(id), false) => {
-            let attachment = transit_attachment::find(region, id)?;
-            if attachment.transit_gateway_id != table.transit_gateway_id {
-                let message = format!("{id} belongs to another transit gateway");
-                let code = "InvalidTransitGatewayAttachmentID.NotFound";
-                return Err(ApiError::new(code, message));
-            }
+            transit_attachment::find_of(region, id, &table.transit_gateway_id)?;
         }
     }
     let transit_gateway_attachment_id = id.map(str::to_owned);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Filters, Listing};
-use super::support::{get, get_mut, new_tags, not_found, now, show, show_all, trim};
+use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, show_all, trim};
 use super::{Actions, Handler, transit_attachment};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::TransitAssociation;
@@ -54,8 +54,7 @@ pub(super) fn add(
 
 /// Returns a table that is not deleted.
 pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a TransitRouteTable> {
-    let table = get(&region.transit_route_tables, id)?;
-    if table.state == "available" { Ok(table) } else { Err(not_found("tgw-rtb", id)) }
+    get_live(&region.transit_route_tables, id, |table| table.state == "available")
 }
 
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -115,11 +114,7 @@ fn pair(region: &Region, request: &Request) -> ApiResult<(String, TransitAttachm
         return Err(ApiError::new("UnsupportedOperation", message));
     }
     let id = request.need("TransitGatewayAttachmentId")?;
-    let attachment = transit_attachment::find(region, id)?;
-    if attachment.transit_gateway_id != table.transit_gateway_id {
-        let message = format!("{id} belongs to another transit gateway");
-        return Err(ApiError::new("InvalidTransitGatewayAttachmentID.NotFound", message));
-    }
+    let attachment = transit_attachment::find_of(region, id, &table.transit_gateway_id)?;
     Ok((table.transit_gateway_route_table_id.clone(), attachment.clone()))
 }
 

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{
-    get, get_mut, ipv4_block, live_vpn_gateway, new_tags, not_found, show, show_all, success,
-    text_of, trim,
+    get_live, get_mut, ipv4_block, new_tags, not_found, show, show_all, success, text_of, trim,
 };
 use super::{Actions, Handler, customer_gateway, transit_attachment, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
@@ -56,7 +55,7 @@ fn check_ends(region: &Region, request: &Request) -> ApiResult<()> {
     }
     customer_gateway::find(region, request.need("CustomerGatewayId")?)?;
     if let Some(id) = vpn {
-        live_vpn_gateway(region, id)?;
+        vpn_gateway::find(region, id)?;
     }
     if let Some(id) = transit
         && region.transit_gateways.get(id).is_none()
@@ -158,10 +157,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 /// Returns a connection that is not deleted, and the destination of a route of a request.
 fn route_of(region: &Region, request: &Request) -> ApiResult<(VpnConnection, ipnet::Ipv4Net)> {
     let id = request.need("VpnConnectionId")?;
-    let connection = get(&region.vpn_connections, id)?;
-    if connection.state != "available" {
-        return Err(not_found("vpn", id));
-    }
+    let connection = get_live(&region.vpn_connections, id, |of| of.state == "available")?;
     let block = request.need("DestinationCidrBlock")?;
     Ok((connection.clone(), ipv4_block(block, "destinationCidrBlock")?))
 }

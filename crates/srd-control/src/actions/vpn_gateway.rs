@@ -6,9 +6,7 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{
-    get, get_mut, live_vpn_gateway, new_tags, not_found, show, show_all, success, trim,
-};
+use super::support::{get, get_live, get_mut, new_tags, not_found, show, show_all, success, trim};
 use super::{Actions, Handler, route};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::{PropagatingVgw, Route};
@@ -83,9 +81,14 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     listing.answer(request, show_all(&region.vpn_gateways))
 }
 
+/// Returns a gateway that is not deleted.
+pub(super) fn find<'a>(region: &'a Region, id: &str) -> ApiResult<&'a VpnGateway> {
+    get_live(&region.vpn_gateways, id, |gateway| gateway.state == "available")
+}
+
 fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (id, vpc) = (request.need("VpnGatewayId")?, request.need("VpcId")?);
-    let gateway = live_vpn_gateway(region, id)?;
+    let gateway = find(region, id)?;
     let vpc_id = get(&region.vpcs, vpc)?.vpc_id.clone();
     if let Some(old) = gateway.vpc().filter(|old| *old != vpc_id) {
         let message = format!("The vpnGateway '{id}' is already attached to the VPC '{old}'.");
@@ -104,7 +107,7 @@ fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 fn detach(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (id, vpc) = (request.need("VpnGatewayId")?, request.need("VpcId")?);
-    if live_vpn_gateway(region, id)?.vpc() != Some(vpc) {
+    if find(region, id)?.vpc() != Some(vpc) {
         let message = format!("The attachment of the vpnGateway '{id}' to '{vpc}' does not exist");
         return Err(ApiError::new("InvalidVpnGatewayAttachment.NotFound", message));
     }
@@ -123,7 +126,7 @@ fn detach(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("VpnGatewayId")?;
-    let gateway = live_vpn_gateway(region, id)?;
+    let gateway = find(region, id)?;
     let uses = |of: &crate::state::VpnConnection| {
         of.state == "available" && of.vpn_gateway_id.as_deref() == Some(id)
     };
@@ -139,7 +142,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn enable(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let (gateway, table) = (request.need("GatewayId")?, request.need("RouteTableId")?);
     let vpc = &get(&region.route_tables, table)?.vpc_id;
-    if live_vpn_gateway(region, gateway)?.vpc() != Some(vpc) {
+    if find(region, gateway)?.vpc() != Some(vpc) {
         let message = format!("The vpnGateway '{gateway}' is not attached to the VPC '{vpc}'.");
         return Err(ApiError::new("Gateway.NotAttached", message));
     }

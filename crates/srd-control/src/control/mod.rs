@@ -26,7 +26,7 @@ use crate::state::{Cloud, IdGenerator, Region, Row, TokenUse};
 use crate::store::{CommitError, KeyChange, Store};
 use crate::wire::model::model;
 use crate::wire::{Request, answer, request};
-use crate::{defaults, guard, regions, services};
+use crate::{defaults, guard, random, regions, services};
 
 /// Account of all requests of a trial, and of a server with the one key of its store.
 pub const TRIAL_ACCOUNT: &str = "123456789012";
@@ -300,18 +300,15 @@ impl Control {
     ) -> Result<String, Failure> {
         let write = |answer: &Value| answer::write(model(), &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
-        let token = request.text("ClientToken");
-        let token = token.map(|token| format!("{}/{}/{token}", TokenUse::PREFIX, request.action));
-        let mut parameters = request.parameters.clone();
-        parameters.remove("DryRun");
-        let parameters = Value::Object(parameters).to_string();
-        let parameters = ring::digest::digest(&ring::digest::SHA256, parameters.as_bytes());
-        let parameters = STANDARD.encode(parameters);
-        if let Some(token) = &token {
+        let token = request.text("ClientToken").map(|token| {
+            let id = format!("{}/{}/{token}", TokenUse::PREFIX, request.action);
+            (id, fingerprint(request))
+        });
+        if let Some((token, parameters)) = &token {
             let region = self.cloud.regions.get(at).ok_or_else(lost)?;
             let earlier = region.tokens.get(token).filter(|used| used.at + TOKEN_S > region.now);
             if let Some(used) = earlier {
-                if used.parameters == parameters {
+                if used.parameters == *parameters {
                     return Ok(write(&used.answer)?);
                 }
                 let message = "The client token was used with other parameters";
@@ -330,7 +327,8 @@ impl Control {
         }
         // An answer that cannot be written fails the request before it has changed anything.
         let xml = write(&answer)?;
-        if let (Some(token), Some(region)) = (token, self.cloud.regions.get_mut(at)) {
+        let region = self.cloud.regions.get_mut(at);
+        if let (Some((token, parameters)), Some(region)) = (token, region) {
             remember(region, token, parameters, answer);
         }
         self.commit()?;
@@ -398,6 +396,14 @@ impl Control {
     }
 }
 
+/// Digest of the parameters of a request, by which a repetition of the request is recognized.
+fn fingerprint(request: &Request) -> String {
+    let mut parameters = request.parameters.clone();
+    parameters.remove("DryRun");
+    let parameters = Value::Object(parameters).to_string();
+    STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, parameters.as_bytes()))
+}
+
 /// Keeps the answer for repetitions of the request. If there are too many answers, or they are too
 /// large, the oldest are dropped.
 fn remember(region: &mut Region, id: String, parameters: String, answer: Value) {
@@ -425,9 +431,7 @@ fn unavailable(message: String) -> ApiError {
 /// # Errors
 /// If the kernel gives no random bytes.
 pub fn random_seed() -> Result<u64, String> {
-    let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
-    let random = random.map_err(|_| "the kernel gives no random bytes".to_owned())?;
-    Ok(u64::from_le_bytes(random.expose()))
+    random::number()
 }
 
 fn failure(error: &ApiError, request_id: &str) -> HttpResponse {

@@ -1,5 +1,7 @@
 //! Traffic mirroring.
 
+use std::collections::BTreeSet;
+
 use super::Scope;
 use super::phrase;
 use super::toml_text::Text;
@@ -8,26 +10,24 @@ use crate::state::{MirrorFilter, MirrorFilterRule, MirrorSession, MirrorTarget};
 
 pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     let region = scope.region;
-    let sessions: Vec<&MirrorSession> =
-        region.mirror_sessions.iter().filter(|of| is_written(scope, of)).collect();
+    let (sessions, others): (Vec<&MirrorSession>, Vec<&MirrorSession>) =
+        region.mirror_sessions.iter().partition(|of| is_written(scope, of));
     for filter in region.mirror_filters.iter() {
         write_filter(scope, text, filter);
     }
     // A file refuses an interface that is a source and a target, even of no session.
-    let is_used = |target: &&MirrorTarget| {
-        sessions.iter().any(|of| of.traffic_mirror_target_id == target.traffic_mirror_target_id)
-    };
+    let used: BTreeSet<&str> =
+        sessions.iter().map(|of| of.traffic_mirror_target_id.as_str()).collect();
+    let is_used = |of: &&MirrorTarget| used.contains(of.traffic_mirror_target_id.as_str());
     for target in region.mirror_targets.iter().filter(is_used) {
         if let Some(interface) = interface_of(scope, target) {
             text.table("mirror_target", &target.traffic_mirror_target_id);
             text.string("interface", interface);
         }
     }
-    for session in region.mirror_sessions.iter() {
-        if !sessions.contains(&session) {
-            let what = "it copies no packets: its source or its target has no IPv4 address";
-            scope.warn(&session.traffic_mirror_session_id, what);
-        }
+    for session in others {
+        let what = "it copies no packets: its source or its target has no IPv4 address";
+        scope.warn(&session.traffic_mirror_session_id, what);
     }
     for session in sessions {
         text.table("mirror_session", &session.traffic_mirror_session_id);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::model::{Kind, Model};
 use crate::error::{ApiError, ApiResult};
@@ -96,13 +96,10 @@ fn element(model: &Model, tag: &str, name: &str, value: &Value, xml: &mut String
     Ok(())
 }
 
-/// The answer of actions that return only success.
-pub fn success() -> Value {
-    json!({"Return": true})
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::model::model;
     use super::*;
 
@@ -125,7 +122,7 @@ mod tests {
 
     #[test]
     fn an_action_without_answer_returns_true() {
-        let xml = write(model(), "DeleteVpc", &success(), "r").unwrap();
+        let xml = write(model(), "DeleteVpc", &json!({"Return": true}), "r").unwrap();
         assert!(xml.contains("<requestId>r</requestId><return>true</return></DeleteVpcResponse>"));
     }
 }

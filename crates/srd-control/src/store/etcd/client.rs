@@ -20,7 +20,7 @@ use super::wire::{
 };
 
 /// Largest number of members.
-pub const MEMBERS_MAX: usize = 16;
+const MEMBERS_MAX: usize = 16;
 /// Longest time for the connection to a member.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Longest time for the answer of one member.

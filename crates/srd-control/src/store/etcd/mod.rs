@@ -36,7 +36,6 @@ mod keys;
 mod machines;
 mod wire;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,8 +49,9 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::{CommitError, KeyChange, News, Store};
+use crate::random;
+pub use client::Tls;
 use client::{CallError, Client};
-pub use client::{MEMBERS_MAX, Tls};
 use inbox::{Batch, Inbox};
 use keys::{Generation, Keys, Large};
 use machines::{Claim, MACHINES_WAIT_MAX};
@@ -140,9 +140,7 @@ pub struct EtcdStore {
 
 /// Returns a random identifier.
 fn draw_id() -> Result<String, String> {
-    let random = ring::rand::generate::<[u8; 8]>(&ring::rand::SystemRandom::new());
-    let random = random.map_err(|_| "the kernel gives no random bytes".to_owned())?;
-    Ok(format!("{:016x}", u64::from_le_bytes(random.expose())))
+    random::number().map(|number| format!("{number:016x}"))
 }
 
 fn put(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
@@ -545,12 +543,6 @@ impl Drop for EtcdStore {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-impl fmt::Display for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.members.join(","))
     }
 }
 
