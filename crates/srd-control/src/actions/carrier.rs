@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{get, new_tags, not_found, show, show_all};
-use super::{Actions, Handler, route};
+use super::{Actions, Handler};
 use crate::error::ApiResult;
 use crate::state::{CarrierGateway, Region};
 use crate::wire::Request;
@@ -50,7 +50,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("CarrierGatewayId")?;
     let gateway = region.carrier_gateways.remove(id).ok_or_else(|| not_found("cagw", id))?;
-    route::blackhole(region, |route| route.carrier_gateway_id.as_deref() == Some(id));
+    region.blackhole_routes(|route| route.carrier_gateway_id.as_deref() == Some(id));
     let mut shown = show(&gateway);
     shown["State"] = "deleted".into();
     Ok(json!({"CarrierGateway": shown}))

@@ -12,7 +12,7 @@ use super::list::Listing;
 use super::support::{
     get, get_live, get_mut, new_tags, not_found, now, show, show_all, success, trim,
 };
-use super::{Actions, Handler, interface, managed, route};
+use super::{Actions, Handler, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::endpoint::{DnsEntry, DnsOptions};
 use crate::state::network::Route;
@@ -395,7 +395,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         for own in std::mem::take(&mut endpoint.network_interface_ids) {
             interface::remove(region, &own);
         }
-        route::blackhole(region, |route| route.gateway_id.as_deref() == Some(id));
+        region.blackhole_routes(|route| route.gateway_id.as_deref() == Some(id));
         endpoint.subnet_ids.clear();
         endpoint.dns_entries.clear();
         "deleted".clone_into(&mut endpoint.state);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{get, get_mut, new_tags, not_found, show, show_all, success};
-use super::{Actions, Handler, route};
+use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::GatewayAttachment;
 use crate::state::{EgressOnlyGateway, InternetGateway, Region};
@@ -88,7 +88,7 @@ fn detach(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::in_use(message));
     }
     get_mut(&mut region.internet_gateways, id)?.attachments.clear();
-    route::blackhole(region, |route| route.gateway_id.as_deref() == Some(id));
+    region.blackhole_routes(|route| route.gateway_id.as_deref() == Some(id));
     success()
 }
 
@@ -135,6 +135,6 @@ fn describe_egress_only(region: &mut Region, request: &Request) -> ApiResult<Val
 fn delete_egress_only(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("EgressOnlyInternetGatewayId")?;
     region.egress_only_gateways.remove(id).ok_or_else(|| not_found("eigw", id))?;
-    route::blackhole(region, |route| route.egress_only_internet_gateway_id.as_deref() == Some(id));
+    region.blackhole_routes(|route| route.egress_only_internet_gateway_id.as_deref() == Some(id));
     Ok(json!({"ReturnCode": true}))
 }

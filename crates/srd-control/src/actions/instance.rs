@@ -551,7 +551,7 @@ fn terminate(region: &mut Region, request: &Request) -> ApiResult<Value> {
                 interface::remove(region, &interface);
             }
         }
-        super::route::blackhole(region, |route| route.instance_id.as_ref() == Some(id));
+        region.blackhole_routes(|route| route.instance_id.as_ref() == Some(id));
         super::volume::detach_all(region, id);
         let time = now(region);
         let of = get_mut(&mut region.instances, id)?;

@@ -9,7 +9,7 @@ use super::interface_address::{self as addresses, Named, Target};
 use super::interface_view::{Links, private_name, view};
 use super::list::Listing;
 use super::support::{get, get_mut, ipv4, new_tags, not_found, now, success};
-use super::{Actions, Handler, address, free, mirror_session, route};
+use super::{Actions, Handler, address, free, mirror_session};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::{
     Attachment, ConnectionTracking, EnaSrdSpecification, EnaSrdUdpSpecification, GroupIdentifier,
@@ -474,6 +474,6 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 pub(super) fn remove(region: &mut Region, id: &str) {
     address::clear_interface(region, id);
     mirror_session::remove_interface(region, id);
-    route::blackhole(region, |route| route.network_interface_id.as_deref() == Some(id));
+    region.blackhole_routes(|route| route.network_interface_id.as_deref() == Some(id));
     region.interfaces.remove(id);
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{get, get_mut, ipv4, new_tags, not_found, now, show, show_all};
-use super::{Actions, Handler, address, interface, managed, route};
+use super::{Actions, Handler, address, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::NatGatewayAddress;
 use crate::state::{NatGateway, Region};
@@ -131,7 +131,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
         for own in interfaces {
             interface::remove(region, &own);
         }
-        route::blackhole(region, |route| route.nat_gateway_id.as_deref() == Some(id));
+        region.blackhole_routes(|route| route.nat_gateway_id.as_deref() == Some(id));
         let deleted = region.nat_gateways.ids_where(|gateway| gateway.state == "deleted");
         for old in deleted.iter().rev().skip(DELETED_MAX) {
             region.nat_gateways.remove(old);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{new_tags, not_found, overlap, region_of, show, show_all, time};
-use super::{Actions, Handler, route};
+use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
 use crate::state::network::{CidrBlock, Ipv6CidrBlock, PeeringOptions, PeeringStatus, PeeringVpc};
@@ -222,7 +222,7 @@ fn store(cloud: &mut Cloud, peering: &PeeringConnection) {
         match peering.status.code.as_str() {
             "active" => revive(region, id),
             code if is_ended(code) => {
-                route::blackhole(region, |r| r.vpc_peering_connection_id.as_deref() == id);
+                region.blackhole_routes(|r| r.vpc_peering_connection_id.as_deref() == id);
             }
             _ => {}
         }

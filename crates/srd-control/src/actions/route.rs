@@ -309,14 +309,3 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     get_mut(&mut region.route_tables, &table.route_table_id)?.routes.remove(at);
     success()
 }
-
-/// Gives the state `blackhole` to the routes whose target no longer exists.
-pub(super) fn blackhole(region: &mut Region, is_target: impl Fn(&Route) -> bool) {
-    for table in region.route_tables.ids_where(|table| table.routes.iter().any(&is_target)) {
-        if let Some(table) = region.route_tables.get_mut(&table) {
-            for route in table.routes.iter_mut().filter(|route| is_target(route)) {
-                "blackhole".clone_into(&mut route.state);
-            }
-        }
-    }
-}

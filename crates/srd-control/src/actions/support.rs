@@ -103,8 +103,8 @@ pub(super) fn get_mut<'a, T: Object>(table: &'a mut Table<T>, id: &str) -> ApiRe
     table.get_mut(id).ok_or_else(|| not_found(T::PREFIX, id))
 }
 
-/// Returns the object with this identifier if it is not deleted: `lives` is false for an object that
-/// is deleted, and still shown. The error for such an object is that of an unknown identifier.
+/// Returns the object with this identifier if it is not deleted: `lives` is false for an object
+/// that is deleted, and still shown. The error for such an object is that of an unknown identifier.
 pub(super) fn get_live<'a, T: Object>(
     table: &'a Table<T>,
     id: &str,

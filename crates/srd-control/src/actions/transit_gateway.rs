@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{any_block, arn, get, get_mut, new_tags, not_found, now, show, show_all};
-use super::{Actions, Handler, route, transit_table, vpn_gateway};
+use super::{Actions, Handler, transit_table, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::TransitOptions;
 use crate::state::{Region, TransitGateway};
@@ -241,7 +241,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     for table in region.transit_route_tables.ids_where(|table| table.transit_gateway_id == id) {
         region.transit_route_tables.remove(&table);
     }
-    route::blackhole(region, |route| route.transit_gateway_id.as_deref() == Some(id));
+    region.blackhole_routes(|route| route.transit_gateway_id.as_deref() == Some(id));
     region.transit_gateways.remove(id);
     let mut shown = show(&gateway);
     shown["State"] = "deleted".into();

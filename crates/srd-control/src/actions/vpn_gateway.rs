@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::support::{get, get_live, get_mut, new_tags, not_found, show, show_all, success, trim};
-use super::{Actions, Handler, route};
+use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::{PropagatingVgw, Route};
 use crate::state::vpn::VpnAttachment;
@@ -120,7 +120,7 @@ fn detach(region: &mut Region, request: &Request) -> ApiResult<Value> {
         table.propagating_vgws.retain(|old| *old != of_gateway);
     }
     propagate(region);
-    route::blackhole(region, |route| route.gateway_id.as_deref() == Some(id));
+    region.blackhole_routes(|route| route.gateway_id.as_deref() == Some(id));
     success()
 }
 

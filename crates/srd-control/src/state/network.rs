@@ -495,3 +495,16 @@ part! {
         allow_egress_from_local_vpc_to_remote_classic_link: bool,
     }
 }
+
+impl super::Region {
+    /// Gives the state `blackhole` to the routes whose target no longer exists.
+    pub fn blackhole_routes(&mut self, is_target: impl Fn(&Route) -> bool) {
+        for table in self.route_tables.ids_where(|table| table.routes.iter().any(&is_target)) {
+            if let Some(table) = self.route_tables.get_mut(&table) {
+                for route in table.routes.iter_mut().filter(|route| is_target(route)) {
+                    "blackhole".clone_into(&mut route.state);
+                }
+            }
+        }
+    }
+}
