@@ -61,13 +61,14 @@ pub fn serve(spec: &str) -> Result<()> {
 }
 
 /// Removes the routes and rules of a daemon that has ended. They remain if `kill_switch` is set, or
-/// if the network process was killed as well. Returns their number.
+/// if the network process was killed as well. If a network process is still removing them, waits
+/// for its end. Returns the number of those that this call has removed.
 ///
 /// # Errors
 /// If a daemon that uses this table runs, or the kernel refuses a change.
 pub fn release(spec: &Spec) -> Result<usize> {
     let Some(table) = spec.table else { return Ok(0) };
-    let lock = lock(table, Duration::ZERO)?;
+    let lock = lock(table, TABLE_WAIT_MAX)?;
     if matches!(lock, TableLock::Taken) {
         bail!(
             "a daemon that uses routing table {table} runs: stop it first, by `systemctl stop`, \
@@ -399,6 +400,27 @@ mod tests {
         // A process that another test is starting may inherit the listener, and has the name for a
         // moment.
         assert!(matches!(lock(table, Duration::from_secs(60)).unwrap(), TableLock::Ours { .. }));
+    }
+
+    /// A regression: right after a daemon was killed, its network process was still removing the
+    /// routes, and `srd down` reported that a daemon runs.
+    #[test]
+    fn regression_release_waits_for_a_network_process_that_removes_its_routes() {
+        let table = 2_000_000_000 - std::process::id();
+        let first = lock(table, Duration::ZERO).unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(first);
+        });
+        let spec = Spec {
+            interface: "srd-unused".to_owned(),
+            addresses: Vec::new(),
+            table: Some(table),
+            mark: 0,
+            kill_switch: false,
+        };
+        assert_eq!(release(&spec).unwrap(), 0);
+        ends.join().unwrap();
     }
 
     #[test]
