@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use srd_control::actions;
-use srd_control::control::{Access, Control, TRIAL_ACCOUNT, random_seed};
+use srd_control::control::{Access, Control, TRIAL_ACCOUNT, console, random_seed};
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
 use srd_control::sign::DrawnKey;
@@ -191,6 +191,8 @@ fn up(args: &UpArgs) -> Result<u8> {
         Some(settings) => say(format!("export {}", settings.join(" ")))?,
         None => say("any credentials are accepted")?,
     }
+    let token = key.as_ref().map_or(String::new(), |key| format!("#token={}", console::token(key)));
+    say(format!("console: http://{address}/console{token}"))?;
     say(match (starts, is_root) {
         (true, _) => "an instance is the namespace srd-i-ID",
         (false, true) => "instances exist in the state only",

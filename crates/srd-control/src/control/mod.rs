@@ -2,9 +2,11 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`console`] | a page for browsers |
 //! | `follow` | the state that other controllers and earlier runs have stored |
 //! | `records` | the state as keys and values of a store |
 
+pub mod console;
 mod follow;
 mod records;
 
@@ -163,6 +165,9 @@ impl Control {
         let request_id = self.ids.uuid();
         if let Err(error) = guard::check(http, self.access.is_local()) {
             return failure(&error, &request_id);
+        }
+        if let Some(answer) = self.console(http, now, &request_id) {
+            return answer;
         }
         let reset = trial
             && http.method == "POST"

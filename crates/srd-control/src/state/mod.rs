@@ -129,6 +129,11 @@ macro_rules! region {
                 }
             }
 
+            /// Returns the name of each table, and the number of its objects.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+                [$((stringify!($field), self.$field.len()),)*].into_iter()
+            }
+
             /// Undoes all changes since the last commit.
             pub fn rollback(&mut self) {
                 self.tokens.rollback();

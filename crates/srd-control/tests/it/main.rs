@@ -4,6 +4,7 @@
 
 mod access;
 mod addresses;
+mod console;
 mod controllers;
 mod endpoints;
 mod mirrors;
