@@ -6,6 +6,7 @@ mod access;
 mod addresses;
 mod controllers;
 mod endpoints;
+mod hosts;
 mod mirrors;
 mod overlaps;
 mod planes;
