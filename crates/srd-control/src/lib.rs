@@ -18,6 +18,7 @@
 //! | [`control`] | authentication, transactions, idempotence |
 //! | [`store`] | the seam to a durable store |
 //! | [`machines`] | the seam to the data plane |
+//! | [`hosts`] | hosts that enrol themselves, and their peers |
 //! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`error`] | errors of the API |
@@ -28,6 +29,7 @@ pub mod control;
 pub mod defaults;
 pub mod error;
 pub mod guard;
+pub mod hosts;
 pub mod http;
 pub mod machines;
 pub mod plane;

@@ -64,9 +64,16 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// If the runtime cannot start, or another controller has taken over the machines of the state.
 /// This one has then stopped its own.
 pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> {
+    serve_shared(listener, Arc::new(Mutex::new(control)))
+}
+
+/// Serves the socket until the process ends, beside other users of the control plane.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_shared(listener: TcpListener, control: Arc<Mutex<Control>>) -> io::Result<Infallible> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let news = control.news();
-    let control = Arc::new(Mutex::new(control));
+    let news = control.lock().unwrap_or_else(PoisonError::into_inner).news();
     runtime.block_on(async move {
         let follow = follow(news, Arc::clone(&control));
         tokio::select! {

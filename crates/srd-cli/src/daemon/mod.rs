@@ -10,11 +10,13 @@
 //! | [`capture`] | `srd capture` |
 //! | [`keys`] | `srd genkey`, `srd pubkey`, `srd genpsk` |
 //! | [`import`] | `srd import` |
+//! | [`enrol`] | `srd up --control`: a host that enrols |
 //! | [`first_try`] | `srd up --try`: two machines without a file |
 //! | [`up`] | `srd up`, the daemon; `srd down`, which removes what a daemon left behind |
 
 mod capture;
 mod complete;
+mod enrol;
 mod first_try;
 mod import;
 mod keys;

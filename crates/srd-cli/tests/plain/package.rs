@@ -333,7 +333,7 @@ fn whole_example() -> String {
 #[test]
 fn the_example_and_its_manual_know_the_same_keys() {
     let example: toml::Table = whole_example().parse().unwrap();
-    let tables = ["interface", "expert", "cloud", "control", "metrics"];
+    let tables = ["interface", "expert", "cloud", "enrol", "control", "metrics"];
     let tables = tables.map(|name| example[name].as_table().unwrap());
     let peer = example["peer"][0].as_table().unwrap();
     let keys: BTreeSet<&str> = tables

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`console`] | a page for browsers |
 //! | `follow` | the state that other controllers and earlier runs have stored |
+//! | `hosts` | transactions about hosts that enrol themselves |
 //! | `records` | the state as keys and values of a store |
 
 pub mod console;
 mod follow;
+mod hosts;
 mod records;
 
 use std::sync::Arc;
@@ -217,7 +219,14 @@ impl Control {
             }
         }
         self.machines.clear();
-        self.cloud = Cloud::default();
+        // Hosts are no objects of EC2, and outlive a reset.
+        let hosts = std::mem::take(&mut self.cloud.hosts);
+        let records = hosts.records().into_iter().map(|(key, value)| (key, Some(value)));
+        let kept = self.store.commit(records.collect());
+        self.cloud = Cloud { hosts, ..Cloud::default() };
+        if let Err(error) = kept {
+            return HttpResponse::json(500, json!({"status": error.to_string()}).to_string());
+        }
         HttpResponse::json(200, json!({"status": "ok"}).to_string())
     }
 

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::table::Hosts;
 use crate::sign::Keys;
 
 pub use endpoint::{EndpointService, VpcEndpoint};
@@ -339,6 +340,8 @@ pub struct Cloud {
     pub regions: BTreeMap<(String, String), Region>,
     /// Access keys that the store contains.
     pub keys: Keys,
+    /// Hosts that have enrolled, and enrolment tokens.
+    pub hosts: Hosts,
     /// Names of log groups that a trial has recorded.
     pub log_groups: BTreeSet<String>,
     /// Names of buckets that a trial has recorded.

@@ -7,6 +7,7 @@ mod addresses;
 mod console;
 mod controllers;
 mod endpoints;
+mod hosts;
 mod mirrors;
 mod overlaps;
 mod planes;

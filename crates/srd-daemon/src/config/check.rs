@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::address::{addresses, socket_address};
 use super::back_end;
 use super::cloud;
+use super::enrol;
 use super::file::{ControlTable, Document, ExpertTable, InterfaceTable};
 use super::key_files::{Keys, key_file, unused_key};
 use super::metrics::metrics;
@@ -53,7 +54,8 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Converts a parsed file into a checked configuration, or returns its first error.
-pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Result<Config> {
+pub(super) fn check(source: &Source<'_>, mut document: Document, keys: Keys) -> Result<Config> {
+    let enrolled = enrol::complete(source, &mut document, keys)?;
     let expert = &document.expert;
     let cloud = cloud::cloud(source, document.cloud.as_ref(), expert)?;
     let mut interface = match (&document.interface, &document.cloud, document.peer.first()) {
@@ -86,8 +88,13 @@ pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Resu
     }
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
-    let peers = peers(source, &document.peer, (&interface, cloud.as_ref()), &[], keys)?;
-    Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers, cloud })
+    let mut peers = peers(source, &document.peer, (&interface, cloud.as_ref()), &[], keys)?;
+    let enrol = enrolled.map(|enrolled| {
+        peers = enrol::add(&peers, &enrolled.peers, (&interface, cloud.as_ref()));
+        enrolled.enrol
+    });
+    let file = source.path.to_path_buf();
+    Ok(Config { file, interface, control, metrics, peers, enrol, cloud })
 }
 
 fn interface(

@@ -246,6 +246,7 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("kill_switch", from.kill_switch != to.kill_switch),
         ("pre_up, post_up, pre_down or post_down", from.hooks != to.hooks),
         ("cloud", old.cloud != new.cloud),
+        ("enrol", old.enrol != new.enrol),
         ("control", old.control != new.control),
         ("metrics", old.metrics != new.metrics),
     ])

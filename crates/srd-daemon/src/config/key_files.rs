@@ -72,7 +72,7 @@ fn remedy_of_daemon(key: &Path, is_srd: bool) -> String {
 }
 
 /// Resolves a path relative to the directory of the file that contains it.
-fn beside(file: &Path, path: &str) -> PathBuf {
+pub(super) fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
