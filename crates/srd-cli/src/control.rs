@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use srd_control::actions;
+use srd_control::actions::{self, scaling};
 use srd_control::control::{Access, Control, TRIAL_ACCOUNT, console, random_seed};
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
@@ -258,19 +258,26 @@ fn write_key(path: &Path, settings: &[String]) -> std::io::Result<()> {
 struct Actions {
     served: Vec<&'static str>,
     missing: Vec<&'static str>,
+    autoscaling: Vec<&'static str>,
 }
 
 fn list(args: &ActionsArgs) -> Result<u8> {
     args.json.check()?;
-    let actions = Actions { served: actions::names(), missing: actions::missing() };
+    let actions = Actions {
+        served: actions::names(),
+        missing: actions::missing(),
+        autoscaling: scaling::names(),
+    };
     args.json.write(&actions)?;
-    args.json.say(format!("served ({}):", actions.served.len()))?;
-    for name in &actions.served {
-        args.json.say(format!("  {name}"))?;
-    }
-    args.json.say(format!("not served ({}):", actions.missing.len()))?;
-    for name in &actions.missing {
-        args.json.say(format!("  {name}"))?;
+    for (title, names) in [
+        ("served", &actions.served),
+        ("served of Auto Scaling", &actions.autoscaling),
+        ("not served", &actions.missing),
+    ] {
+        args.json.say(format!("{title} ({}):", names.len()))?;
+        for name in names {
+            args.json.say(format!("  {name}"))?;
+        }
     }
     Ok(0)
 }
