@@ -51,7 +51,8 @@ takes root, iproute2, and for --internet nftables. Everything is given back at t
 namespaces in which programs still run.
 
 PRIVILEGES
-  srd card up   the user srd, or nobody where there is none; no capability: it reads packets
+  srd card up   the user srd, or where there is none a user that no other process has; no
+                capability: it reads packets
   srd card-helper, which it starts: root with CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_KILL
                 and CAP_DAC_OVERRIDE: it makes namespaces, devices and routes, opens sockets of
                 vhost-user and files of flow logs, and gives everything back at the end

@@ -34,7 +34,7 @@ pub(crate) fn card() -> Option<UnixStream> {
 fn card_at(socket: &Path) -> Option<UnixStream> {
     is_socket(socket).then_some(())?;
     let stream = connect(socket).ok()?;
-    peer::check(&stream, &[]).is_ok().then_some(stream)
+    peer::check(&stream).is_ok().then_some(stream)
 }
 
 fn is_socket(path: &Path) -> bool {
