@@ -292,7 +292,10 @@ impl UpArgs {
                     file.display()
                 ));
             }
-            return Ok(Options::of(config, &self.socket.own())?);
+            let named = config.control.is_named.then(|| config.control.socket.clone());
+            let socket = self.socket.given().or(named.as_deref());
+            let socket = socket.unwrap_or(srd_guest::SOCKET_DEFAULT.as_ref()).to_owned();
+            return Ok(Options::of(config, &socket)?);
         }
         if let Some(at) = self.metrics
             && !at.ip().is_loopback()
@@ -316,6 +319,7 @@ impl UpArgs {
             internet_private: self.internet_private,
             transport: None,
             socket: self.socket.own(),
+            socket_named: None,
             vhost_user,
             vhost_user_client: self
                 .vhost_user_client

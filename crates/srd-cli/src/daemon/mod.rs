@@ -68,7 +68,8 @@ pub(crate) enum DaemonCommand {
     /// Make the daemon read its configuration again.
     Reload(ShowArgs),
     /// Capture packets for Wireshark: inner packets as applications see them, outer packets as the
-    /// network sees them. tcpdump reads only one of the two at a time: --inner or --outer.
+    /// network sees them. tcpdump reads only one of the two at a time: --inner or --outer. It takes
+    /// root, or `group_captures` in the daemon's configuration.
     Capture(capture::CaptureArgs),
     /// Print a new private key: umask 077; srd genkey > private.key
     Genkey,
@@ -180,6 +181,9 @@ fn explain(error: ClientError) -> Error {
     let text = error.to_string();
     match error {
         ClientError::Denied { .. } => Missing(text).into(),
+        ClientError::Refused(refusal) if refusal.kind == RefusalKind::NotPermitted => {
+            Missing(text).into()
+        }
         ClientError::Refused(refusal) if refusal.kind != RefusalKind::Busy => Usage(text).into(),
         other => other.into(),
     }

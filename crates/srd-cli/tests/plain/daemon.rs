@@ -36,7 +36,7 @@ fn daemon() -> Daemon {
     let path = directory.path().join("run/srd0.sock");
     let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(FixedStatistics));
     std::thread::spawn(move || run_plane(&commands));
-    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).expect("a socket");
+    let socket = Socket::bind(&Control::at(path.clone())).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
     let server = Server::start(socket, plane, Arc::new(loader), None).expect("a thread");
     Daemon { directory, socket: path, _server: server }

@@ -106,6 +106,7 @@ pub(super) struct CloudTable {
 pub(super) struct ControlTable {
     pub(super) socket: Maybe<String>,
     pub(super) group: Maybe<String>,
+    pub(super) group_captures: Maybe<bool>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -57,6 +57,11 @@ impl Socket {
         Ok(Self { listener, control: control.clone(), identity, user })
     }
 
+    /// Whether all users that may connect may capture packets.
+    pub(super) fn permits_captures(&self) -> bool {
+        self.control.group_captures
+    }
+
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.control.socket
@@ -194,15 +199,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
-    fn control(path: PathBuf) -> Control {
-        Control { socket: path, group: None }
-    }
-
     #[test]
     fn socket_and_directory_are_for_owner_and_group_only_and_go_away() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/a.sock");
-        let socket = Socket::bind(&control(path.clone())).unwrap();
+        let socket = Socket::bind(&Control::at(path.clone())).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o660);
         assert_eq!(mode(path.parent().unwrap()), 0o750);
@@ -231,7 +232,7 @@ mod tests {
                 }
             });
             for _ in 0..1000 {
-                let _ = Socket::bind(&control(path.clone()));
+                let _ = Socket::bind(&Control::at(path.clone()));
             }
             is_over.store(true, Ordering::Relaxed);
         });
@@ -253,13 +254,13 @@ mod tests {
         let path = directory.path().join("a.sock");
         leave_stale(&path);
         assert!(path.exists());
-        let socket = Socket::bind(&control(path.clone())).unwrap();
-        let error = Socket::bind(&control(path.clone())).unwrap_err();
+        let socket = Socket::bind(&Control::at(path.clone())).unwrap();
+        let error = Socket::bind(&Control::at(path.clone())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("serves"), "{error}");
         drop(socket);
         fs::write(&path, "somebody's").unwrap();
-        let error = Socket::bind(&control(path.clone())).unwrap_err();
+        let error = Socket::bind(&Control::at(path.clone())).unwrap_err();
         assert!(error.to_string().contains("no socket"), "{error}");
         assert!(path.exists());
     }
@@ -270,11 +271,11 @@ mod tests {
     fn regression_a_full_queue_of_connections_delays_no_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sock");
-        let first = Socket::bind(&control(path.clone())).unwrap();
+        let first = Socket::bind(&Control::at(path.clone())).unwrap();
         rustix::net::listen(&first.listener, 0).unwrap();
         let _queued: Vec<_> = std::iter::from_fn(|| socket::connect(&path).ok()).collect();
         let (send, receive) = std::sync::mpsc::channel();
-        thread::spawn(move || send.send(Socket::bind(&control(path)).map(drop)));
+        thread::spawn(move || send.send(Socket::bind(&Control::at(path)).map(drop)));
         let bound = receive.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits");
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(first.is_there());
@@ -286,7 +287,7 @@ mod tests {
     fn regression_a_socket_that_this_user_may_not_see_is_not_taken_for_removed() {
         let directory = tempfile::tempdir().unwrap();
         let within = directory.path().join("run");
-        let socket = Socket::bind(&control(within.join("a.sock"))).unwrap();
+        let socket = Socket::bind(&Control::at(within.join("a.sock"))).unwrap();
         // The thread below keeps the group of this process.
         fs::set_permissions(&within, Permissions::from_mode(0o700)).unwrap();
         let nobody = rustix::process::Uid::from_raw(65_534);
@@ -326,9 +327,9 @@ mod tests {
     fn a_successors_socket_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sock");
-        let first = Socket::bind(&control(path.clone())).unwrap();
+        let first = Socket::bind(&Control::at(path.clone())).unwrap();
         fs::rename(&path, directory.path().join("moved.sock")).unwrap();
-        let _second = Socket::bind(&control(path.clone())).unwrap();
+        let _second = Socket::bind(&Control::at(path.clone())).unwrap();
         drop(first);
         assert!(path.exists());
     }
