@@ -45,7 +45,7 @@ mod state;
 mod traffic;
 mod warnings;
 
-pub use cloud::reload::{Reloader, check};
+pub use cloud::reload::{Reloaded, Reloader, check};
 pub use control::client::Client;
 pub use control::orders::Stopper;
 pub use control::{client, config, protocol};

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use srd_daemon::config::Config;
-use srd_daemon::plane::ReloadInstances;
-use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, NotPermitted, Prepared};
+use srd_daemon::plane::{ReloadInstances, ReloadedInstances};
+use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared};
 use srd_trust::privileges;
 
-use crate::cloud::reload::Reloader;
+use crate::cloud::reload::{Reloaded, Reloader};
 use crate::control::config::KEYS_OF_NODE;
 use crate::service::Opening;
 use crate::state::{Options, Service};
@@ -64,8 +64,10 @@ fn hosted(opening: Opening) -> Hosted {
 /// node.
 fn reload(reloader: Reloader) -> ReloadInstances {
     Arc::new(move || {
-        let others = reloader.reload().map_err(|error| format!("{error:#}"))?;
-        Ok(others.into_iter().filter(|key| !KEYS_OF_NODE.contains(&key.as_str())).collect())
+        let Reloaded { is_new, others } =
+            reloader.reload().map_err(|error| format!("{error:#}"))?;
+        let waits = others.into_iter().filter(|key| !KEYS_OF_NODE.contains(&key.as_str()));
+        Ok(ReloadedInstances { is_new, waits: waits.collect() })
     })
 }
 

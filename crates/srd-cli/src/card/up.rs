@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_daemon::config::{Config, Metrics, Mode};
 use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
-use srd_guest::{Ended, Options, Reloader, Service, Stopper};
+use srd_guest::{Ended, Options, Reloaded, Reloader, Service, Stopper};
 use srd_net::PollMode;
 
 use super::SocketArg;
@@ -239,7 +239,7 @@ fn end_with_input(stopper: Stopper) -> Result<()> {
 /// Reads the configuration file again. If it is invalid, nothing changes.
 fn reload(config: &Path, reloader: &Reloader) {
     match reloader.reload() {
-        Ok(others) => {
+        Ok(Reloaded { others, .. }) => {
             eprintln!("srd: {} is in force", config.display());
             if !others.is_empty() {
                 eprintln!(

@@ -42,6 +42,14 @@ fn status(machine: &Machine) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Makes the node of a machine read its files again, and returns the output of the command.
+fn reloaded(machine: &Machine) -> String {
+    let output =
+        Command::new(SRD).args(["reload", "--socket", &machine.socket()]).output().unwrap();
+    assert!(output.status.success(), "{output:#?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Gives both machines an overlay beside the instances.
 fn with_overlay(hosts: &Hosts) {
     for end in [0, 1] {
@@ -255,7 +263,9 @@ fn a_reload_applies_hosts_and_rules() {
     // The receiver's rules decide, so its node reads the file again, too.
     let rules = fs::read_to_string(&file).unwrap();
     fs::write(&file, rules.replace("tcp 5000 from", "tcp 5001 from")).unwrap();
-    reload();
+    // The command reports whether the file has changed, also if no other file has.
+    assert_eq!(reloaded(&hosts.machines[0]), "changes in the VPC's file taken over\n");
+    assert_eq!(reloaded(&hosts.machines[0]), "nothing has changed\n");
     tell(second.0.id(), Signal::HUP);
     let listener = listen(&b, 5001);
     wait_until("the new rules", || connect_in_vain(&a, [10, 0, 1, 11], 5001).is_ok());
