@@ -144,6 +144,21 @@ fn one_server_has_all_figures(machine: &Machine) {
     assert!(status.contains("\"host\":\"alpha\""), "{status}");
 }
 
+/// Checks that a packet of the overlay without a peer is not shown as a frame of an instance.
+fn drops_of_the_overlay_are_shown_as_such(machine: &Machine) {
+    // No peer has the address of a multicast group. There is no answer, so `ping` fails.
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", machine.namespace));
+    command.args(["ping", "-c", "1", "-W", "1", "-I", "srd0", "224.0.0.1"]).output().unwrap();
+    let drops = || machine.json(&["card", "status"])["drops"].clone();
+    wait_until("the packet", || drops()["interface: guest_no_peer"].as_u64() > Some(0));
+    let drops = drops();
+    let names = drops.as_object().unwrap().keys();
+    let of_instances: Vec<_> =
+        names.filter(|name| name.starts_with("between hosts: guest")).collect();
+    assert!(of_instances.is_empty(), "{drops}");
+}
+
 #[test]
 fn an_overlay_and_instances_share_one_process_port_and_session() {
     if !ready_with_nsenter() {
@@ -172,6 +187,7 @@ fn an_overlay_and_instances_share_one_process_port_and_session() {
         assert!(peers.as_array().unwrap().len() == 1 && peers[0]["state"] == "up", "{peers}");
     }
     one_server_has_all_figures(&hosts.machines[0]);
+    drops_of_the_overlay_are_shown_as_such(&hosts.machines[0]);
     for (machine, node) in hosts.machines.iter().zip(&mut running) {
         assert_eq!(node.end(Signal::TERM), 0, "{:?}", fs::read_to_string(machine.path("up.log")));
     }
