@@ -52,7 +52,6 @@ pub use control::{client, config, protocol};
 pub use failure::{Missing, WrongSettings};
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
-pub use machine::earlier::SOCKET as SOCKET_EARLIER;
 pub use state::{Ended, Options, Service};
 pub use traffic::transport::TransportOptions;
 

@@ -95,10 +95,7 @@ impl SocketArg {
             return own;
         }
         let node = srd_daemon::control::socket::find(None, None).ok();
-        // A card of an earlier version is no node: the error at the card's own path names it.
-        let is_node =
-            |path: &PathBuf| path != Path::new(srd_guest::SOCKET_EARLIER) && path.exists();
-        node.filter(is_node).unwrap_or(own)
+        node.filter(|path| path.exists()).unwrap_or(own)
     }
 }
 

@@ -16,6 +16,10 @@ use crate::config::{Control, socket_default};
 const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of the socket: only the owner and the group may connect to it.
 const SOCKET_MODE: u32 = 0o660;
+/// Path of the control socket of a card (`srd card up`) of an earlier version, beside the sockets
+/// of daemons. A daemon of an interface with the name `card` also has this path; commands reach it
+/// by the name of the interface.
+pub const CARD_EARLIER: &str = "/run/srd/card.sock";
 /// Flags to open a directory, but no other file and no symbolic link (`O_DIRECTORY`, `O_NOFOLLOW`).
 const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
@@ -162,7 +166,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Returns the path of the socket that a command uses: the given path, or the default path for the
 /// given interface. If neither is given, this is the only socket that exists, or the socket of
-/// `srd0` if there are several sockets or no socket.
+/// `srd0` if there are several sockets or no socket. The socket of a card of an earlier version
+/// ([`CARD_EARLIER`]) does not count, because no daemon serves it.
 ///
 /// # Errors
 /// The names of the interfaces, if there are several sockets and none of them is for `srd0`.
@@ -178,7 +183,10 @@ pub fn find(interface: Option<&str>, socket: Option<&Path>) -> Result<PathBuf, V
 fn find_in(usual: &Path) -> Result<PathBuf, Vec<String>> {
     let entries = usual.parent().and_then(|directory| fs::read_dir(directory).ok());
     let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_socket = |path: &PathBuf| path.extension().is_some_and(|e| e == "sock");
+    let is_socket = |path: &PathBuf| {
+        path.extension().is_some_and(|e| e == "sock")
+            && path.file_name() != Path::new(CARD_EARLIER).file_name()
+    };
     let mut found: Vec<PathBuf> = files.filter(is_socket).collect();
     found.sort();
     match found.as_slice() {
@@ -342,12 +350,14 @@ mod tests {
         assert_eq!(find_in(&usual).unwrap(), usual);
         fs::write(at("srd7.sock"), "").unwrap();
         fs::write(at("srd7.pid"), "").unwrap();
+        fs::write(at("card.sock"), "").unwrap();
         assert_eq!(find_in(&usual).unwrap(), at("srd7.sock"));
         fs::write(at("srd8.sock"), "").unwrap();
         assert_eq!(find_in(&usual).unwrap_err(), ["srd7", "srd8"]);
         fs::write(&usual, "").unwrap();
         assert_eq!(find_in(&usual).unwrap(), usual);
         assert_eq!(find(Some("a"), None).unwrap(), Path::new("/run/srd/a.sock"));
+        assert_eq!(find(Some("card"), None).unwrap(), Path::new(CARD_EARLIER));
         assert_eq!(find(Some("a"), Some(Path::new("/x"))).unwrap(), Path::new("/x"));
     }
 }

@@ -11,11 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+pub(crate) use srd_daemon::control::socket::CARD_EARLIER as SOCKET;
 use srd_trust::peer;
 use srd_trust::socket::connect;
 
-/// Socket of a card of an earlier version.
-pub const SOCKET: &str = "/run/srd/card.sock";
 /// Directory of the locks of a card of an earlier version.
 const LOCKS: &str = "/run/srd/locks";
 /// Longest wait for the end of a card that has handed everything over.
