@@ -17,6 +17,7 @@ use srd_trust::privileges;
 
 use crate::cloud::reload::{Reloaded, Reloader};
 use crate::control::config::KEYS_OF_NODE;
+use crate::failure::Missing;
 use crate::service::Opening;
 use crate::state::{Options, Service};
 use crate::traffic::transport::Transport;
@@ -31,8 +32,13 @@ pub fn start(config: Config) -> Result<Daemon> {
     if config.cloud.is_none() {
         return Daemon::new(config);
     }
-    if !privileges::may_administer() {
-        return Err(NotPermitted.into());
+    if !privileges::may_make_namespaces() {
+        return Err(Missing(String::from(
+            "instances take root (CAP_SYS_ADMIN and CAP_NET_ADMIN) at the start: run it with sudo. \
+             The unit srd@ gets these rights by /usr/share/srd/cloud.conf: its first lines contain \
+             the commands",
+        ))
+        .into());
     }
     let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
     let opening = Opening::begin(Options { metrics: None, ..options }, false)?;

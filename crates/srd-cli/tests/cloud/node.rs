@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -314,4 +315,45 @@ fn a_node_whose_instances_cannot_start_leaves_nothing() {
     assert!(!output.status.success() && said.contains("would be cut off"), "{said}");
     assert_eq!((machine.facts(), machine.instances_left()), (before, Vec::new()));
     assert!(!fs::exists(machine.socket()).unwrap(), "the socket is removed");
+}
+
+/// A node with an overlay and instances starts and ends with the capabilities of `cloud.conf`, also
+/// if its control socket belongs to a group.
+#[test]
+fn a_node_works_with_the_rights_of_its_unit() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let (hosts, _) = nodes("nu");
+    with_overlay(&hosts);
+    hosts.edit(0, |text| text.replace("[control]", "[control]\ngroup = \"daemon\""));
+    let machine = &hosts.machines[0];
+    let before = facts_with_addresses(machine);
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let unit = fs::read_to_string(packaging.join("cloud.conf")).unwrap();
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let set = set.to_lowercase().replace("cap_", "+").replace(' ', ",");
+    let config = hosts.config(0);
+    let confined = |set: &str| {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", machine.namespace));
+        command.args(["setpriv", &format!("--bounding-set=-all,{set}"), "--no-new-privs", SRD]);
+        command.args(["up", "-c", &config]).env("STATE_DIRECTORY", machine.path("state"));
+        command
+    };
+    let mut first = machine.up_by(confined(&set));
+    let _second = up(&hosts, 1);
+    hosts.wait_for_session(0);
+    let [a, b] = ["a", "b"].map(|name| hosts.instance(name));
+    carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
+    overlay_carries_a_megabyte(&hosts);
+    assert_eq!(first.end(Signal::TERM), 0, "{:?}", fs::read_to_string(machine.path("up.log")));
+    assert_eq!(machine.facts(), before);
+    // The capability of an overlay alone is not sufficient, and the error names the remedy.
+    let output = confined("+net_admin").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(3) && said.contains("/usr/share/srd/cloud.conf"),
+        "{said}"
+    );
 }

@@ -161,6 +161,22 @@ fn settings_are_set_and_nonsense_is_refused() {
     daemon.refuses(&["top"], USAGE, &["needs a terminal", "srd status --json"]);
 }
 
+/// The unit reloads by the file, which may name another interface or socket than the unit.
+#[test]
+fn a_reload_by_the_configuration_file_reaches_the_daemon_at_its_socket() {
+    let daemon = daemon();
+    let file = daemon.directory.path().join("own.toml");
+    let reload = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+        command.args(["reload", "-c"]).arg(&file).output().unwrap()
+    };
+    refused(&reload(), USAGE, &["own.toml"]);
+    let socket = daemon.socket.display();
+    let text = format!("[cloud]\n[control]\nsocket = \"{socket}\"\n");
+    std::fs::write(&file, text).unwrap();
+    refused(&reload(), USAGE, &["/etc/srd/srd.toml:2:7", "nothing was changed"]);
+}
+
 #[test]
 fn without_a_daemon_the_message_says_how_to_start_one() {
     let directory = tempfile::tempdir().unwrap();
