@@ -26,7 +26,8 @@ MODES
 INSTANCES
   The table [cloud] describes instances of virtual private clouds on this machine. They share
   ports, sessions and keys with the interface. `srd card` shows them. It takes root at the start;
-  the process that moves packets becomes the user srd, or nobody, without capabilities.
+  the process that moves packets becomes the user srd, or one that no other process has, without
+  capabilities.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`

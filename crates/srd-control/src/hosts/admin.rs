@@ -170,7 +170,7 @@ pub fn start(listener: UnixListener, hub: Arc<Hub>) -> io::Result<()> {
 }
 
 fn serve(mut stream: UnixStream, hub: &Hub) -> io::Result<()> {
-    peer::check(&stream, &[])?;
+    peer::check(&stream)?;
     stream.set_read_timeout(Some(CLIENT_WAIT_MAX))?;
     stream.set_write_timeout(Some(CLIENT_WAIT_MAX))?;
     let mut line = String::new();
@@ -293,7 +293,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Str
         _ => format!("the controller at {shown}: {error}"),
     };
     let mut stream = UnixStream::connect(path).map_err(failed)?;
-    peer::check(&stream, &[]).map_err(failed)?;
+    peer::check(&stream).map_err(failed)?;
     stream.set_read_timeout(Some(ANSWER_WAIT_MAX)).map_err(failed)?;
     let text = serde_json::to_string(request).map_err(|error| error.to_string())?;
     stream.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;

@@ -293,7 +293,15 @@ fn control(source: &Source<'_>, table: &ControlTable, interface: &str) -> Result
         None => socket_default(interface),
     };
     let group = table.group.as_ref().map(|name| group(source, name)).transpose()?;
-    Ok(Control { socket, group })
+    let group_captures = match &table.group_captures {
+        Some(captures) if *captures.as_ref() && group.is_none() => {
+            let what = "`group_captures` permits captures to a group, and there is no `group`";
+            let remedy = "add `group`, or take `group_captures` out";
+            return Err(source.error(Some(captures.span()), what, remedy));
+        }
+        captures => captures.as_ref().is_some_and(|captures| *captures.as_ref()),
+    };
+    Ok(Control { socket, is_named: table.socket.is_some(), group, group_captures })
 }
 
 fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {

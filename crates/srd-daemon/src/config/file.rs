@@ -117,6 +117,7 @@ pub(super) struct EnrolTable {
 pub(super) struct ControlTable {
     pub(super) socket: Maybe<String>,
     pub(super) group: Maybe<String>,
+    pub(super) group_captures: Maybe<bool>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -238,9 +238,20 @@ impl Protection {
 pub struct Control {
     /// Path of the socket.
     pub socket: PathBuf,
+    /// Whether the file contains the path. Otherwise it is the default of the interface.
+    pub is_named: bool,
     /// The group whose members may use the socket; `None`: only root and the daemon's user may use
     /// it.
     pub group: Option<Group>,
+    /// Whether members of the group may capture packets.
+    pub group_captures: bool,
+}
+
+impl Control {
+    /// Settings of a socket at this path, which only root and the daemon's user may use.
+    pub fn at(socket: PathBuf) -> Self {
+        Self { socket, is_named: true, group: None, group_captures: false }
+    }
 }
 
 /// A user group of this machine.
