@@ -53,6 +53,7 @@ pub use failure::{Missing, WrongSettings};
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
 pub use machine::earlier::SOCKET as SOCKET_EARLIER;
+pub use machine::pods;
 pub use state::{Ended, Options, Service};
 pub use traffic::transport::TransportOptions;
 
