@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The crates of this workspace from the bottom up, each with its layer. A crate may only depend on
 /// crates of a lower layer. For example, the driver cannot depend on the simulator, and the
 /// protocol core cannot depend on the crates that use it.
-const LAYERS: [(&str, u8); 30] = [
+const LAYERS: [(&str, u8); 31] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
     ("srd-http", 0),
@@ -38,8 +38,9 @@ const LAYERS: [(&str, u8); 30] = [
     ("srd-nccl", 5),
     ("srd-python", 5),
     ("srd-bench", 5),
-    ("srd-cli", 6),
-    ("xtask", 7),
+    ("srd-cni", 6),
+    ("srd-cli", 7),
+    ("xtask", 8),
 ];
 /// Crates that must not use a clock, a socket or `unsafe`.
 const PURE: [&str; 5] = ["srd-crypto", "srd-proto", "srd-vpc", "srd-efa", "srd-card"];

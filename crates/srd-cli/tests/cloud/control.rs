@@ -18,10 +18,10 @@ const PORT: u16 = 8000;
 const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 8000\n";
 
 /// A server of the API with its own directory for cards.
-struct Api {
-    server: Running,
+pub(crate) struct Api {
+    pub(crate) server: Running,
     endpoint: Endpoint,
-    directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Api {
@@ -29,7 +29,7 @@ impl Api {
         Self::start_in(tempfile::tempdir().unwrap(), &["--trial"])
     }
 
-    fn start_in(directory: tempfile::TempDir, options: &[&str]) -> Self {
+    pub(crate) fn start_in(directory: tempfile::TempDir, options: &[&str]) -> Self {
         let log = fs::File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(SRD);
         command.args(["control", "up", "--user-data", "--listen", "127.0.0.1:0"]).args(options);
@@ -54,12 +54,12 @@ impl Api {
         Self { server, endpoint, directory }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     /// Sends a request that has to succeed.
-    fn call(&self, action: &str, parameters: &str) -> String {
+    pub(crate) fn call(&self, action: &str, parameters: &str) -> String {
         let (status, body) = self.endpoint.send(action, parameters).unwrap();
         assert_eq!(status, 200, "{action}: {body}\n{}", self.log());
         body
@@ -97,7 +97,7 @@ impl Api {
     }
 
     /// Directories of cards.
-    fn left(&self) -> Vec<String> {
+    pub(crate) fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path().join("srd-control"));
         let entries = entries.into_iter().flatten().flatten();
         entries.map(|entry| entry.path().display().to_string()).collect()

@@ -3,7 +3,7 @@
 //!
 //! | file | holder |
 //! |---|---|
-//! | `srd-i-NAME` | the card that owns the namespace of this name; its content marks that of a pod |
+//! | `srd-i-NAME` | the card that owns the namespace of this name; its content marks a pod |
 //! | `PID.keeper` | the helper with this process id |
 //! | `PID.card` | the card of this helper |
 //!
