@@ -78,6 +78,9 @@ put 644 "$here/cloud.conf" usr/share/srd/cloud.conf
 put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service
 put 644 "$here/srd-check.service" lib/systemd/system/srd-check.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
+# Container runtimes start a plugin by its name.
+install -d "$package/usr/lib/cni"
+ln -s ../../bin/srd "$package/usr/lib/cni/srd-cni"
 
 objects=("$package/usr/bin/srd")
 if [ -n "$libraries" ]; then
@@ -147,7 +150,7 @@ done
 (cd "$root" && find scenarios -name '*.toml') | while read -r file; do
     put 644 "$root/$file" "$doc/examples/$file"
 done
-for file in grafana/srd.json prometheus/srd.rules.yml srd0.toml.example; do
+for file in grafana/srd.json prometheus/srd.rules.yml srd0.toml.example cni/10-srd.conflist.example; do
     put 644 "$here/$file" "$doc/examples/$file"
 done
 # Documents name these files by their path in the sources.

@@ -138,6 +138,7 @@ fn world(rules: u16, members: u32) -> World {
             zone: "a".into(),
             placement: None,
             host: Some(host.into()),
+            pod: None,
         };
         world.instances.insert(InstanceId(n.into()), instance);
         let attachment = Attachment {

@@ -24,6 +24,7 @@
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | messages on standard error |
+//! | `srd_cni` | `srd-cni`, the same program under the name of a CNI plugin |
 //! | [`failure`], [`output`], [`units`] | helpers that the commands share |
 
 #[cfg(test)]
@@ -56,8 +57,9 @@ mod watch;
 use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use clap_complete::CompleteEnv;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// End of every `--help` text.
@@ -148,6 +150,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A container runtime starts a plugin by its name.
+    let name = std::env::args_os().next().map(PathBuf::from);
+    if name.as_deref().and_then(Path::file_name) == Some(OsStr::new(srd_cni::PROGRAM)) {
+        return ExitCode::from(srd_cni::main());
+    }
     // If a shell requests completions, this call answers the request and exits.
     CompleteEnv::with_factory(Cli::command).complete();
     let cli = match Cli::try_parse() {

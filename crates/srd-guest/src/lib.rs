@@ -52,6 +52,7 @@ pub use control::{client, config, protocol};
 pub use failure::{Missing, WrongSettings};
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
+pub use machine::pods;
 pub use state::{Ended, Options, Service};
 pub use traffic::transport::TransportOptions;
 

@@ -171,6 +171,7 @@ pub(crate) struct InstanceTable {
     pub(crate) zone: Option<String>,
     pub(crate) placement: Maybe<String>,
     pub(crate) host: Maybe<String>,
+    pub(crate) pod: Maybe<String>,
 }
 
 #[derive(Debug, Deserialize)]

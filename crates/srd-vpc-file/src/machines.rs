@@ -66,8 +66,8 @@ fn instances(build: &mut Build<'_>, document: &Document) -> Result<()> {
             Some(name) => Some(PlacementId(build.find(Kind::Placement, name)?)),
             None => None,
         };
-        if let Some(host) = &table.host {
-            build.check_name(host)?;
+        for name in [&table.host, &table.pod].into_iter().flatten() {
+            build.check_name(name)?;
         }
         let instance = Instance {
             name: name.as_ref().clone(),
@@ -75,6 +75,7 @@ fn instances(build: &mut Build<'_>, document: &Document) -> Result<()> {
             zone: table.zone.clone().unwrap_or_else(|| String::from("a")),
             placement,
             host: table.host.as_ref().map(|host| host.as_ref().clone()),
+            pod: table.pod.as_ref().map(|pod| pod.as_ref().clone()),
         };
         build.world.instances.insert(id, instance);
     }

@@ -180,6 +180,7 @@ pub(super) fn world(tape: &mut Tape<'_>) -> World {
             zone: "a".into(),
             placement: None,
             host: Some(tape.pick(&HOSTS).into()),
+            pod: None,
         };
         world.instances.insert(InstanceId(id), instance);
         let attachment = Attachment {

@@ -39,8 +39,9 @@ const LAYERS: [(&str, u8); 31] = [
     ("srd-nccl", 5),
     ("srd-python", 5),
     ("srd-bench", 5),
-    ("srd-cli", 6),
-    ("xtask", 7),
+    ("srd-cni", 6),
+    ("srd-cli", 7),
+    ("xtask", 8),
 ];
 /// Crates that must not use a clock, a socket or `unsafe`.
 const PURE: [&str; 5] = ["srd-crypto", "srd-proto", "srd-vpc", "srd-efa", "srd-card"];

@@ -69,6 +69,7 @@ pub(crate) fn interface(
         zone: "a".into(),
         placement: None,
         host: Some(host.into()),
+        pod: None,
     };
     world.instances.insert(InstanceId(id), instance);
     let attachment = Attachment {

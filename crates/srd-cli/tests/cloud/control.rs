@@ -29,7 +29,7 @@ impl Api {
         Self::start_in(tempfile::tempdir().unwrap(), &["--trial"])
     }
 
-    fn start_in(directory: tempfile::TempDir, options: &[&str]) -> Self {
+    pub(crate) fn start_in(directory: tempfile::TempDir, options: &[&str]) -> Self {
         let log = fs::File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new(SRD);
         command.args(["control", "up", "--user-data", "--listen", "127.0.0.1:0"]).args(options);

@@ -12,6 +12,7 @@ mod card_metrics;
 mod card_restart;
 mod cards;
 mod clouds;
+mod cni;
 mod control;
 mod dpdk;
 mod express;

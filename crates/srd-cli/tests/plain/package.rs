@@ -128,12 +128,16 @@ fn the_package_holds_what_the_program_says_about_itself() {
         "usr/share/doc/srd/docs/check.md",
         "usr/share/doc/srd/examples/scenarios/paper-a-incast.toml",
         "usr/share/doc/srd/examples/grafana/srd.json",
+        "usr/share/doc/srd/examples/cni/10-srd.conflist.example",
         "usr/share/doc/srd/examples/prometheus/srd.rules.yml",
     ] {
         assert!(root.join(file).is_file(), "{file} is missing");
     }
     every_name_in_the_documents_is_installed(&root.join("usr/share/doc/srd"));
     let installed = root.join("usr/bin/srd");
+    let mut plugin = Command::new(root.join("usr/lib/cni/srd-cni"));
+    let plugin = plugin.env("CNI_COMMAND", "VERSION").stdin(Stdio::null()).output().unwrap();
+    assert!(String::from_utf8(plugin.stdout).unwrap().contains("supportedVersions"));
     let version = output(installed.to_str().unwrap(), &["--version"]);
     let fields = output("dpkg-deb", &["--show", "--showformat", "srd ${Version}\n", package]);
     assert_eq!(version, fields);

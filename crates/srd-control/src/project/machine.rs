@@ -11,6 +11,9 @@ use crate::state::{Instance, NetworkInterface};
 /// Type of the machine of an instance whose own type is unknown to the card.
 const TYPE_DEFAULT: &str = "c7i.large";
 
+/// Key of the tag of an instance that names the pod whose network namespace the instance has.
+pub(super) const POD_TAG: &str = "srd:pod";
+
 /// Attachment of an interface to a running instance.
 struct Attached<'a> {
     instance: &'a str,
@@ -49,6 +52,12 @@ fn write_instance(scope: &mut Scope<'_>, text: &mut Text, instance: &Instance) {
     text.table("instance", id);
     text.string("type", kind.name);
     text.string("zone", &instance.availability_zone);
+    if let Some(tag) = instance.tags.iter().find(|tag| tag.key == POD_TAG) {
+        match is_pod(&tag.value) {
+            true => text.string("pod", &tag.value),
+            false => scope.warn(id, format!("`{}` is no name of a pod", tag.value)),
+        }
+    }
     let interfaces = scope.interfaces_of(instance).to_vec();
     let mut used = BTreeSet::new();
     for (place, interface) in interfaces.into_iter().enumerate() {
@@ -78,6 +87,11 @@ fn write_instance(scope: &mut Scope<'_>, text: &mut Text, instance: &Instance) {
         let attached = Attached { instance: id, device_index, express };
         write_interface(scope, text, interface, Some(&attached));
     }
+}
+
+fn is_pod(name: &str) -> bool {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    (1..=40).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(good)
 }
 
 fn write_interface(

@@ -12,7 +12,7 @@ use srd_vpc_file::{VpcFile, parse};
 
 use super::generate::Maker;
 use super::project;
-use crate::state::{NetworkInterface, Region};
+use crate::state::{NetworkInterface, Region, Tag};
 
 fn file(region: &Region) -> VpcFile {
     let projection = project(region, Some(Path::new("/run/x")));
@@ -226,4 +226,26 @@ fn an_interface_without_groups_admits_nothing() {
     let eni = &file.world.enis[&id.parse::<EniId>().unwrap()];
     assert_eq!(eni.groups.len(), 1);
     assert!(file.world.groups[&eni.groups[0]].rules.is_empty());
+}
+
+#[test]
+fn the_tag_of_a_pod_becomes_a_key_of_the_instance() {
+    let instances = |maker: &Maker| project(&maker.region, None).instances;
+    let mut makers = (0..100).map(|seed| Maker::new(seed).make());
+    let mut maker = makers.find(|maker| !instances(maker).is_empty()).unwrap();
+    let running = instances(&maker).pop_first().unwrap();
+    let mut tag = |value: &str| {
+        let own = maker.region.instances.get_mut(&running).unwrap();
+        own.tags = vec![Tag { key: "srd:pod".into(), value: value.into() }];
+        let projection = project(&maker.region, None);
+        let file = parse(&projection.text, Path::new("vpc.toml")).unwrap();
+        let pods = file.world.instances.values().filter_map(|of| of.pod.clone());
+        (pods.collect::<Vec<_>>(), projection.warnings)
+    };
+    assert_eq!(tag("cni-0123").0, ["cni-0123"]);
+    for wrong in ["", "../x", "a.b", "-a", &"x".repeat(41)] {
+        let (pods, warnings) = tag(wrong);
+        assert_eq!(pods, [""; 0]);
+        assert!(warnings.iter().any(|w| w.contains("no name of a pod")), "{warnings:?}");
+    }
 }

@@ -65,7 +65,7 @@ impl Service {
         let (kind, enis) = kind_of(&self.world, id)?;
         let profile = burst_of(Profile::of(kind), &self.options);
         let socket = self.options.vhost_user.get(name).cloned();
-        let InstanceNetwork { devices: queues, mut namespace, sockets } = place;
+        let InstanceNetwork { devices: queues, mut namespace, sockets, pod } = place;
         let (mut queues, mut sockets) = (queues.into_iter(), sockets.into_iter());
         if let Some(namespace) = &mut namespace {
             namespace.set_ends_programs(self.options.end_programs);
@@ -76,7 +76,10 @@ impl Service {
         for (place, eni) in enis.iter().enumerate() {
             let interface = &self.world.enis[eni];
             guests.push(Guest { eni: *eni, timeouts: timeouts_of(Some(interface), &kind)? });
-            let device = device(&self.world, interface, place);
+            let mut device = device(&self.world, interface, place);
+            if let Some(pod) = pod.as_ref().filter(|_| place == 0) {
+                device.set_pod(pod);
+            }
             let port = match &socket {
                 None => {
                     let (settings, steering) = (settings.clone(), Arc::clone(&steering));
@@ -289,7 +292,8 @@ impl Service {
                 {
                     namespace.set_ends_programs(false);
                 }
-                self.maker.remove(InstanceNetwork { devices, namespace, sockets: Vec::new() });
+                let removed = InstanceNetwork { devices, namespace, ..Default::default() };
+                self.maker.remove(removed);
             }
         }
     }
@@ -346,6 +350,7 @@ impl Service {
 
 fn wanted(world: &World, id: InstanceId, name: &str) -> Result<NetworkRequest> {
     let (kind, enis) = kind_of(world, id)?;
+    let pod = world.instances.get(&id).and_then(|instance| instance.pod.clone());
     let settings = DeviceSettings::of(&kind);
     let devices = enis.iter().enumerate();
     let devices = devices.filter_map(|(n, eni)| Some(device(world, world.enis.get(eni)?, n)));
@@ -356,6 +361,7 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<NetworkRequest> {
         tx_ring: settings.tx_ring,
         resolver: enis.first().and_then(|eni| resolver_of(world, *eni)),
         may_find: false,
+        pod,
     })
 }
 

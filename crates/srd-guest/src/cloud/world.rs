@@ -230,7 +230,8 @@ impl Vpc {
         let zone = world.subnets[&subnet].zone.clone();
         let host = Some(self.host.clone());
         let instance_type = attach.instance_type.clone();
-        let instance = Instance { name: name.clone(), instance_type, zone, placement: None, host };
+        let (placement, pod) = (None, None);
+        let instance = Instance { name: name.clone(), instance_type, zone, placement, host, pod };
         let attachment = Attachment {
             id: AttachmentId(number),
             instance: id,

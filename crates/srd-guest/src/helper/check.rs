@@ -10,6 +10,7 @@ use super::{MADE_AT_ONCE, NAMED_MAX, Request, Spec};
 use crate::control::protocol::is_name;
 use crate::machine::namespace::{DEVICES_MAX, Device};
 use crate::machine::place::NetworkRequest;
+use crate::machine::pods;
 
 /// Maximum length of a device's name in bytes, as in the kernel.
 const DEVICE_BYTES_MAX: usize = 15;
@@ -112,13 +113,26 @@ fn wanted(of: &NetworkRequest) -> Result<()> {
         // Debug form: a name from the card may have control characters, which a log must not get.
         bail!("{:?} is no name of an instance", of.name);
     }
+    match &of.pod {
+        Some(pod) if !is_name(pod) => bail!("{pod:?} is no name of a pod"),
+        Some(_) => {}
+        None => of.devices.iter().try_for_each(|one| numbered(&one.name))?,
+    }
     count("devices", of.devices.len(), DEVICES_MAX)?;
     of.devices.iter().try_for_each(|one| device(one, of.queues, of.tx_ring))
 }
 
+/// Checks the name of a device that the card has chosen. In a pod, its runtime chooses the name.
+fn numbered(name: &str) -> Result<()> {
+    let number = name.strip_prefix("ens").and_then(|number| number.parse::<u8>().ok());
+    if number.is_none_or(|number| format!("ens{number}") != name) {
+        bail!("{name:?} is no name of an instance's device");
+    }
+    Ok(())
+}
+
 fn device(of: &Device, queues: u16, ring: u32) -> Result<()> {
-    let number = of.name.strip_prefix("ens").and_then(|number| number.parse::<u8>().ok());
-    if number.is_none_or(|number| format!("ens{number}") != of.name) {
+    if !pods::is_device(&of.name) {
         // Debug form: a name from the card may have control characters, which a log must not get.
         bail!("{:?} is no name of an instance's device", of.name);
     }

@@ -288,7 +288,8 @@ impl Helper {
         for of in made {
             let name = NamespaceName::of_instance(&of.instance).context("a namespace")?;
             let namespace = Some(Namespace::new(name, of.is_found, self.clone()));
-            let mut place = InstanceNetwork { devices: Vec::new(), namespace, sockets: Vec::new() };
+            let pod = of.pod;
+            let mut place = InstanceNetwork { namespace, pod, ..InstanceNetwork::default() };
             for count in of.queues {
                 place.devices.push(queues(&mut descriptors, count, udp_segmentation)?);
             }

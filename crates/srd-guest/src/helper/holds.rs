@@ -24,7 +24,7 @@ use crate::control::protocol::NamespaceName;
 use crate::handover::wire::{file_of, parts_of};
 use crate::machine::locks::Lock;
 use crate::machine::namespace::{self, Device, Inside, Owned};
-use crate::machine::place::{NetworkRequest, make_all};
+use crate::machine::place::{CreatedNetwork, NetworkRequest, make_all};
 use crate::machine::programs;
 use crate::machine::resolv_conf::{DIRECTORY, ResolvConf};
 use crate::{machine::earlier, machine::edge};
@@ -103,7 +103,7 @@ impl Holds {
             Request::End(all) => {
                 let paths: Vec<PathBuf> = all
                     .iter()
-                    .filter(|name| self.namespaces.contains_key(name))
+                    .filter(|name| self.namespaces.get(name).is_some_and(|of| !of.is_pod()))
                     .map(namespace::path_of)
                     .collect();
                 programs::end(paths.iter().map(PathBuf::as_path));
@@ -146,10 +146,11 @@ impl Holds {
         let mut made = make_all(wanted, &self.locks)?;
         let (mut places, mut descriptors, mut udp_segmentation) = (Vec::new(), Vec::new(), true);
         for of in wanted {
-            let Some((owned, devices)) = made.remove(&of.name) else {
+            let Some(created) = made.remove(&of.name) else {
                 self.left.extend(NamespaceName::of_instance(&of.name));
                 continue;
             };
+            let CreatedNetwork { namespace: owned, devices, pod } = created;
             let name = owned.name().clone();
             let is_found = owned.is_found();
             self.left.remove(&name);
@@ -160,7 +161,7 @@ impl Holds {
             }
             let count = |queues: &Vec<Tun>| u16::try_from(queues.len()).unwrap_or(u16::MAX);
             let queues = devices.iter().map(count).collect();
-            places.push(MadePlace { instance: of.name.clone(), is_found, queues });
+            places.push(MadePlace { instance: of.name.clone(), is_found, queues, pod });
             for tun in devices.iter().flatten() {
                 udp_segmentation &= tun.udp_segmentation();
                 descriptors.push(tun.fd().as_fd().try_clone_to_owned()?);
@@ -175,7 +176,7 @@ impl Holds {
             bail!("this card has no namespace {name}");
         };
         self.shared.remove(name);
-        if ends_programs {
+        if ends_programs && !owned.is_pod() {
             programs::end([namespace::path_of(name).as_path()].into_iter());
         }
         if !owned.delete() {

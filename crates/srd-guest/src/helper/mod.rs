@@ -11,7 +11,7 @@
 //! The start settings of the helper (`Spec`) list the objects that it may touch in addition to
 //! namespaces of instances: sockets, directories of flow logs, the configuration. Requests can name
 //! nothing else, and are checked before any work begins: `check`. Namespaces have names of
-//! instances, devices have names like `ens5`.
+//! instances, or belong to pods that root has announced: [`crate::machine::pods`].
 //!
 //! A card that takes over starts its own helper, the *heir*. The card that runs gives the heir a
 //! second connection to its own helper. A helper with an heir restores nothing until both
@@ -54,6 +54,7 @@ use crate::cloud::world::Vpc;
 use crate::control::protocol::NamespaceName;
 use crate::machine::namespace::Device;
 use crate::machine::place::NetworkRequest;
+use crate::machine::pods::PodInterface;
 use crate::state::Options;
 
 pub(crate) use client::{Ending, Helper, Starting};
@@ -242,6 +243,8 @@ struct MadePlace {
     is_found: bool,
     /// Number of queues of each device.
     queues: Vec<u16>,
+    /// The interface in the pod, if the namespace belongs to a pod.
+    pod: Option<PodInterface>,
 }
 
 /// A packet between the card and the helper, in either direction.

@@ -187,6 +187,15 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
         )
     };
     taken(&make("web", &device("ens5", "10.0.0.4", 24)));
+    // The runtime of a pod chooses the name of its device, and root announces the pod.
+    let in_pod = |pod: &str, name: &str| {
+        let made = make("web", &device(name, "10.0.0.4", 24));
+        made.replace("\"may_find\":false", &format!("\"may_find\":false,\"pod\":{pod:?}"))
+    };
+    taken(&in_pod("cni-1", "eth0"));
+    for (pod, device) in [("../locks/x", "eth0"), ("cni-1", "eth0 up"), ("cni-1", "lo")] {
+        refused(&in_pod(pod, device));
+    }
     for (name, device) in [
         ("../web", device("ens5", "10.0.0.4", 24)),
         ("web", device("ens5 up", "10.0.0.4", 24)),
@@ -230,6 +239,7 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
                 tx_ring: 1,
                 resolver: None,
                 may_find: false,
+                pod: None,
             }])
             .unwrap_err()
     );

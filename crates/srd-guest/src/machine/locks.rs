@@ -3,7 +3,7 @@
 //!
 //! | file | holder |
 //! |---|---|
-//! | `srd-i-NAME` | the card that owns the namespace of this name |
+//! | `srd-i-NAME` | the card that owns the namespace of this name; its content marks a pod |
 //! | `PID.keeper` | the helper with this process id |
 //! | `PID.card` | the card of this helper |
 //!
@@ -11,7 +11,7 @@
 //! that starts meanwhile. So a card that starts waits for such helpers, [`WAIT_MAX`] at most.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Number of checks after which a file that is still locked counts as the file of a running card.
 const LOOKS: u32 = 3;
+/// Content of the lock of a pod's namespace.
+const POD: &[u8; 4] = b"pod\n";
 /// Maximum number of attempts to take a lock whose file is removed each time.
 const TRIES_MAX: u32 = 100;
 
@@ -95,6 +97,22 @@ impl Lock {
 
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Records whether the namespace belongs to a pod, and so to another program. The next card
+    /// finds the record if this card and its helper are killed.
+    pub(crate) fn set_pod(&self, is_pod: bool) -> Result<()> {
+        let write = || match is_pod {
+            true => self.file.write_all_at(POD, 0),
+            false => self.file.set_len(0),
+        };
+        write().with_context(|| format!("the lock {}", self.path.display()))
+    }
+
+    /// Whether the namespace belongs to a pod.
+    pub(crate) fn is_of_pod(&self) -> bool {
+        let mut content = [0; POD.len()];
+        self.file.read_exact_at(&mut content, 0).is_ok() && content == *POD
     }
 
     /// Removes the file of the lock.
@@ -217,6 +235,23 @@ mod tests {
         let third = Lock::adopt(&at, "one", other).unwrap();
         assert!(Lock::take(&at, "one").unwrap().is_none());
         drop(third);
+    }
+
+    #[test]
+    fn a_lock_records_whether_the_namespace_is_one_of_a_pod() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        let lock = Lock::take(&at, "srd-i-a").unwrap().unwrap();
+        assert!(!lock.is_of_pod());
+        lock.set_pod(true).unwrap();
+        let copy = lock.file().try_clone().unwrap();
+        assert!(Lock::adopt(&at, "srd-i-a", copy).unwrap().is_of_pod());
+        drop(lock);
+        let next = Lock::take(&at, "srd-i-a").unwrap().unwrap();
+        assert!(next.is_of_pod(), "the former holder was killed");
+        next.set_pod(false).unwrap();
+        assert!(!next.is_of_pod());
     }
 
     #[test]

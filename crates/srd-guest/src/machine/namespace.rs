@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use srd_net::Tun;
 
@@ -21,7 +19,9 @@ use crate::failure::Missing;
 use crate::helper::Helper;
 use crate::machine::earlier;
 use crate::machine::locks::{self, Lock};
+use crate::machine::pods::PodInterface;
 use crate::machine::programs::{self, Named};
+use crate::machine::within::within;
 
 /// Target of the log messages of this module.
 pub(crate) const LOG_TARGET: &str = module_path!();
@@ -59,6 +59,9 @@ pub(crate) struct Owned {
     file: Option<File>,
     /// Whether an earlier card has left the namespace, with programs inside.
     is_found: bool,
+    /// Whether the namespace belongs to a pod. Then the card removes its own name of the namespace,
+    /// and ends no programs.
+    is_pod: bool,
     /// The lock that prevents other cards from using the namespace while this card runs.
     owned: Lock,
 }
@@ -79,6 +82,14 @@ pub(crate) struct Device {
     pub(crate) addresses: Vec<(IpAddr, u8)>,
     /// Whether the default routes lead to this device.
     pub(crate) is_primary: bool,
+}
+
+impl Device {
+    /// Gives the first device of an instance the name and the routes that its pod has for it.
+    pub(crate) fn set_pod(&mut self, interface: &PodInterface) {
+        self.name.clone_from(&interface.device);
+        self.is_primary = interface.default_route;
+    }
 }
 
 /// Returns the path of a namespace's file in [`NETNS_DIR`].
@@ -159,7 +170,7 @@ impl Owned {
         let name = NamespaceName::of_instance(instance)
             .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
         let path = path_of(&name);
-        let owned = own(&name, locks)?;
+        let owned = own(&name, locks, false)?;
         if path.exists() {
             let programs = programs::inside(&path);
             if !programs.is_empty() && may_find {
@@ -167,7 +178,8 @@ impl Owned {
                     "programs run in the namespace {name}, which an earlier card has left"
                 );
                 let file = File::open(&path).ok();
-                return Ok(Self { inside: Inside { name }, file, is_found: true, owned });
+                let (inside, is_pod) = (Inside { name }, false);
+                return Ok(Self { inside, file, is_found: true, is_pod, owned });
             }
             if !programs.is_empty() {
                 owned.remove();
@@ -182,7 +194,8 @@ impl Owned {
         ip(&["netns", "add", name.as_str()])
             .context("an instance needs a network namespace, and so root")?;
         let file = File::open(&path).ok();
-        let namespace = Self { inside: Inside { name }, file, is_found: false, owned };
+        let (inside, is_found, is_pod) = (Inside { name }, false, false);
+        let namespace = Self { inside, file, is_found, is_pod, owned };
         match ip(&["-n", namespace.name().as_str(), "link", "set", "lo", "up"]) {
             Ok(()) => Ok(namespace),
             Err(error) => {
@@ -190,6 +203,33 @@ impl Owned {
                 Err(error)
             }
         }
+    }
+
+    /// Gives the namespace of a pod the name of an instance. A name that an earlier card has left
+    /// is replaced.
+    pub(crate) fn of_pod(instance: &str, pod: File, locks: &Path) -> Result<Self> {
+        let name = NamespaceName::of_instance(instance)
+            .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
+        let owned = own(&name, locks, true)?;
+        let path = path_of(&name);
+        let named = match path.exists() {
+            true => ip(&["netns", "del", name.as_str()]),
+            false => Ok(()),
+        };
+        let (inside, is_found, is_pod) = (Inside { name }, false, true);
+        let namespace = Self { inside, file: Some(pod), is_found, is_pod, owned };
+        match named.and_then(|()| namespace.name_again()) {
+            Ok(()) => Ok(namespace),
+            Err(error) => {
+                namespace.delete();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the namespace belongs to a pod.
+    pub(crate) fn is_pod(&self) -> bool {
+        self.is_pod
     }
 
     /// Whether an earlier card has left the namespace, with programs inside.
@@ -231,7 +271,8 @@ impl Owned {
     /// namespace.
     pub(crate) fn adopt(name: NamespaceName, owned: Lock) -> Self {
         let file = File::open(path_of(&name)).ok();
-        Self { inside: Inside { name }, file, is_found: false, owned }
+        let is_pod = owned.is_of_pod();
+        Self { inside: Inside { name }, file, is_found: false, is_pod, owned }
     }
 
     /// Returns the open file of the namespace; `None` if it could not be opened when this handle
@@ -240,7 +281,7 @@ impl Owned {
         self.file.as_ref()
     }
 
-    /// Restores the name of the namespace, which another program has deleted.
+    /// Gives the namespace its name, which another program has deleted or which is new.
     pub(crate) fn name_again(&self) -> Result<()> {
         let name = self.name().as_str();
         let file = self.file.as_ref().with_context(|| format!("the namespace {name} is gone"))?;
@@ -266,7 +307,8 @@ impl Owned {
     }
 
     /// Removes the namespace if no program runs in it. Returns whether it is gone. If programs run
-    /// in it, it keeps its name, for the next card and for `ip netns pids`.
+    /// in it, it keeps its name, for the next card and for `ip netns pids`. The namespace of a pod
+    /// loses the name of the instance, and stays.
     pub(crate) fn delete(self) -> bool {
         let name = self.name();
         let path = path_of(name);
@@ -275,7 +317,7 @@ impl Owned {
             self.owned.remove();
             return true;
         }
-        let programs = programs::inside(&path);
+        let programs = if self.is_pod { Vec::new() } else { programs::inside(&path) };
         if !programs.is_empty() {
             tracing::warn!(
                 "the namespace {name} stays, without an interface, since programs run in it: {}",
@@ -308,19 +350,6 @@ pub(crate) fn delete_left(name: &NamespaceName, locks: &Path) {
     {
         lock.remove();
     }
-}
-
-/// Runs `work` in a namespace, on a separate thread.
-fn within<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
-    thread::scope(|scope| {
-        let inside = move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-            anyhow::Ok(work())
-        };
-        let inside = thread::Builder::new().spawn_scoped(scope, inside);
-        let inside = inside.context("a thread for a namespace")?;
-        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 impl Inside {
@@ -405,8 +434,8 @@ impl Inside {
         // The kernel sends router solicitations from an address that it has chosen itself, which no
         // interface of a VPC has. Each start would count packets with a spoofed source.
         let mut lines = vec![
-            format!("link set {name} addrgenmode none"),
-            format!("link set {name} mtu {MTU} txqueuelen {ring} up"),
+            format!("link set dev {name} addrgenmode none"),
+            format!("link set dev {name} mtu {MTU} txqueuelen {ring} up"),
         ];
         lines.extend(addresses_and_routes(number, several, device));
         self.batch(&lines)?;
@@ -495,7 +524,7 @@ pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
         if earlier::has_lock(&name) || instances.iter().any(|wanted| wanted.as_str() == name) {
             continue;
         }
-        let programs = programs::inside(&path);
+        let programs = if lock.is_of_pod() { Vec::new() } else { programs::inside(&path) };
         if !programs.is_empty() {
             tracing::warn!(
                 "the namespace {name} of an earlier card stays, without an interface, since \
@@ -515,16 +544,18 @@ pub(crate) fn sweep(instances: &BTreeSet<NamespaceName>) {
     }
 }
 
-/// Takes the lock of a namespace for this card.
-fn own(name: &NamespaceName, directory: &Path) -> Result<Lock> {
+/// Takes the lock of a namespace for this card. `is_pod`: whether the namespace belongs to a pod.
+fn own(name: &NamespaceName, directory: &Path, is_pod: bool) -> Result<Lock> {
     locks::make(directory)?;
     let lock = match earlier::has_lock(name.as_str()) {
         true => None,
         false => Lock::take(directory, name.as_str())?,
     };
-    lock.with_context(|| {
+    let lock = lock.with_context(|| {
         format!("another card has the namespace {name}: end it, or give the instance another name")
-    })
+    })?;
+    lock.set_pod(is_pod)?;
+    Ok(lock)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use srd_net::Tun;
 
 use crate::control::protocol::NamespaceName;
 use crate::interfaces::port::Bound;
 use crate::machine::namespace::{Device, Namespace, Owned, ip};
+use crate::machine::pods::{self, PodInterface};
 
 /// Request for the network of one instance: a namespace and the devices in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub(crate) struct NetworkRequest {
     pub(crate) resolver: Option<Ipv4Addr>,
     /// Whether an earlier card may have left the namespace, with programs that continue.
     pub(crate) may_find: bool,
+    /// Name of the pod in whose namespace the devices are; `None`: the instance gets a namespace.
+    pub(crate) pod: Option<String>,
 }
 
 /// The network of an instance: its namespace, and the queues of each of its devices; or sockets for
@@ -36,23 +39,37 @@ pub(crate) struct InstanceNetwork {
     pub(crate) devices: Vec<Vec<Tun>>,
     pub(crate) namespace: Option<Namespace>,
     pub(crate) sockets: Vec<Bound>,
+    /// The interface in the pod, if the namespace belongs to a pod.
+    pub(crate) pod: Option<PodInterface>,
 }
 
 /// Networks of instances, by the names of the instances.
 pub(crate) type Places = BTreeMap<String, InstanceNetwork>;
 
-/// An instance's network in the helper process: its namespace, and the queues of each of its
-/// devices.
-type CreatedNetwork = (Owned, Vec<Vec<Tun>>);
+/// An instance's network in the helper process.
+#[derive(Debug)]
+pub(crate) struct CreatedNetwork {
+    pub(crate) namespace: Owned,
+    /// The queues of each device.
+    pub(crate) devices: Vec<Vec<Tun>>,
+    /// The interface in the pod, if the namespace belongs to a pod.
+    pub(crate) pod: Option<PodInterface>,
+}
 
 impl NetworkRequest {
     /// Creates the network. Returns `None` if an earlier card has left the namespace, and a program
     /// in it prevents the creation of a device. Any program can do this, so it must not keep the
     /// card from starting.
     fn make(&self, locks: &Path) -> Result<Option<CreatedNetwork>> {
+        if let Some(pod) = &self.pod {
+            return Ok(self.make_in_pod(pod, locks).unwrap_or_else(|error| {
+                tracing::error!("the instance `{}` is left out: {error:#}", self.name);
+                None
+            }));
+        }
         let namespace = Owned::make(&self.name, self.may_find, locks)?;
-        match self.furnish(&namespace) {
-            Ok(devices) => Ok(Some((namespace, devices))),
+        match self.furnish(&namespace, &self.devices) {
+            Ok(devices) => Ok(Some(CreatedNetwork { namespace, devices, pod: None })),
             Err(error) if namespace.is_found() => {
                 let name = namespace.name().clone();
                 namespace.delete();
@@ -70,13 +87,37 @@ impl NetworkRequest {
         }
     }
 
-    /// Creates the devices in the namespace, after remains of an earlier card were removed from it.
-    fn furnish(&self, namespace: &Owned) -> Result<Vec<Vec<Tun>>> {
-        if namespace.is_found() {
-            namespace.clear(&self.devices)?;
+    /// Creates the network in the namespace of a pod. The pod may be gone, or a program in it may
+    /// prevent the creation, so an error must not keep the card from starting.
+    fn make_in_pod(&self, pod: &str, locks: &Path) -> Result<Option<CreatedNetwork>> {
+        let pod = pods::read(&pods::beside(locks), pod)?;
+        let mut devices = self.devices.clone();
+        if let [first, others @ ..] = &mut devices[..] {
+            first.set_pod(pod.interface());
+            if others.iter().any(|of| of.name == first.name) {
+                bail!("two of its interfaces have the name {}", first.name);
+            }
         }
-        let devices = self.devices.iter().enumerate();
-        let several = self.devices.len() > 1;
+        let namespace = Owned::of_pod(&self.name, pod.open()?, locks)?;
+        match self.furnish(&namespace, &devices) {
+            Ok(devices) => {
+                let pod = Some(pod.interface().clone());
+                Ok(Some(CreatedNetwork { namespace, devices, pod }))
+            }
+            Err(error) => {
+                namespace.delete();
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the devices in the namespace, after remains of an earlier card were removed from it.
+    fn furnish(&self, namespace: &Owned, devices: &[Device]) -> Result<Vec<Vec<Tun>>> {
+        if namespace.is_found() {
+            namespace.clear(devices)?;
+        }
+        let several = devices.len() > 1;
+        let devices = devices.iter().enumerate();
         let add = |(n, of)| namespace.inside().add((n, several), of, self.queues, self.tx_ring);
         devices.map(add).collect()
     }
@@ -115,7 +156,7 @@ pub(crate) fn make_all(
         done = done.and(made);
     }
     if let Err(error) = done {
-        for (namespace, devices) in all.into_values() {
+        for CreatedNetwork { namespace, devices, .. } in all.into_values() {
             drop(devices);
             namespace.delete();
         }

@@ -178,3 +178,16 @@ fn regression_a_host_has_a_name_as_others_have() {
         assert!(error.what.contains("can be no name"), "{error}");
     }
 }
+
+#[test]
+fn a_pod_has_a_name_as_hosts_have() {
+    let pod = |name: &str| {
+        let text = format!("{BASE}[instance.i]\ntype = \"c7i.large\"\npod = \"{name}\"");
+        parse(&text, Path::new("vpc.toml"))
+    };
+    let file = pod("cni-0123").unwrap();
+    let instance = file.world.instances.values().next().unwrap();
+    assert_eq!(instance.pod.as_deref(), Some("cni-0123"));
+    let error = pod("../x").unwrap_err();
+    assert!(error.what.contains("`../x` can be no name"), "{error}");
+}

@@ -85,6 +85,9 @@ pub struct Instance {
     pub placement: Option<PlacementId>,
     /// Name of the host that runs the instance, once the instance is placed.
     pub host: Option<String>,
+    /// Name of the pod of its host whose network namespace the instance has; `None` if the host
+    /// makes a namespace for the instance.
+    pub pod: Option<String>,
 }
 
 /// A placement group of instances.

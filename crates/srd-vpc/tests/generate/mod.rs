@@ -246,6 +246,7 @@ fn interface(dice: &mut Dice, world: &mut World, [n, k, host]: [u8; 3]) {
         zone: "a".into(),
         placement: dice.one_in(2).then(|| PlacementId(dice.below(2))),
         host: Some(dice.pick(&["h0".to_string(), "h1".to_string(), "h2".to_string()])),
+        pod: None,
     };
     world.instances.insert(InstanceId(id), instance);
     let eni = Eni {

@@ -77,6 +77,7 @@ fn eni(world: &mut World, id: EniId, subnet: u64, at: &str, host: &str) {
         zone: "a".into(),
         placement: None,
         host: Some(host.into()),
+        pod: None,
     };
     world.instances.insert(InstanceId(id.0), instance);
     let eni = Eni {

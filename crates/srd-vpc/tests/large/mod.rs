@@ -88,6 +88,7 @@ pub(crate) fn world(interfaces: u32, of_host: u32, rules: u16) -> World {
             zone: "a".into(),
             placement: None,
             host: Some(host(n / of_host)),
+            pod: None,
         };
         world.instances.insert(InstanceId(id), instance);
         let attachment = Attachment {

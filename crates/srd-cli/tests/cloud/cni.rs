@@ -1,0 +1,531 @@
+//! `srd-cni` as runtimes call it: pods whose interfaces are those of the EC2 API, with rules that
+//! apply to real connections. Needs root.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::control::Api;
+use crate::support::api::element;
+use crate::support::hosts::{Hosts, carries_a_megabyte};
+use crate::support::machine::*;
+use crate::support::pair::{must, own_suffix};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use srd_guest::pods::{Pod, PodInterface, withdraw};
+
+/// Port of the servers in the pods.
+const PORT: u16 = 8000;
+/// Directory of announcements.
+const PODS: &str = "/run/srd-card/pods";
+
+/// Network namespaces of pods, which are removed at the end.
+struct Pods(Vec<String>);
+
+impl Pods {
+    /// Creates namespaces with the loopback device up.
+    fn new(tag: &str, count: usize) -> Self {
+        let names = (0..count).map(|n| format!("srdcni{tag}{n}-{}", own_suffix()));
+        let pods = Self(names.collect());
+        for name in &pods.0 {
+            must(&format!("netns add {name}"));
+            must(&format!("-n {name} link set lo up"));
+        }
+        pods
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+/// A network of the plugin, with a subnet and two groups: `web`, whose port is open to `client`.
+struct Network {
+    api: Api,
+    directory: tempfile::TempDir,
+    vpc: String,
+    subnet: String,
+    web: String,
+    client: String,
+}
+
+impl Network {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("control.db").display().to_string();
+        let api = Api::start_in(tempfile::tempdir().unwrap(), &["--state", &state]);
+        let vpc = element(&api.call("CreateVpc", "CidrBlock=10.0.0.0/16"), "vpcId");
+        let of = format!("VpcId={vpc}&CidrBlock=10.0.1.0/24");
+        let subnet = element(&api.call("CreateSubnet", &of), "subnetId");
+        let group = |name: &str| {
+            let of = format!("VpcId={vpc}&GroupName={name}&GroupDescription={name}");
+            element(&api.call("CreateSecurityGroup", &of), "groupId")
+        };
+        let (web, client) = (group("web"), group("client"));
+        std::os::unix::fs::symlink(SRD, directory.path().join("srd-cni")).unwrap();
+        let network = Self { api, directory, vpc, subnet, web, client };
+        network.allow(&network.client);
+        network
+    }
+
+    /// Lets pods of a group reach the port of the group `web`.
+    fn allow(&self, group: &str) {
+        let of = format!(
+            "GroupId={}&IpPermissions.1.IpProtocol=tcp&IpPermissions.1.FromPort={PORT}&\
+             IpPermissions.1.ToPort={PORT}&IpPermissions.1.Groups.1.GroupId={group}",
+            self.web
+        );
+        self.api.call("AuthorizeSecurityGroupIngress", &of);
+    }
+
+    /// Starts the server again, with the state of the former one.
+    fn restart(self) -> Self {
+        let state = self.directory.path().join("control.db").display().to_string();
+        let api = Api::start_in(self.api.directory, &["--state", &state]);
+        Self { api, ..self }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.directory.path().join("records")
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "cniVersion": "1.1.0",
+            "name": "cloud",
+            "type": "srd-cni",
+            "keyFile": self.api.directory.path().join("key.env"),
+            "stateDir": self.state(),
+            "subnet": self.subnet,
+        })
+    }
+
+    /// Runs the plugin for the interface `eth0` of a container, whose namespace has the same name.
+    fn run(&self, command: &str, pod: &str, args: &str, more: &[(&str, Value)]) -> Output {
+        let mut config = self.config();
+        for (key, value) in more {
+            config[key] = value.clone();
+        }
+        let mut child = Command::new(self.directory.path().join("srd-cni"));
+        child.env("CNI_COMMAND", command).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
+        child.env("CNI_NETNS", Path::new("/run/netns").join(pod)).env("CNI_ARGS", args);
+        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Runs the plugin, which has to succeed. Returns its result.
+    fn must(&self, command: &str, pod: &str, args: &str, more: &[(&str, Value)]) -> Value {
+        let output = self.run(command, pod, args, more);
+        assert!(output.status.success(), "{command}: {output:#?}\n{}", self.api.log());
+        match output.stdout.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_slice(&output.stdout).unwrap(),
+        }
+    }
+
+    /// Runs the plugin, which has to fail. Returns its error.
+    fn error(&self, command: &str, pod: &str, args: &str, more: &[(&str, Value)]) -> Value {
+        let output = self.run(command, pod, args, more);
+        assert!(!output.status.success(), "{command}: {output:#?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Attaches a pod with a security group. Returns its result and its address.
+    fn add(&self, pod: &str, group: &str) -> (Value, [u8; 4]) {
+        let result = self.must("ADD", pod, &format!("SRD_SECURITY_GROUPS={group}"), &[]);
+        let address = result["ips"][0]["address"].as_str().unwrap();
+        let address: std::net::Ipv4Addr = address.split('/').next().unwrap().parse().unwrap();
+        (result, address.octets())
+    }
+
+    /// Returns the number of interfaces that the API describes.
+    fn interfaces(&self) -> usize {
+        let all = self.api.call("DescribeNetworkInterfaces", "");
+        all.matches("<networkInterfaceId>").count()
+    }
+
+    /// Returns all that the plugin and the card have left: records, announcements of these records,
+    /// and names of namespaces of instances.
+    fn left(&self) -> Vec<String> {
+        let names = |directory: &Path| {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            names.collect::<Vec<_>>()
+        };
+        let mut left = names(&self.state());
+        left.retain(|name| !["lock", "node"].contains(&name.as_str()));
+        let instances = self.api.call("DescribeInstances", "");
+        let own = |name: &String| {
+            let of = |id: &str| name.strip_prefix("srd-i-").unwrap_or(name) == id;
+            instances.split(['<', '>']).any(of)
+        };
+        let netns = names(Path::new("/run/netns")).into_iter();
+        left.extend(netns.filter(|name| name.starts_with("srd-i-")).filter(own));
+        left.extend(names(Path::new(PODS)).into_iter().filter(own));
+        left
+    }
+}
+
+fn has_device(pod: &str) -> bool {
+    Command::new("ip").args(["-n", pod, "link", "show", "eth0"]).output().unwrap().status.success()
+}
+
+/// Whether a pod can open a connection to a server in another pod.
+fn reaches(pod: &str, address: [u8; 4], listener: &TcpListener) -> bool {
+    let connected = connect(pod, address, PORT);
+    connected.is_ok() && listener.accept().is_ok()
+}
+
+#[test]
+fn pods_have_interfaces_of_the_api_and_reach_each_other_as_their_groups_allow() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let network = Network::new();
+    let pods = Pods::new("a", 3);
+    let [web, client, other] = [0, 1, 2].map(|n| pods.0[n].as_str());
+    network.must("STATUS", "", "", &[]);
+    let (result, address) = network.add(web, &network.web);
+    assert_eq!(result["interfaces"][0]["name"], "eth0");
+    assert_eq!(result["interfaces"][0]["mtu"], 9001);
+    assert_eq!(result["ips"][0]["gateway"], "10.0.1.1");
+    assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0"}]));
+    network.add(client, &network.client);
+    let of = format!("VpcId={}&GroupName=other&GroupDescription=other", network.vpc);
+    let group = element(&network.api.call("CreateSecurityGroup", &of), "groupId");
+    let fixed = format!("SRD_SECURITY_GROUPS={group};SRD_ADDRESS=10.0.1.77;K8S_POD_NAME=other");
+    let third = network.must("ADD", other, &fixed, &[]);
+    assert_eq!(third["ips"][0]["address"], "10.0.1.77/24");
+    assert_eq!(network.interfaces(), 3);
+    let described = network.api.call("DescribeNetworkInterfaces", "");
+    assert!(described.contains("10.0.1.77") && described.contains("<value>other</value>"));
+
+    let listener = listen(web, PORT);
+    assert!(reaches(client, address, &listener), "{}", network.api.log());
+    assert!(connect_in_vain(other, address, PORT).is_err(), "no rule allows it");
+    assert!(connect_in_vain(client, address, PORT + 1).is_err(), "another port");
+    network.allow(&group);
+    assert!(reaches(other, address, &listener), "a rule allows it");
+
+    let previous = [("prevResult", result)];
+    network.must("CHECK", web, "", &previous);
+    must(&format!("-n {web} addr flush dev eth0"));
+    let error = network.error("CHECK", web, "", &previous);
+    assert_eq!(error["code"], 103, "{error}");
+    let again = network.error("ADD", web, "", &[]);
+    assert_eq!(again["code"], 100, "{again}");
+
+    let mut program = sleeper(web);
+    for pod in [web, client, other] {
+        network.must("DEL", pod, "", &[]);
+        assert!(!has_device(pod), "{pod}");
+        network.must("DEL", pod, "", &[]);
+    }
+    assert!(program.0.try_wait().unwrap().is_none(), "programs of a pod are its runtime's");
+    assert_eq!(network.interfaces(), 0);
+    wait_until("the end of all names", || network.left().is_empty());
+    assert_eq!(network.error("CHECK", web, "", &previous)["code"], 3);
+}
+
+#[test]
+fn pods_get_their_interfaces_again_from_a_server_that_starts_again() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut network = Network::new();
+    let pods = Pods::new("b", 2);
+    let [web, client] = [0, 1].map(|n| pods.0[n].as_str());
+    let (result, address) = network.add(web, &network.web);
+    network.add(client, &network.client);
+    let mut program = sleeper(web);
+    network.api.server.end(Signal::KILL);
+    wait_until("the end of the devices", || !has_device(web) && !has_device(client));
+    assert_eq!(network.error("STATUS", "", "", &[])["code"], 50);
+    let mut network = network.restart();
+    wait_until("the devices", || has_device(web) && has_device(client));
+    let previous = [("prevResult", result)];
+    wait_until("the addresses", || network.run("CHECK", web, "", &previous).status.success());
+    let listener = listen(web, PORT);
+    assert!(reaches(client, address, &listener), "{}", network.api.log());
+    assert!(program.0.try_wait().unwrap().is_none());
+    for pod in [web, client] {
+        network.must("DEL", pod, "", &[]);
+    }
+    wait_until("the end of all names", || network.left().is_empty());
+    assert_eq!(network.api.server.end(Signal::TERM), 0, "{}", network.api.log());
+}
+
+/// The API is down, and then the namespace is gone. Another pod is not affected.
+#[test]
+fn a_delete_without_the_api_is_finished_by_gc() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut network = Network::new();
+    let pods = Pods::new("c", 3);
+    let [gone, stays, lost] = [0, 1, 2].map(|n| pods.0[n].as_str());
+    for pod in [gone, stays, lost] {
+        network.add(pod, &network.web);
+    }
+    network.api.server.end(Signal::KILL);
+    wait_until("the end of the devices", || !has_device(stays));
+    network.must("DEL", gone, "", &[]);
+    for pod in [gone, lost] {
+        must(&format!("netns del {pod}"));
+    }
+    let network = network.restart();
+    wait_until("the device of the other pod", || has_device(stays));
+    assert_eq!(network.interfaces(), 3);
+    // The runtime has ended one pod without DEL.
+    let valid = json!([{"containerID": stays, "ifname": "eth0"}]);
+    network.must("GC", "", "", &[("cni.dev/valid-attachments", valid)]);
+    assert_eq!(network.interfaces(), 1);
+    assert!(has_device(stays));
+    network.must("DEL", gone, "", &[]);
+    network.must("DEL", lost, "", &[]);
+    network.must("DEL", stays, "", &[]);
+    wait_until("the end of all names", || network.left().is_empty());
+}
+
+#[test]
+fn an_add_that_fails_leaves_nothing() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut network = Network::new();
+    let pods = Pods::new("d", 1);
+    let pod = pods.0[0].as_str();
+    let code = |network: &Network, args: &str, more: &[(&str, Value)]| {
+        let error = network.error("ADD", pod, args, more);
+        assert_eq!((network.left(), has_device(pod)), (Vec::new(), false), "{error}");
+        error["code"].as_u64().unwrap()
+    };
+    assert_eq!(code(&network, "SRD_SECURITY_GROUPS=sg-00000000", &[]), 7);
+    assert_eq!(code(&network, "SRD_SUBNET=subnet-00000000", &[]), 7);
+    assert_eq!(code(&network, "SRD_ADDRESS=10.0.1.1", &[]), 7, "a reserved address");
+    assert_eq!(network.error("ADD", "missing", "", &[])["code"], 3);
+    must(&format!("-n {pod} link add eth0 type veth peer name other"));
+    let error = network.error("ADD", pod, "", &[]);
+    assert!(error["msg"].as_str().unwrap().contains("has a device eth0 already"), "{error}");
+    must(&format!("-n {pod} link del eth0"));
+    let key = network.directory.path().join("exposed.env");
+    fs::write(&key, "AWS_ACCESS_KEY_ID=a\n").unwrap();
+    assert_eq!(code(&network, "", &[("keyFile", json!(key))]), 7);
+    assert_eq!(network.interfaces(), 0);
+    network.add(pod, &network.web);
+    network.must("DEL", pod, "", &[]);
+    wait_until("the end of all names", || network.left().is_empty());
+    network.api.server.end(Signal::TERM);
+    let error = network.error("ADD", pod, "", &[]);
+    assert_eq!(error["code"], 11, "{error}");
+    assert!(!has_device(pod));
+}
+
+/// Two cards with a file, each on a machine of its own. The pods are announced as the plugin
+/// announces them.
+#[test]
+fn pods_of_two_machines_reach_each_other_and_keep_their_devices_over_a_take_over() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let hosts = Hosts::new("p", 1500);
+    let pods = Pods::new("e", 2);
+    let [a, b] = [0, 1].map(|n| pods.0[n].as_str());
+    let file = hosts.machines[0].two_hosts("'tcp 5000 from 10.0.0.0/16'");
+    let mut text = fs::read_to_string(&file).unwrap();
+    for (pod, host) in [(a, "alpha"), (b, "beta")] {
+        let line = format!("host = \"{host}\"\n");
+        text = text.replace(&line, &format!("{line}pod = \"{pod}\"\n"));
+        let interface = PodInterface { device: "eth0".to_owned(), default_route: true };
+        let announced = Pod::new(&Path::new("/run/netns").join(pod), interface).unwrap();
+        announced.announce(Path::new(PODS), pod).unwrap();
+    }
+    assert_eq!(text.matches("pod = ").count(), 2);
+    fs::write(&file, text).unwrap();
+    hosts.configure(&file, "");
+    let mut cards = hosts.both_up();
+    carries_a_megabyte(a, b, [10, 0, 1, 11]);
+    let refused = connect_in_vain(a, [10, 0, 1, 11], 80);
+    assert!(refused.is_err(), "no rule allows port 80");
+    let mut next = hosts.take_over(0, &mut cards[0]);
+    hosts.wait_for_session(0);
+    carries_a_megabyte(a, b, [10, 0, 1, 11]);
+    // The pod loses its device, and gets it again.
+    must(&format!("-n {b} link del eth0"));
+    wait_until("the device", || has_device(b));
+    wait_until("a connection", || {
+        let listener = listen(b, 5000);
+        let connected = connect_in_vain(a, [10, 0, 1, 11], 5000).is_ok();
+        drop(listener);
+        connected
+    });
+    let name = hosts.instance("a");
+    assert!(Path::new("/run/netns").join(&name).exists());
+    let mut program = sleeper(a);
+    assert_eq!(next.end(Signal::TERM), 0);
+    assert!(!has_device(a) && !Path::new("/run/netns").join(&name).exists());
+    assert!(program.0.try_wait().unwrap().is_none());
+    // Without the announcement, the other instance of the file is not affected.
+    withdraw(Path::new(PODS), a).unwrap();
+    let _alpha = hosts.up(0);
+    assert!(!has_device(a) && has_device(b));
+    withdraw(Path::new(PODS), b).unwrap();
+}
+
+/// Podman with its CNI back end starts containers whose network is the plugin's.
+#[test]
+fn containers_of_podman_reach_each_other_as_their_groups_allow() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    let all = has("podman") && has("runc") && Path::new("/bin/busybox").exists();
+    assert!(all || std::env::var_os("CI").is_none(), "podman, runc and busybox belong to CI");
+    if !all {
+        println!(
+            "skipped: no podman, runc or busybox (apt-get install podman runc busybox-static)"
+        );
+        return;
+    }
+    let network = Network::new();
+    let podman = Podman::new(&network);
+    let run = |name: &str, group: &str, words: &[&str]| podman.run(&network, name, group, words);
+    run("web", &network.web, &["httpd", "-f", "-p", &PORT.to_string()]);
+    run("client", &network.client, &["sleep", LONG_S]);
+    run("other", &network.web, &["sleep", LONG_S]);
+    assert_eq!(network.interfaces(), 3, "{}", network.api.log());
+    let inspect = |name: &str, format: &str| {
+        podman.must(&["inspect", "--format", format, name]).trim().to_owned()
+    };
+    let address = inspect("web", ADDRESS_FORMAT).parse::<std::net::Ipv4Addr>().unwrap().octets();
+    // The name of the namespace that the container has.
+    let netns = |name: &str| {
+        let path = PathBuf::from(inspect(name, "{{.NetworkSettings.SandboxKey}}"));
+        path.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    let (client, other) = (netns("client"), netns("other"));
+    wait_until("the server", || connect_in_vain(&client, address, PORT).is_ok());
+    assert!(connect_in_vain(&other, address, PORT).is_err(), "no rule allows it");
+    podman.must(&["rm", "-f", "-t", "0", "web", "client", "other"]);
+    assert_eq!(network.interfaces(), 0);
+    wait_until("the end of all names", || network.left().is_empty());
+}
+
+/// Template of the address of a container.
+const ADDRESS_FORMAT: &str = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+
+/// Podman with its own storage.
+struct Podman {
+    directory: tempfile::TempDir,
+}
+
+impl Podman {
+    fn new(network: &Network) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let root = path("rootfs");
+        for name in ["bin", "proc", "sys", "dev", "tmp", "etc"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+        for name in ["sleep", "httpd"] {
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+        }
+        let [plugins, networks] = [network.directory.path().to_owned(), path("net.d")];
+        fs::create_dir(&networks).unwrap();
+        let mut plugin = network.config();
+        let plugin = plugin.as_object_mut().unwrap();
+        plugin.remove("cniVersion");
+        plugin.remove("name");
+        let list = json!({"cniVersion": "1.0.0", "name": "cloud", "plugins": [plugin]});
+        fs::write(networks.join("cloud.conflist"), list.to_string()).unwrap();
+        let config = format!(
+            "[network]\nnetwork_backend = \"cni\"\nnetwork_config_dir = {networks:?}\n\
+             cni_plugin_dirs = [{plugins:?}]\ndefault_network = \"cloud\"\n\
+             [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\n\
+             events_logger = \"file\"\n\
+             [containers]\ndefault_ulimits = [\"nofile=10000:10000\", \"nproc=5000:5000\"]\n"
+        );
+        fs::write(path("containers.conf"), config).unwrap();
+        Self { directory }
+    }
+
+    fn podman(&self, words: &[&str]) -> Output {
+        let path = |name: &str| self.directory.path().join(name);
+        let mut command = Command::new("podman");
+        command.env("CONTAINERS_CONF", path("containers.conf")).stdin(Stdio::null());
+        command.arg("--root").arg(path("root")).arg("--runroot").arg(path("runroot"));
+        command.args(["--storage-driver", "vfs"]).args(words);
+        command.output().unwrap()
+    }
+
+    fn must(&self, words: &[&str]) -> String {
+        let output = self.podman(words);
+        assert!(output.status.success(), "{words:?}: {output:#?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a container with a security group, whose annotations its runtime does not pass: the
+    /// configuration of the network has the group.
+    fn run(&self, network: &Network, name: &str, group: &str, words: &[&str]) {
+        let path = self.directory.path().join("net.d/cloud.conflist");
+        let mut list: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        list["plugins"][0]["securityGroups"] = json!([group]);
+        fs::write(&path, list.to_string()).unwrap();
+        let root = self.directory.path().join("rootfs").display().to_string();
+        let options = ["run", "-d", "--name", name, "--network", "cloud", "--rootfs", &root];
+        let output = self.podman(&[&options, words].concat());
+        assert!(output.status.success(), "{output:#?}\n{}", network.api.log());
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        let _ = self.podman(&["rm", "-a", "-f", "-t", "0"]);
+    }
+}
+
+/// `cnitool`, the reference client of the specification.
+#[test]
+#[ignore = "needs cnitool: go install github.com/containernetworking/cni/cnitool@v1.3.0"]
+fn cnitool_adds_checks_and_deletes() {
+    let network = Network::new();
+    let pods = Pods::new("t", 1);
+    let netns = format!("/run/netns/{}", pods.0[0]);
+    let networks = network.directory.path().join("net.d");
+    fs::create_dir(&networks).unwrap();
+    let mut plugin = network.config();
+    plugin.as_object_mut().unwrap().remove("cniVersion");
+    plugin.as_object_mut().unwrap().remove("name");
+    let list = json!({"cniVersion": "1.1.0", "name": "cloud", "plugins": [plugin]});
+    fs::write(networks.join("cloud.conflist"), list.to_string()).unwrap();
+    let tool = |command: &str| {
+        let mut tool = Command::new("cnitool");
+        tool.env("CNI_PATH", network.directory.path()).env("NETCONFPATH", &networks);
+        tool.args([command, "cloud"]);
+        if !["gc", "status"].contains(&command) {
+            tool.arg(&netns);
+        }
+        let output = tool.output().unwrap();
+        assert!(output.status.success(), "{command}: {output:#?}");
+        output.stdout
+    };
+    tool("status");
+    let result: Value = serde_json::from_slice(&tool("add")).unwrap();
+    assert_eq!(result["interfaces"][0]["name"], "eth0");
+    assert!(has_device(&pods.0[0]));
+    tool("check");
+    tool("gc");
+    assert_eq!(network.interfaces(), 1, "cnitool has the attachment");
+    tool("del");
+    assert!(!has_device(&pods.0[0]));
+    wait_until("the end of all names", || network.left().is_empty());
+}

@@ -1,0 +1,115 @@
+//! `srd-cni`, a plugin of the Container Network Interface (CNI, specification 1.1.0): the interface
+//! of a container or pod is an elastic network interface (ENI) in a subnet of a VPC, with security
+//! groups.
+//!
+//! ```text
+//!  runtime --ADD--> srd-cni --announces the namespace--> /run/srd-card/pods/KEY
+//!                      |                                        |
+//!                      +--RunInstances, tag srd:pod = KEY--> control plane --> card: device eth0
+//! ```
+//!
+//! A pod is an instance of its own, with one interface, the limits of its type, and the services of
+//! instances. `docs/cni.md` describes the design and its limits.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`error`] | errors with the codes of the specification |
+//! | [`environment`], [`config`] | the request: variables of the environment, configuration |
+//! | [`settings`] | settings of one pod: subnet, groups, address, instance type |
+//! | [`answer`] | results of the specification, for each of its versions |
+//! | [`api`] | the client of the EC2 API |
+//! | [`host`] | namespaces of this machine |
+//! | [`record`] | records of attachments on disk |
+//! | [`plugin`] | the commands |
+#![forbid(unsafe_code)]
+
+pub mod answer;
+pub mod api;
+pub mod config;
+pub mod environment;
+pub mod error;
+pub mod host;
+pub mod plugin;
+pub mod record;
+pub mod settings;
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use api::Client;
+use config::{Config, INPUT_BYTES_MAX};
+use environment::{Command, Environment};
+use error::{Code, Failure};
+use host::{Host, Machine};
+use plugin::Plugin;
+use record::Records;
+use serde_json::Value;
+
+/// Name of the program: runtimes start a plugin by the name in `type` of the configuration.
+pub const PROGRAM: &str = "srd-cni";
+
+/// Runs the plugin as a program: reads the environment and standard input, writes the result or the
+/// error to standard output, and returns the exit code.
+pub fn main() -> u8 {
+    let variable = |name: &str| std::env::var(name).ok();
+    let host = Machine::new(Path::new(srd_guest::pods::DIRECTORY));
+    let mut input = std::io::stdin().lock();
+    let mut output = std::io::stdout().lock();
+    run(&variable, &mut input, &mut output, &host)
+}
+
+/// Runs the plugin with these variables of the environment. Returns the exit code.
+pub fn run(
+    variable: &dyn Fn(&str) -> Option<String>,
+    input: &mut dyn Read,
+    output: &mut dyn Write,
+    host: &dyn Host,
+) -> u8 {
+    let mut text = Vec::new();
+    let read = input.take(INPUT_BYTES_MAX + 1).read_to_end(&mut text);
+    let result = match read {
+        Ok(_) => answer(variable, &text, host),
+        Err(error) => {
+            let what = format!("cannot read the network configuration: {error}");
+            Err(Failure::new(Code::Io, what))
+        }
+    };
+    let (code, printed) = match result {
+        Ok(None) => return 0,
+        Ok(Some(value)) => (0, value),
+        Err(failure) => (1, failure.json(&config::version_of(&text))),
+    };
+    let written = serde_json::to_writer_pretty(&mut *output, &printed);
+    match written.map_err(std::io::Error::from).and_then(|()| output.write_all(b"\n")) {
+        Ok(()) => code,
+        Err(_) => 1,
+    }
+}
+
+/// Returns the text for standard output; `None` if the command prints nothing.
+fn answer(
+    variable: &dyn Fn(&str) -> Option<String>,
+    text: &[u8],
+    host: &dyn Host,
+) -> Result<Option<Value>, Failure> {
+    let environment = Environment::read(variable)?;
+    if environment.command == Command::Version {
+        return Ok(Some(answer::versions(&config::version_of(text))));
+    }
+    let config = Config::parse(text)?;
+    config.check(&environment.command)?;
+    let records = Records::open(&config.state_directory)?;
+    let api = Client::new(&config);
+    let plugin = Plugin { config: &config, records: &records, cloud: &api, host };
+    match &environment.command {
+        Command::Add(attachment, netns) => plugin.add(attachment, netns, &environment).map(Some),
+        Command::Del(attachment) => plugin.del(attachment).map(|()| None),
+        Command::Check(attachment, netns) => plugin.check(attachment, netns).map(|()| None),
+        Command::Status => plugin.status().map(|()| None),
+        Command::Gc => plugin.gc().map(|()| None),
+        Command::Version => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;
