@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
-use super::instance_view::{reservation, view};
-use super::interface_view::Links;
-use super::list::{self, Filters};
+use super::instance_view::{derived, reservation, view};
+use super::list::{self, Listing};
+use super::source::Source;
 use super::support::{get, get_mut, not_found, now, region_of, success, tags_for};
 use super::{Actions, Handler, address, interface};
 use crate::control::OBJECTS_MAX;
@@ -38,36 +38,42 @@ const TERMINATED_MAX: usize = 1000;
 /// Resources that tags of a launch may name.
 const TAGGED: [&str; 3] = ["instance", "volume", "network-interface"];
 
-const FILTERS: Filters = &[
-    ("availability-zone", "Placement.AvailabilityZone"),
-    ("client-token", "ClientToken"),
-    ("dns-name", "PublicDnsName"),
-    ("image-id", "ImageId"),
-    ("instance-id", "InstanceId"),
-    ("instance-state-code", "State.Code"),
-    ("instance-state-name", "State.Name"),
-    ("instance-type", "InstanceType"),
-    ("instance.group-id", "SecurityGroups.GroupId"),
-    ("instance.group-name", "SecurityGroups.GroupName"),
-    ("ip-address", "PublicIpAddress"),
-    ("key-name", "KeyName"),
-    ("launch-time", "LaunchTime"),
-    (
-        "network-interface.addresses.private-ip-address",
-        "NetworkInterfaces.PrivateIpAddresses.PrivateIpAddress",
-    ),
-    ("network-interface.group-id", "NetworkInterfaces.Groups.GroupId"),
-    ("network-interface.network-interface-id", "NetworkInterfaces.NetworkInterfaceId"),
-    ("network-interface.subnet-id", "NetworkInterfaces.SubnetId"),
-    ("network-interface.vpc-id", "NetworkInterfaces.VpcId"),
-    ("owner-id", "OwnerId"),
-    ("private-dns-name", "PrivateDnsName"),
-    ("private-ip-address", "PrivateIpAddress"),
-    ("reservation-id", "ReservationId"),
-    ("subnet-id", "SubnetId"),
-    ("tenancy", "Placement.Tenancy"),
-    ("vpc-id", "VpcId"),
-];
+pub(super) const LISTING: Listing = Listing {
+    ids: "InstanceIds",
+    id: "InstanceId",
+    not_found: |id| not_found("i", id),
+    filters: &[
+        ("availability-zone", "Placement.AvailabilityZone"),
+        ("client-token", "ClientToken"),
+        ("dns-name", "PublicDnsName"),
+        ("image-id", "ImageId"),
+        ("instance-id", "InstanceId"),
+        ("instance-state-code", "State.Code"),
+        ("instance-state-name", "State.Name"),
+        ("instance-type", "InstanceType"),
+        ("instance.group-id", "SecurityGroups.GroupId"),
+        ("instance.group-name", "SecurityGroups.GroupName"),
+        ("ip-address", "PublicIpAddress"),
+        ("key-name", "KeyName"),
+        ("launch-time", "LaunchTime"),
+        (
+            "network-interface.addresses.private-ip-address",
+            "NetworkInterfaces.PrivateIpAddresses.PrivateIpAddress",
+        ),
+        ("network-interface.group-id", "NetworkInterfaces.Groups.GroupId"),
+        ("network-interface.network-interface-id", "NetworkInterfaces.NetworkInterfaceId"),
+        ("network-interface.subnet-id", "NetworkInterfaces.SubnetId"),
+        ("network-interface.vpc-id", "NetworkInterfaces.VpcId"),
+        ("owner-id", "OwnerId"),
+        ("private-dns-name", "PrivateDnsName"),
+        ("private-ip-address", "PrivateIpAddress"),
+        ("reservation-id", "ReservationId"),
+        ("subnet-id", "SubnetId"),
+        ("tenancy", "Placement.Tenancy"),
+        ("vpc-id", "VpcId"),
+    ],
+    result: "Instances",
+};
 
 fn state(code: i64) -> InstanceState {
     let name = match code {
@@ -222,10 +228,9 @@ fn launch(
         region.instances.insert(instance);
         launched.push(id);
     }
-    let links = Links::new(region);
     let mut instances = Vec::new();
     for id in &launched {
-        let mut shown = view(region, get(&region.instances, id)?, &links);
+        let mut shown = view(region, get(&region.instances, id)?);
         shown["State"] = json!(state(0));
         instances.push(shown);
     }
@@ -269,7 +274,7 @@ fn add_device(
         }
         let delete = device.flag("DeleteOnTermination").unwrap_or(false);
         interface::attach_to(region, &mut own, instance, index, delete);
-        for id in region.addresses.ids_where(|a| a.network_interface_id.as_deref() == Some(id)) {
+        for id in region.addresses.linked_ids(id) {
             get_mut(&mut region.addresses, &id)?.instance_id = Some(instance.to_owned());
         }
         region.interfaces.insert(own);
@@ -308,22 +313,8 @@ fn add_device(
     Ok(())
 }
 
-/// Returns the descriptions of the selected instances.
-fn select(region: &Region, request: &Request) -> ApiResult<Vec<Value>> {
-    let ids = request.texts("InstanceIds");
-    for id in &ids {
-        get(&region.instances, id)?;
-    }
-    let wanted: BTreeSet<&str> = ids.iter().copied().collect();
-    let named = |i: &&Instance| ids.is_empty() || wanted.contains(i.instance_id.as_str());
-    let links = Links::new(region);
-    let all = region.instances.iter().filter(named).map(|i| view(region, i, &links)).collect();
-    list::filter(request, FILTERS, all)
-}
-
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let selected = select(region, request)?;
-    let mut page = list::page(request, "Instances", "InstanceId", selected)?;
+    let mut page = LISTING.describe(request, &source(region))?;
     let mut reservations: Vec<Vec<Value>> = Vec::new();
     if let Value::Array(instances) = page["Instances"].take() {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -338,6 +329,14 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     }
     page["Reservations"] = reservations.into_iter().map(reservation).collect();
     Ok(page)
+}
+
+/// The instances of a region with their descriptions.
+pub(super) fn source(region: &Region) -> Source<'_, Instance> {
+    Source::new(&region.instances).shown(
+        move |instance| view(region, instance),
+        move |instance, path, condition| derived(region, instance, path, condition),
+    )
 }
 
 fn describe_status(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -357,7 +356,7 @@ fn describe_status(region: &mut Region, request: &Request) -> ApiResult<Value> {
             json!({"InstanceId": i.instance_id, "AvailabilityZone": i.availability_zone,
                    "InstanceState": i.state, "InstanceStatus": summary, "SystemStatus": summary})
         });
-    let filters: Filters = &[
+    let filters: list::Filters = &[
         ("availability-zone", "AvailabilityZone"),
         ("instance-state-code", "InstanceState.Code"),
         ("instance-state-name", "InstanceState.Name"),

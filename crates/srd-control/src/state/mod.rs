@@ -60,9 +60,10 @@ macro_rules! part {
     };
 }
 
-/// Declares an object: a part with an identifier and tags.
+/// Declares an object: a part with an identifier and tags. Functions of [`Row`] may follow.
 macro_rules! object {
-    ($(#[$meta:meta])* $name:ident($prefix:literal, $resource:literal, $id:ident) $fields:tt) => {
+    ($(#[$meta:meta])* $name:ident($prefix:literal, $resource:literal, $id:ident) $fields:tt
+        $($row:tt)*) => {
         $crate::state::part! { $(#[$meta])* $name $fields }
 
         impl $crate::state::Row for $name {
@@ -70,6 +71,7 @@ macro_rules! object {
             fn id(&self) -> &str {
                 &self.$id
             }
+            $($row)*
         }
 
         impl $crate::state::Object for $name {
@@ -212,12 +214,11 @@ macro_rules! region {
             }
 
             /// All tags: identifier and resource type of the object, and the tag.
-            pub fn all_tags(&self) -> Vec<(String, &'static str, Tag)> {
+            pub fn all_tags(&self) -> Vec<(&str, &'static str, &Tag)> {
                 let mut all = Vec::new();
                 $(for object in self.$field.iter() {
                     for tag in object.tags() {
-                        let id = object.id().to_owned();
-                        all.push((id, <$type as Object>::RESOURCE, tag.clone()));
+                        all.push((object.id(), <$type as Object>::RESOURCE, tag));
                     }
                 })*
                 all
