@@ -6,6 +6,9 @@ mod access;
 mod addresses;
 mod controllers;
 mod endpoints;
+mod hostile;
+#[path = "../support/hostile/mod.rs"]
+mod hostile_support;
 mod mirrors;
 mod overlaps;
 mod planes;
