@@ -34,6 +34,7 @@ mod control;
 mod daemon;
 mod demo;
 mod failure;
+mod https;
 mod lab;
 mod log;
 mod man;

@@ -20,10 +20,12 @@
 //! | [`machines`] | the seam to the data plane |
 //! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
+//! | [`tls`] | certificates of the server |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]
 
 pub mod actions;
+mod clients;
 pub mod control;
 pub mod defaults;
 pub mod error;
@@ -40,4 +42,5 @@ pub mod sign;
 mod stalls;
 pub mod state;
 pub mod store;
+pub mod tls;
 pub mod wire;

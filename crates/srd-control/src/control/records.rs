@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::state::{Cloud, IdGenerator, Region};
 use crate::store::{KeyChange, copy};
+use crate::tls::Authority;
 
 /// Prefix of the keys of objects.
 const OBJECT: &str = "object/";
 /// Prefix of the keys of access keys.
 const ACCESS: &str = "access/";
+/// Key of the authority that issues certificates of servers.
+pub(super) const AUTHORITY: &str = "authority";
 
 fn object_key(account: &str, region: &str, id: &str) -> String {
     format!("{OBJECT}{account}/{region}/{id}")
@@ -69,6 +72,10 @@ fn take(
             }
         };
     }
+    if key == AUTHORITY {
+        cloud.authority = value.map(Authority::read).transpose()?;
+        return Ok(());
+    }
     let mut parts = key.strip_prefix(OBJECT).unwrap_or_default().splitn(3, '/');
     let (Some(account), Some(name), Some(id)) = (parts.next(), parts.next(), parts.next()) else {
         return Err("the key has none of the forms of keys".to_owned());
@@ -103,6 +110,9 @@ pub(super) fn difference(
     }
     for id in cloud.keys.ids() {
         known.insert(access_key(id), cloud.keys.record(id).unwrap_or_default());
+    }
+    if let Some(authority) = &cloud.authority {
+        known.insert(AUTHORITY.to_owned(), authority.record()?);
     }
     let is_new = |(key, value): &(String, String)| match known.remove(key) {
         Some(record) => record != *value,

@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::sign::Keys;
+use crate::tls::Authority;
 
 pub use endpoint::{EndpointService, VpcEndpoint};
 pub use id::IdGenerator;
@@ -335,6 +336,8 @@ pub struct Cloud {
     pub regions: BTreeMap<(String, String), Region>,
     /// Access keys that the store contains.
     pub keys: Keys,
+    /// Authority that issues certificates of servers.
+    pub authority: Option<Authority>,
     /// Names of log groups that a trial has recorded.
     pub log_groups: BTreeSet<String>,
     /// Names of buckets that a trial has recorded.

@@ -9,6 +9,7 @@ mod endpoints;
 mod hostile;
 #[path = "../support/hostile/mod.rs"]
 mod hostile_support;
+mod https;
 mod mirrors;
 mod overlaps;
 mod planes;
