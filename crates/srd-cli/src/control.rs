@@ -1,10 +1,7 @@
 //! `srd control`: the control plane, which serves the EC2 Query API for virtual private clouds.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
@@ -20,8 +17,9 @@ use srd_control::store::{MemoryStore, Store, copy};
 
 use crate::failure::{Missing, usage};
 use crate::hosts::{self, HostsArgs, ServeArgs, TokenCommand};
+use crate::https::{HttpsArgs, Prepared};
 use crate::node;
-use crate::output::{JsonOutput, say};
+use crate::output::{JsonOutput, say, write_new};
 use crate::state::{self, EtcdArgs, Location};
 
 const EXAMPLES: &str = "\
@@ -30,6 +28,9 @@ EXAMPLES
   srd control up --trial --listen 127.0.0.1:5000 --key-file key.env
   srd control up --state /var/lib/srd/control.db --key-file key.env
   srd control up --state http://10.0.0.1:2379,http://10.0.0.2:2379 --state-only
+  srd control up --state control.db --listen 10.0.0.1:443 --ca-file ca.pem --key-file key.env
+  srd control up --state control.db --listen 0.0.0.0:443 --tls-name ec2.example \
+      --tls-cert fullchain.pem --tls-key privkey.pem
   srd control store copy control.db http://10.0.0.1:2379
   srd control actions
   srd control actions --json -
@@ -42,7 +43,7 @@ docs/control.md describes what is served, and what is missing.";
 /// Commands for the control plane.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ControlCommand {
-    /// Serve the EC2 API to clients of this machine.
+    /// Serve the EC2 API.
     #[command(after_help = EXAMPLES)]
     Up(UpArgs),
     /// List the actions that are served, and those on virtual private clouds that are missing.
@@ -97,19 +98,21 @@ pub(crate) struct UpArgs {
     state: Option<Location>,
     #[command(flatten)]
     etcd: EtcdArgs,
-    /// Write the access key, the region and the endpoint to this file, as assignments for a shell.
-    /// The file has mode 0600 and belongs to the user who runs this command. An older file is
-    /// replaced.
+    /// Write the access key, the region and the endpoint to this file, as assignments for a shell,
+    /// and do not print the secret. The file has mode 0600 and belongs to the user who runs this
+    /// command. An older file is replaced.
     #[arg(long, value_name = "PATH", conflicts_with = "any_credentials")]
     key_file: Option<PathBuf>,
     /// For test suites: accept any credentials, and answer POST /reset without a signature. Each
     /// process of this machine can then change the state, so instances run no programs.
     #[arg(long, requires = "trial")]
     any_credentials: bool,
-    /// Address and port of plain HTTP; port 0 selects a free port. Only addresses of the loopback
-    /// interface are served.
+    /// Address and port; port 0 selects a free port. At addresses of the loopback interface, the
+    /// server uses plain HTTP unless an option of TLS is given, at others HTTPS.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4599")]
     listen: SocketAddr,
+    #[command(flatten)]
+    https: HttpsArgs,
     /// Keep instances in the state only, and start no machine. Without root, this is always so.
     #[arg(long)]
     state_only: bool,
@@ -140,11 +143,15 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
 }
 
 fn up(args: &UpArgs) -> Result<u8> {
-    if !args.listen.ip().is_loopback() {
-        return usage(server::not_loopback(args.listen));
+    let is_https = args.https.is_on(args.listen)?;
+    if args.any_credentials && !args.listen.ip().is_loopback() {
+        return usage("--any-credentials is for clients of this machine: listen at 127.0.0.1");
     }
-    let listener =
-        server::listen(args.listen).with_context(|| format!("cannot listen at {}", args.listen))?;
+    let listener = match is_https {
+        true => server::listen_https(args.listen),
+        false => server::listen(args.listen),
+    };
+    let listener = listener.with_context(|| format!("cannot listen at {}", args.listen))?;
     let address = listener.local_addr().context("the address of the socket")?;
     let is_root = rustix::process::geteuid().is_root();
     if args.user_data && !is_root {
@@ -174,7 +181,7 @@ fn up(args: &UpArgs) -> Result<u8> {
     let new = |access, store: Box<dyn Store>| {
         Control::new(access, seed, store, machines).map_err(anyhow::Error::msg)
     };
-    let (control, key, location) = match &args.state {
+    let (mut control, key, location) = match &args.state {
         Some(location) => {
             let control = new(Access::Local, state::open(location, &args.etcd)?)?;
             let key = control.key();
@@ -192,18 +199,17 @@ fn up(args: &UpArgs) -> Result<u8> {
             (new(access, Box::<MemoryStore>::default())?, key, "memory".to_owned())
         }
     };
-    let settings = key.as_ref().map(|key| settings(key, address));
-    if let (Some(path), Some(settings)) = (&args.key_file, &settings) {
-        write_key(path, settings)
-            .with_context(|| format!("cannot write the key file {}", path.display()))?;
-    }
-    say(format!("EC2 API: http://{address} (account {TRIAL_ACCOUNT}, state in {location})"))?;
-    match &settings {
-        Some(settings) => say(format!("export {}", settings.join(" ")))?,
-        None => say("any credentials are accepted")?,
-    }
+    let prepared = match is_https {
+        true => Some(args.https.prepare(address, &mut control)?),
+        false => None,
+    };
+    let plain = format!("http://{address}");
+    let url = prepared.as_ref().map_or(&plain, |prepared| &prepared.url);
+    let first = format!("EC2 API: {url} (account {TRIAL_ACCOUNT}, state in {location})");
     let token = key.as_ref().map_or(String::new(), |key| format!("#token={}", console::token(key)));
-    say(format!("console: http://{address}/console{token}"))?;
+    let console = format!("{url}/console{token}");
+    let settings = key.as_ref().map(|key| settings(key, url));
+    announce(args, first, settings, console, prepared.as_ref())?;
     say(match (starts, is_root) {
         (true, _) => "an instance is the namespace srd-i-ID",
         (false, true) => "instances exist in the state only",
@@ -213,7 +219,47 @@ fn up(args: &UpArgs) -> Result<u8> {
     for line in args.hosts.start(&control)? {
         say(line)?;
     }
-    match server::serve_shared(listener, control).context("the server ended")? {}
+    let https = prepared.map(|prepared| prepared.https);
+    match server::serve_shared(listener, control, https).context("the server ended")? {}
+}
+
+/// Prints how clients reach the server, beginning with the line `first`. The secret and the token
+/// of the console are printed only if they are not written to a file, because the output of a
+/// service is kept in a log.
+fn announce(
+    args: &UpArgs,
+    first: String,
+    settings: Option<Vec<String>>,
+    console: String,
+    prepared: Option<&Prepared>,
+) -> Result<()> {
+    let mut lines = vec![first];
+    match (settings, &args.key_file) {
+        (None, _) => {
+            lines.push("any credentials are accepted".to_owned());
+            lines.push(format!("console: {console}"));
+        }
+        (Some(mut settings), file) => {
+            let bundle = prepared.and_then(|prepared| prepared.bundle.as_ref());
+            settings.extend(bundle.map(|path| format!("AWS_CA_BUNDLE={}", path.display())));
+            match file {
+                Some(path) => {
+                    settings.push(format!("SRD_CONSOLE={console}"));
+                    write_new(path, &format!("{}\n", settings.join("\n")), 0o600)
+                        .with_context(|| format!("cannot write the key file {}", path.display()))?;
+                    let shown = path.display();
+                    lines.push(format!("the access key is in {shown}"));
+                    lines.push(format!("console: its address is SRD_CONSOLE in {shown}"));
+                }
+                None => {
+                    lines.push(format!("export {}", settings.join(" ")));
+                    lines.push(format!("console: {console}"));
+                }
+            }
+        }
+    }
+    lines.extend(prepared.iter().flat_map(|prepared| prepared.notes.iter().cloned()));
+    lines.iter().try_for_each(say)
 }
 
 fn copy_store(args: &CopyArgs) -> Result<u8> {
@@ -228,29 +274,13 @@ fn copy_store(args: &CopyArgs) -> Result<u8> {
 }
 
 /// The environment of clients, as assignments for a shell.
-fn settings(key: &DrawnKey, address: SocketAddr) -> [String; 4] {
-    [
+fn settings(key: &DrawnKey, url: &str) -> Vec<String> {
+    vec![
         format!("AWS_ACCESS_KEY_ID={}", key.id),
         format!("AWS_SECRET_ACCESS_KEY={}", key.secret),
         "AWS_DEFAULT_REGION=us-east-1".to_owned(),
-        format!("AWS_ENDPOINT_URL=http://{address}"),
+        format!("AWS_ENDPOINT_URL={url}"),
     ]
-}
-
-/// Writes a file that only its owner can read. The file is complete when it gets its name, and a
-/// link of that name is replaced, not followed.
-fn write_key(path: &Path, settings: &[String]) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let new = PathBuf::from(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = file
-        .write_all(format!("{}\n", settings.join("\n")).as_bytes())
-        .and_then(|()| std::fs::rename(&new, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&new);
-    }
-    written
 }
 
 /// The actions, for JSON.

@@ -37,6 +37,7 @@ mod daemon;
 mod demo;
 mod failure;
 mod hosts;
+mod https;
 mod lab;
 mod log;
 mod man;

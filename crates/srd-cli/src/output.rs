@@ -6,8 +6,9 @@ use clap::Args;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Destination of the result in JSON.
@@ -83,6 +84,23 @@ impl Attempts {
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
+}
+
+/// Writes a file with this mode. The file is complete when it gets its name. A link of that name is
+/// replaced, not followed.
+///
+/// # Errors
+/// An error of the operating system, if the file cannot be written.
+pub(crate) fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(name);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    written
 }
 
 /// Returns an error if a file cannot be written, or cannot be created in its directory.

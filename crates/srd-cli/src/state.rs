@@ -1,21 +1,17 @@
 //! Locations of the state of `srd control`.
 
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use srd_control::store::Store;
 use srd_control::store::embedded::EmbeddedStore;
 use srd_control::store::etcd::{EtcdStore, Settings, Tls};
-use srd_trust::private;
+use srd_control::tls::read_pem;
 
 use crate::failure::usage;
-
-/// Largest size of a file with certificates or a key, in bytes.
-const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// A location of a state, as the command line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,23 +79,9 @@ pub(crate) struct EtcdArgs {
     etcd_key: Option<PathBuf>,
 }
 
-fn read(path: &Path, is_secret: bool) -> Result<Vec<u8>> {
-    let failed = || format!("cannot read {}", path.display());
-    let file = private::open(path).with_context(failed)?;
-    let file = file.ok_or_else(|| anyhow!("{} is no regular file", path.display()))?;
-    if is_secret && let Err(exposed) = private::check(&file, None).with_context(failed)? {
-        return Err(exposed.fault(path).into());
-    }
-    let mut text = Vec::new();
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut text).with_context(failed)?;
-    if text.len() as u64 > PEM_BYTES_MAX {
-        bail!("{} has more than {PEM_BYTES_MAX} bytes", path.display());
-    }
-    Ok(text)
-}
-
 impl EtcdArgs {
     fn settings(&self, members: &[String]) -> Result<Settings> {
+        let read = |path: &Path, is_secret| read_pem(path, is_secret).map_err(anyhow::Error::msg);
         let is_https = members.iter().any(|member| member.starts_with("https://"));
         let tls = match &self.etcd_ca {
             None if is_https => return usage("https needs --etcd-ca"),

@@ -1,5 +1,5 @@
-//! Measures a state with 50,000 interfaces: the start of a controller on its store, the memory, and
-//! descriptions with filters.
+//! Measures a state with 50,000 interfaces: the start of a controller on its store, the memory,
+//! descriptions with filters, and requests that change the state.
 //!
 //! ```sh
 //! cargo run --release -p srd-control --example state_scale [http://HOST:PORT]
@@ -40,13 +40,20 @@ fn request(form: &str) -> HttpRequest {
     }
 }
 
-/// Sends a request, and returns the answer and its time in milliseconds.
-fn send(control: &mut Control, form: &str) -> (String, f64) {
-    let began = Instant::now();
+/// Processor time of this thread in milliseconds. In contrast to the time of a clock, it does not
+/// depend on other work of the machine.
+fn processor() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
+}
+
+/// Sends a request, and returns the answer and its times in milliseconds: processor and clock.
+fn send(control: &mut Control, form: &str) -> (String, [f64; 2]) {
+    let (began, used) = (Instant::now(), processor());
     let answer = control.handle(&request(form), 1_800_000_000);
-    let time = began.elapsed().as_secs_f64() * 1e3;
+    let times = [processor() - used, began.elapsed().as_secs_f64() * 1e3];
     assert_eq!(answer.status, 200, "{form}: {}", answer.body);
-    (answer.body, time)
+    (answer.body, times)
 }
 
 fn element(xml: &str, name: &str) -> String {
@@ -160,15 +167,33 @@ fn main() {
         assert!(command.status().unwrap().success());
         return;
     };
-    let began = Instant::now();
+    let (began, used) = (Instant::now(), processor());
     let (store, machines) = (open(&path), Box::new(NoMachines));
     let mut control = Control::new(Access::AnyCredentials, 2, store, machines).unwrap();
     println!(
-        "start: {:.2} s, {} MB, at most {} MB",
+        "start: {:.2} s of processor, {:.2} s, {} MB, at most {} MB",
+        (processor() - used) / 1e3,
         began.elapsed().as_secs_f64(),
         memory(),
         peak()
     );
+    describe(&mut control);
+    change(&mut control);
+    println!("memory: {} MB, at most {} MB", memory(), peak());
+}
+
+/// Prints the median times of a request that is sent several times.
+fn show(name: &str, times: &[[f64; 2]]) {
+    let median = |at: usize| {
+        let mut of: Vec<f64> = times.iter().map(|times| times[at]).collect();
+        of.sort_by(f64::total_cmp);
+        of[of.len() / 2]
+    };
+    let count = times.len();
+    println!("{:8.2} ms of processor, {:8.2} ms, {count} times  {name}", median(0), median(1));
+}
+
+fn describe(control: &mut Control) {
     let list = "Action=DescribeNetworkInterfaces&MaxResults=100";
     let filter =
         |name: &str, value: &str| format!("{list}&Filter.1.Name={name}&Filter.1.Value.1={value}");
@@ -180,14 +205,58 @@ fn main() {
         filter("description", "measured"),
         filter("mac-address", "02:00:00:00:00:07"),
         format!("{}&Filter.2.Name=status&Filter.2.Value.1=available", filter("tag-key", "role")),
+        filter("association.public-ip", "*"),
+        filter("addresses.association.public-ip", "198.18.0.1"),
+        filter("availability-zone-id", "use1-az1"),
+        filter("group-name", "default"),
+        filter("private-dns-name", "*7*7*"),
+        "Action=DescribeNetworkInterfaces&NetworkInterfaceId.1=eni-00000abcd00000007".to_owned(),
+        "Action=DescribeNetworkInterfaces".to_owned(),
+        "Action=DescribeSubnets".to_owned(),
+        "Action=DescribeInstances".to_owned(),
+        "Action=DescribeTags&Filter.1.Name=value&Filter.1.Value.1=worker&MaxResults=100".to_owned(),
     ] {
-        let mut times: Vec<f64> = (0..5).map(|_| send(&mut control, &form).1).collect();
-        times.sort_by(f64::total_cmp);
-        println!("describe: median {:.0} ms, longest {:.0} ms  {form}", times[2], times[4]);
+        show(&form, &[(); 5].map(|()| send(control, &form).1));
     }
-    for _ in 0..3 {
-        let (_, time) = send(&mut control, "Action=CreateVpc&CidrBlock=10.1.0.0/16");
-        println!("create: {time:.1} ms");
+}
+
+/// Measures requests that change the state. The table of interfaces is full, so an interface is
+/// deleted before another one is created.
+fn change(control: &mut Control) {
+    let answer = send(control, "Action=DescribeNetworkInterfaces&MaxResults=100").0;
+    let subnet = element(&answer, "subnetId");
+    let ids = answer.split("<networkInterfaceId>").skip(1);
+    let ids: Vec<String> = ids.map(|id| id.split('<').next().unwrap().to_owned()).collect();
+    let (mut created, mut deleted) = (Vec::new(), Vec::new());
+    let create = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
+    for id in ids {
+        let delete = format!("Action=DeleteNetworkInterface&NetworkInterfaceId={id}");
+        deleted.push(send(control, &delete).1);
+        created.push(send(control, &create).1);
     }
-    println!("memory: {} MB, at most {} MB", memory(), peak());
+    show("DeleteNetworkInterface", &deleted);
+    show("CreateNetworkInterface", &created);
+    show(
+        "CreateVpc",
+        &[(); 50].map(|()| send(control, "Action=CreateVpc&CidrBlock=10.1.0.0/16").1),
+    );
+    let group = "Action=CreateSecurityGroup&GroupName=measured&GroupDescription=measured";
+    let group = element(&send(control, group).0, "groupId");
+    let rule = |action: &str, port: u32| {
+        format!(
+            "Action={action}SecurityGroupIngress&GroupId={group}&IpPermissions.1.IpProtocol=tcp&\
+             IpPermissions.1.FromPort={port}&IpPermissions.1.ToPort={port}&\
+             IpPermissions.1.IpRanges.1.CidrIp=10.0.0.0/8"
+        )
+    };
+    let began = Instant::now();
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for port in 1..=500 {
+        added.push(send(control, &rule("Authorize", port)).1);
+        removed.push(send(control, &rule("Revoke", port)).1);
+    }
+    let rate = 1000.0 / began.elapsed().as_secs_f64();
+    show("AuthorizeSecurityGroupIngress", &added);
+    show("RevokeSecurityGroupIngress", &removed);
+    println!("{rate:.0} changes of rules in a second");
 }

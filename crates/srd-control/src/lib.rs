@@ -21,10 +21,12 @@
 //! | [`hosts`] | hosts that enrol themselves, and their peers |
 //! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
+//! | [`tls`] | certificates of the server |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]
 
 pub mod actions;
+mod clients;
 pub mod control;
 pub mod defaults;
 pub mod error;
@@ -42,4 +44,5 @@ pub mod sign;
 mod stalls;
 pub mod state;
 pub mod store;
+pub mod tls;
 pub mod wire;

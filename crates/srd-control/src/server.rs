@@ -1,5 +1,5 @@
 //! The server: connections of HTTP/1.1 on one thread, with bounds. Requests wait for the store and
-//! for machines on other threads.
+//! for machines on other threads. Clients of other machines are served through TLS only.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,12 +12,17 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
+use tokio_rustls::TlsAcceptor;
 
+use crate::clients::Clients;
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::http::{HttpRequest, HttpResponse};
+use crate::plane::Report;
 use crate::stalls::Stalls;
+use crate::tls::Certificates;
 use crate::wire::answer;
 
 /// Largest number of connections; other connections wait in the kernel's queue.
@@ -34,82 +39,177 @@ pub const BODY_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const CONNECTION_LIFE_MAX: Duration = Duration::from_secs(3600);
 /// Longest time in which a client takes no byte of its answer.
 pub const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Period between two looks at the files of certificates.
+pub const RELOAD_PERIOD: Duration = Duration::from_secs(1);
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns the error for an address that other machines reach.
+/// Returns the error for plain HTTP at an address that other machines reach.
 pub fn not_loopback(address: SocketAddr) -> String {
     format!(
-        "{address} is no loopback address: the server uses plain HTTP, so it listens at an address \
-         such as 127.0.0.1 or [::1] only"
+        "{address} is no loopback address: plain HTTP is served at an address such as 127.0.0.1 or \
+         [::1] only, and HTTPS at all addresses"
     )
 }
 
-/// Opens the socket. Without TLS, only addresses of this machine's loopback interface are served.
+/// Opens the socket for plain HTTP.
 ///
 /// # Errors
-/// If the address is not on the loopback interface, or cannot be used.
+/// If the address is not on this machine's loopback interface, or cannot be used.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_loopback() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, not_loopback(address)));
     }
+    bind(address)
+}
+
+/// Opens the socket for HTTPS.
+///
+/// # Errors
+/// If the address cannot be used.
+pub fn listen_https(address: SocketAddr) -> io::Result<TcpListener> {
+    bind(address)
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Serves the socket until the process ends.
+/// Limits for connections of strangers.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest time for the handshake of TLS.
+    pub handshake_wait_max: Duration,
+    /// Largest number of connections of one client address; of IPv6, of one network of 64 bits.
+    pub client_connections_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { handshake_wait_max: Duration::from_secs(10), client_connections_max: 64 }
+    }
+}
+
+/// TLS of a server.
+pub struct Https {
+    /// Certificates of the server.
+    pub certificates: Arc<Certificates>,
+    /// Reports new and refused certificates.
+    pub report: Report,
+    /// Limits for connections.
+    pub limits: Limits,
+}
+
+impl std::fmt::Debug for Https {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Https").field("certificates", &self.certificates).finish_non_exhaustive()
+    }
+}
+
+/// Serves plain HTTP at the socket until the process ends.
 ///
 /// # Errors
 /// If the runtime cannot start, or another controller has taken over the machines of the state.
 /// This one has then stopped its own.
 pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> {
-    serve_shared(listener, Arc::new(Mutex::new(control)))
+    serve_shared(listener, Arc::new(Mutex::new(control)), None)
 }
 
-/// Serves the socket until the process ends, beside other users of the control plane.
+/// Serves the socket until the process ends, beside other users of the control plane. With `https`,
+/// serves HTTPS, and the header `Host` may have the names of the certificate.
 ///
 /// # Errors
 /// As [`serve`].
-pub fn serve_shared(listener: TcpListener, control: Arc<Mutex<Control>>) -> io::Result<Infallible> {
+pub fn serve_shared(
+    listener: TcpListener,
+    control: Arc<Mutex<Control>>,
+    https: Option<Https>,
+) -> io::Result<Infallible> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let news = {
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(https) = &https {
+            let certificates = Arc::clone(&https.certificates);
+            control.serve_names(Box::new(move |name| certificates.has_name(name)));
+        }
         control.settle(now());
         control.news()
     };
     runtime.block_on(async move {
         let follow = follow(news, Arc::clone(&control));
+        let tls = https.as_ref().map(|https| (Arc::clone(&https.certificates), https.limits));
         tokio::select! {
-            served = accept(listener, control) => served,
+            served = accept(listener, control, tls) => served,
             error = follow => Err(error),
+            never = renew(https) => match never {},
         }
     })
 }
 
+/// Takes over certificates of the operator as soon as their files change.
+async fn renew(https: Option<Https>) -> Infallible {
+    let Some(mut https) = https else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(RELOAD_PERIOD).await;
+        let certificates = Arc::clone(&https.certificates);
+        let reloaded = tokio::task::spawn_blocking(move || certificates.reload()).await;
+        match reloaded.ok().flatten() {
+            None => {}
+            Some(Ok(())) => (https.report)("the certificate was read again"),
+            Some(Err(why)) => {
+                (https.report)(&format!("the former certificate stays in use: {why}"));
+            }
+        }
+    }
+}
+
 /// Serves the connections of the socket.
-async fn accept(listener: TcpListener, control: Arc<Mutex<Control>>) -> io::Result<Infallible> {
+async fn accept(
+    listener: TcpListener,
+    control: Arc<Mutex<Control>>,
+    tls: Option<(Arc<Certificates>, Limits)>,
+) -> io::Result<Infallible> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let client_max = tls.as_ref().map(|(_, limits)| limits.client_connections_max);
+    let clients = Clients::new(client_max.unwrap_or(CONNECTIONS_MAX));
     loop {
         let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let control = Arc::clone(&control);
+        let Some(place) = clients.admit(from.ip()) else { continue };
+        let stream = Stalls::new(stream, WRITE_WAIT_MAX);
+        let (control, tls) = (Arc::clone(&control), tls.clone());
         tokio::spawn(async move {
-            let answer = service_fn(|request| respond(request, Arc::clone(&control)));
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_WAIT_MAX)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(Stalls::new(stream, WRITE_WAIT_MAX)), answer);
-            // Errors of a connection concern its client only.
-            let _ = tokio::time::timeout(CONNECTION_LIFE_MAX, connection).await;
-            drop(slot);
+            match tls {
+                None => connection(stream, control).await,
+                Some((certificates, limits)) => {
+                    let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
+                    let handshake = tokio::time::timeout(limits.handshake_wait_max, handshake);
+                    if let Ok(Ok(stream)) = handshake.await {
+                        connection(stream, control).await;
+                    }
+                }
+            }
+            drop((slot, place));
         });
     }
+}
+
+/// Serves a connection until it ends.
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, control: Arc<Mutex<Control>>) {
+    let answer = service_fn(|request| respond(request, Arc::clone(&control)));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WAIT_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), answer);
+    // Errors of a connection concern its client only.
+    let _ = tokio::time::timeout(CONNECTION_LIFE_MAX, connection).await;
 }
 
 /// Takes over changes of other controllers as soon as they are signalled. Returns an error if

@@ -219,7 +219,7 @@ fn resources(body: &Value, (scope, account): (&Scope, &str), cloud: &Cloud) -> H
                 || types.iter().any(|of| *of == "ec2" || *of == format!("ec2:{kind}"))
             {
                 let tag = json!({"Key": tag.key, "Value": tag.value});
-                all.entry(arn(region, kind, &id)).or_default().push(tag);
+                all.entry(arn(region, kind, id)).or_default().push(tag);
             }
         }
     }

@@ -3,9 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{
-    get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, show_all, success,
-};
+use super::source::Source;
+use super::support::{get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, success};
 use super::{Actions, Handler};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
@@ -71,7 +70,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    LISTING.answer(request, show_all(&region.acls))
+    LISTING.describe(request, &Source::new(&region.acls))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

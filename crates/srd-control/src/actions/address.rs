@@ -6,9 +6,11 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
+use super::source::Source;
 use super::support::{get, get_mut, ipv4, new_tags, not_found, region_of, show, success};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
+use crate::state::interface::PUBLIC;
 use crate::state::{Address, Cloud, NetworkInterface, Region};
 use crate::wire::Request;
 
@@ -30,9 +32,16 @@ const POOL: u32 = 0xc612_0000;
 const POOL_SIZE: u64 = 1 << 17;
 
 /// Returns the public addresses of a region.
-fn publics(region: &Region) -> impl Iterator<Item = Ipv4Addr> + '_ {
-    let elastic = region.addresses.iter().map(|of| of.public_ip);
-    elastic.chain(region.interfaces.iter().filter_map(|of| of.auto_public_ip))
+fn publics(region: &Region) -> impl Iterator<Item = Ipv4Addr> {
+    let all = region.addresses.used(PUBLIC).chain(region.interfaces.used(PUBLIC));
+    all.filter_map(|(address, _)| Some(u32::try_from(address).ok()?.into()))
+}
+
+/// Whether an elastic address or an interface of the region has this public address.
+fn is_public(region: &Region, address: Ipv4Addr) -> bool {
+    let number = u128::from(u32::from(address));
+    region.addresses.user(PUBLIC, number, number, 1).is_some()
+        || region.interfaces.user(PUBLIC, number, number, 1).is_some()
 }
 
 /// Returns the public addresses of all other regions and accounts. All of them use one pool,
@@ -48,7 +57,7 @@ pub(super) fn free(region: &mut Region, elsewhere: &BTreeSet<Ipv4Addr>) -> ApiRe
         let offset = u32::try_from(region.ids.next_u64() % POOL_SIZE).unwrap_or(0);
         let address = Ipv4Addr::from(POOL + offset);
         let [.., last] = address.octets();
-        let is_used = elsewhere.contains(&address) || publics(region).any(|used| used == address);
+        let is_used = elsewhere.contains(&address) || is_public(region, address);
         if !is_used && last != 0 && last != 255 {
             return Ok(address);
         }
@@ -77,7 +86,7 @@ fn allocate(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiR
                 let message = format!("The address {address} is not in the pool of addresses");
                 return Err(ApiError::invalid(message));
             }
-            if elsewhere.contains(&address) || publics(region).any(|used| used == address) {
+            if elsewhere.contains(&address) || is_public(region, address) {
                 let message = format!("The address {address} is in use");
                 return Err(ApiError::new("InvalidAddress.InUse", message));
             }
@@ -119,10 +128,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     for ip in &public {
         by_public(region, ip)?;
     }
-    let mut all: Vec<Value> = region.addresses.iter().map(show).collect();
-    if !public.is_empty() {
-        all.retain(|of| of["PublicIp"].as_str().is_some_and(|ip| public.contains(&ip)));
-    }
+    let public: BTreeSet<Ipv4Addr> = public.iter().filter_map(|ip| ip.parse().ok()).collect();
     let listing = Listing {
         ids: "AllocationIds",
         id: "AllocationId",
@@ -140,7 +146,9 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "Addresses",
     };
-    let mut all = listing.select(request, all)?;
+    let named = |address: &Address| public.is_empty() || public.contains(&address.public_ip);
+    let source = Source::new(&region.addresses).only(named);
+    let mut all: Vec<Value> = listing.find(request, &source)?.into_iter().map(show).collect();
     for member in ["InstanceId", "NetworkInterfaceId"] {
         // An address that is not associated has empty elements.
         for shown in all.iter_mut().filter(|shown| shown[member].is_null()) {
@@ -231,11 +239,11 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::new("Gateway.NotAttached", message));
     }
     // The private address gives up the public address that it has.
-    let other = region.addresses.find(|of| {
-        of.network_interface_id.as_ref() == Some(&interface.network_interface_id)
-            && of.private_ip_address == Some(private)
-    });
-    if let Some(other) = other.map(|of| of.allocation_id.clone()) {
+    let mut others = region.addresses.linked(&interface.network_interface_id);
+    let other = others.find(|of| of.private_ip_address == Some(private));
+    let other = other.map(|of| of.allocation_id.clone());
+    drop(others);
+    if let Some(other) = other {
         if request.flag("AllowReassociation") == Some(false) {
             let message = format!("{private} already has the address of {other}");
             return Err(ApiError::new("Resource.AlreadyAssociated", message));
@@ -278,8 +286,7 @@ pub(super) fn clear(address: &mut Address) {
 
 /// Ends the associations with an interface.
 pub(super) fn clear_interface(region: &mut Region, interface: &str) {
-    let of = |address: &Address| address.network_interface_id.as_deref() == Some(interface);
-    for id in region.addresses.ids_where(of) {
+    for id in region.addresses.linked_ids(interface) {
         if let Some(address) = region.addresses.get_mut(&id) {
             clear(address);
         }

@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, new_tags, not_found, show, show_all};
+use super::source::Source;
+use super::support::{get, new_tags, not_found, show};
 use super::{Actions, Handler};
 use crate::error::ApiResult;
 use crate::state::{CarrierGateway, Region};
@@ -44,7 +45,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "CarrierGateways",
     };
-    listing.answer(request, show_all(&region.carrier_gateways))
+    listing.describe(request, &Source::new(&region.carrier_gateways))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get_live, get_mut, new_tags, not_found, show, show_all, success, trim};
+use super::source::Source;
+use super::support::{get_live, get_mut, new_tags, not_found, show, success, trim};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::{CustomerGateway, Region};
@@ -113,7 +114,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "CustomerGateways",
     };
-    listing.answer(request, show_all(&region.customer_gateways))
+    listing.describe(request, &Source::new(&region.customer_gateways))
 }
 
 /// Returns a gateway that is not deleted.

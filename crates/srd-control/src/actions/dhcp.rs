@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, ipv4, new_tags, not_found, show, show_all, success};
+use super::source::Source;
+use super::support::{get, get_mut, ipv4, new_tags, not_found, show, success};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::{AttributeValue, DhcpConfiguration};
@@ -96,7 +97,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "DhcpOptions",
     };
-    listing.answer(request, show_all(&region.dhcp_options))
+    listing.describe(request, &Source::new(&region.dhcp_options))
 }
 
 fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {

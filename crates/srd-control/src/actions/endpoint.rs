@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use super::endpoint_catalogue::{self as catalogue, Service};
 use super::list::Listing;
-use super::support::{
-    get, get_live, get_mut, new_tags, not_found, now, show, show_all, success, trim,
-};
+use super::source::Source;
+use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, success, trim};
 use super::{Actions, Handler, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::endpoint::{DnsEntry, DnsOptions};
@@ -302,7 +301,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "VpcEndpoints",
     };
-    listing.answer(request, show_all(&region.endpoints))
+    listing.describe(request, &Source::new(&region.endpoints))
 }
 
 /// Changes the groups of an endpoint and of its interfaces.

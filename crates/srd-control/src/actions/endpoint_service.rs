@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Filters, Listing};
-use super::support::{get, get_mut, new_tags, not_found, region_of, show, show_all};
+use super::source::Source;
+use super::support::{get, get_mut, new_tags, not_found, region_of, show};
 use super::{Actions, Handler, endpoint};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
@@ -218,7 +219,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "ServiceConfigurations",
     };
-    listing.answer(request, show_all(&region.endpoint_services))
+    listing.describe(request, &Source::new(&region.endpoint_services))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

@@ -1,5 +1,5 @@
-//! Free addresses and prefixes of a subnet. Each function walks over the used addresses and
-//! prefixes once.
+//! Free addresses and prefixes of a subnet. For IPv4, the walk over the used addresses ends at the
+//! first gap that is wide enough.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::subnet::KEPT;
 use crate::error::{ApiError, ApiResult};
-use crate::state::{Region, Subnet};
+use crate::state::interface::{RANGES_V6, numbers_v4, numbers_v6};
+use crate::state::{NetworkInterface, Region, Subnet};
 
 /// Length of an IPv4 prefix of an interface.
 pub(super) const PREFIX_V4: u8 = 28;
@@ -19,6 +20,8 @@ pub(super) const PREFIX_V6: u8 = 80;
 const ATTEMPTS: usize = 100;
 /// Number of addresses of an IPv4 prefix of an interface.
 const PREFIX_SIZE: u64 = 1 << (32 - PREFIX_V4);
+/// Number of addresses of an IPv6 prefix of an interface.
+const PREFIX_V6_SIZE: u128 = 1 << (128 - PREFIX_V6);
 
 fn exhausted(subnet: &Subnet) -> ApiError {
     let message = format!("There are not enough free addresses in subnet '{}'", subnet.subnet_id);
@@ -29,9 +32,15 @@ fn range(block: Ipv4Net) -> (u64, u64) {
     (u32::from(block.network()).into(), u32::from(block.broadcast()).into())
 }
 
-/// Returns the first and last addresses of all ranges of the subnet that are in use, sorted. Of the
-/// reservations, those of the kind `explicit` or of any kind are in use.
-fn used_v4(region: &Region, subnet: &Subnet, block: Ipv4Net, explicit: bool) -> Vec<(u64, u64)> {
+/// Returns the first and last addresses of the ranges of the subnet that are in use beside those of
+/// its interfaces, sorted. Of the reservations, those of the kind `explicit` or of any kind are in
+/// use.
+fn reserved_v4(
+    region: &Region,
+    subnet: &Subnet,
+    block: Ipv4Net,
+    explicit: bool,
+) -> Vec<(u64, u64)> {
     let (first, last) = range(block);
     let mut used = vec![(first, first + u64::from(KEPT) - 2), (last, last)];
     let reserved = region.reservations.iter().filter(|of| {
@@ -41,23 +50,29 @@ fn used_v4(region: &Region, subnet: &Subnet, block: Ipv4Net, explicit: bool) -> 
         IpNet::V4(block) => Some(range(block)),
         IpNet::V6(_) => None,
     }));
-    for interface in region.interfaces.iter().filter(|i| i.subnet_id == subnet.subnet_id) {
-        let addresses = interface.private_ip_addresses.iter();
-        used.extend(addresses.map(|of| range(of.private_ip_address.into())));
-        used.extend(interface.ipv4_prefixes.iter().map(|of| range(of.ipv4_prefix)));
-    }
     used.sort_unstable();
     used
 }
 
 /// Returns the first addresses of free ranges of this size, at most `count` of them.
-fn gaps(used: &[(u64, u64)], block: Ipv4Net, size: u64, count: usize) -> Vec<u32> {
+fn gaps(
+    region: &Region,
+    subnet: &Subnet,
+    block: Ipv4Net,
+    (size, explicit): (u64, bool),
+    count: usize,
+) -> Vec<u32> {
     let (mut at, last) = range(block);
-    let mut used = used.iter().peekable();
+    let reserved = reserved_v4(region, subnet, block, explicit);
+    let mut reserved = reserved.into_iter().peekable();
+    let narrow = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+    let used = region.interfaces.used(&subnet.subnet_id);
+    let mut used = used.map(|(first, last)| (narrow(first), narrow(last))).peekable();
     let mut free = Vec::new();
     while free.len() < count && at + size - 1 <= last {
-        match used.next_if(|(start, _)| *start < at + size) {
-            Some((_, end)) if *end >= at => at = (end + 1).next_multiple_of(size),
+        let is_near = |(start, _): &(u64, u64)| *start < at + size;
+        match reserved.next_if(is_near).or_else(|| used.next_if(is_near)) {
+            Some((_, end)) if end >= at => at = (end + 1).next_multiple_of(size),
             Some(_) => {}
             None => {
                 free.extend(u32::try_from(at));
@@ -74,7 +89,7 @@ pub(super) fn v4(region: &Region, subnet: &Subnet, count: usize) -> ApiResult<Ve
         return Ok(Vec::new());
     }
     let block = block(subnet)?;
-    let free = gaps(&used_v4(region, subnet, block, false), block, 1, count);
+    let free = gaps(region, subnet, block, (1, false), count);
     if free.len() < count {
         return Err(exhausted(subnet));
     }
@@ -91,7 +106,7 @@ pub(super) fn prefixes_v4(
         return Ok(Vec::new());
     }
     let block = block(subnet)?;
-    let free = gaps(&used_v4(region, subnet, block, true), block, PREFIX_SIZE, count);
+    let free = gaps(region, subnet, block, (PREFIX_SIZE, true), count);
     if free.len() < count {
         let message = "The specified subnet does not have enough free cidr blocks to satisfy the \
                        request.";
@@ -100,22 +115,20 @@ pub(super) fn prefixes_v4(
     Ok(free.into_iter().map(|at| Ipv4Net::new_assert(at.into(), PREFIX_V4)).collect())
 }
 
-/// Removes the drawn addresses that are in use. A drawn address stands for a range of this size.
-fn remove_used_v6(region: &Region, drawn: &mut BTreeSet<u128>, size: u128) {
-    let mut remove = |first: u128, last: u128| {
-        let from = first.saturating_sub(size - 1);
-        while let Some(at) = drawn.range(from..=last).next().copied() {
-            drawn.remove(&at);
-        }
-    };
-    for interface in region.interfaces.iter() {
-        for of in &interface.ipv6_addresses {
-            remove(of.ipv6_address.into(), of.ipv6_address.into());
-        }
-        for of in &interface.ipv6_prefixes {
-            remove(of.ipv6_prefix.network().into(), of.ipv6_prefix.broadcast().into());
-        }
-    }
+/// Returns the interface that uses one of these IPv4 addresses of a subnet.
+pub(super) fn user_v4<'a>(
+    region: &'a Region,
+    subnet: &str,
+    block: Ipv4Net,
+) -> Option<&'a NetworkInterface> {
+    let (first, last) = numbers_v4(block);
+    region.interfaces.user(subnet, first, last, PREFIX_SIZE.into())
+}
+
+/// Whether an interface uses one of these IPv6 addresses.
+pub(super) fn is_used_v6(region: &Region, block: Ipv6Net) -> bool {
+    let (first, last) = numbers_v6(block);
+    region.interfaces.user(RANGES_V6, first, last, PREFIX_V6_SIZE).is_some()
 }
 
 /// Draws free ranges of the subnet with these properties.
@@ -135,7 +148,10 @@ fn draw_v6(
         for _ in drawn.len()..count {
             drawn.extend(make(region.ids.next_u64()).map(|offset| network | offset));
         }
-        remove_used_v6(region, &mut drawn, size);
+        drawn.retain(|first| {
+            let last = first + (size - 1);
+            region.interfaces.user(RANGES_V6, *first, last, PREFIX_V6_SIZE).is_none()
+        });
         if drawn.len() >= count {
             return Ok(drawn.into_iter().collect());
         }
@@ -158,7 +174,7 @@ pub(super) fn prefixes_v6(
     count: usize,
 ) -> ApiResult<Vec<Ipv6Net>> {
     let make = |number: u64| Some(u128::from(number & 0xffff) << 48);
-    let drawn = draw_v6(region, subnet, count, 1 << (128 - PREFIX_V6), make)?;
+    let drawn = draw_v6(region, subnet, count, PREFIX_V6_SIZE, make)?;
     Ok(drawn.into_iter().map(|at| Ipv6Net::new_assert(at.into(), PREFIX_V6)).collect())
 }
 

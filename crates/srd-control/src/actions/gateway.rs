@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, new_tags, not_found, show, show_all, success};
+use super::source::Source;
+use super::support::{get, get_mut, new_tags, not_found, show, success};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::GatewayAttachment;
@@ -47,7 +48,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "InternetGateways",
     };
-    listing.answer(request, show_all(&region.internet_gateways))
+    listing.describe(request, &Source::new(&region.internet_gateways))
 }
 
 fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {

@@ -1,10 +1,12 @@
 //! Actions of the EC2 API on security groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::field::found;
 use super::list::{self, Listing};
+use super::source::Source;
 use super::support::{arn, get, new_tags, not_found, show};
 use super::{Actions, Handler};
 use crate::defaults;
@@ -20,7 +22,7 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteSecurityGroup", Handler::Region(delete)),
 ];
 
-const LISTING: Listing = Listing {
+pub(super) const LISTING: Listing = Listing {
     ids: "GroupIds",
     id: "GroupId",
     not_found: |id| not_found("sg", id),
@@ -143,7 +145,7 @@ pub(super) fn rules<'a>(
     group: &'a str,
     egress: bool,
 ) -> impl Iterator<Item = &'a SecurityGroupRule> {
-    region.group_rules.iter().filter(move |rule| rule.group_id == group && rule.is_egress == egress)
+    region.group_rules.linked(group).filter(move |rule| rule.is_egress == egress)
 }
 
 /// Returns rules as permissions: rules with the same protocol and ports form one permission.
@@ -192,24 +194,35 @@ fn peer(rule: &SecurityGroupRule) -> (&'static str, Value) {
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let mut groups: Vec<Value> = Vec::new();
+    let region = &*region;
     let names = request.texts("GroupNames");
-    for name in &names {
-        if region.groups.find(|group| group.group_name == **name).is_none() {
-            return Err(not_found("sg", name));
-        }
+    let wanted: BTreeSet<&str> = names.iter().copied().collect();
+    let is_wanted = |group: &SecurityGroup| wanted.contains(group.group_name.as_str());
+    let named = region.groups.iter().filter(|group| is_wanted(group));
+    let there: BTreeSet<&str> = named.map(|group| group.group_name.as_str()).collect();
+    if let Some(name) = names.iter().find(|name| !there.contains(**name)) {
+        return Err(not_found("sg", name));
     }
-    for group in region.groups.iter() {
-        if !names.is_empty() && !names.contains(&group.group_name.as_str()) {
-            continue;
-        }
+    let source = source(region).only(|group| wanted.is_empty() || is_wanted(group));
+    LISTING.describe(request, &source)
+}
+
+/// The security groups of a region with their descriptions.
+pub(super) fn source(region: &Region) -> Source<'_, SecurityGroup> {
+    let all = move |group: &SecurityGroup, egress| {
+        Value::from(permissions(rules(region, &group.group_id, egress)))
+    };
+    let view = move |group: &SecurityGroup| {
         let mut shown = show(group);
-        for (egress, member) in [(false, "IpPermissions"), (true, "IpPermissionsEgress")] {
-            shown[member] = permissions(rules(region, &group.group_id, egress)).into();
-        }
-        groups.push(shown);
-    }
-    LISTING.answer(request, groups)
+        shown["IpPermissions"] = all(group, false);
+        shown["IpPermissionsEgress"] = all(group, true);
+        shown
+    };
+    Source::new(&region.groups).shown(view, move |group, path, condition| match path {
+        ["IpPermissions", rest @ ..] => Some(found(&all(group, false), rest, condition)),
+        ["IpPermissionsEgress", rest @ ..] => Some(found(&all(group, true), rest, condition)),
+        _ => None,
+    })
 }
 
 fn for_vpc(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -256,7 +269,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
             format!("the specified group: \"{id}\" name: \"default\" cannot be deleted by a user");
         return Err(ApiError::new("CannotDelete", message));
     }
-    let used = region.interfaces.find(|i| i.groups.iter().any(|g| g.group_id == *id)).is_some();
+    let used = region.interfaces.linked(id).next().is_some();
     let names = |rule: &SecurityGroupRule| {
         rule.group_id != *id
             && rule.referenced_group_info.as_ref().is_some_and(|info| info.group_id == *id)
@@ -274,7 +287,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 /// Removes a group with its rules.
 pub(super) fn remove(region: &mut Region, id: &str) {
-    for rule in region.group_rules.ids_where(|rule| rule.group_id == id) {
+    for rule in region.group_rules.linked_ids(id) {
         region.group_rules.remove(&rule);
     }
     region.groups.remove(id);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
+use super::source::Source;
 use super::support::{
     arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, success,
 };
@@ -422,7 +423,7 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
             let other = |other: &SecurityGroupRule| {
                 other.security_group_rule_id != id && same(other, &rule)
             };
-            if region.group_rules.find(other).is_some() {
+            if region.group_rules.linked(&group.group_id).any(other) {
                 return Err(duplicate(&rule));
             }
             rule.security_group_rule_id.clone_from(&old.security_group_rule_id);
@@ -451,5 +452,5 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         filters: &[("group-id", "GroupId"), ("security-group-rule-id", "SecurityGroupRuleId")],
         result: "SecurityGroupRules",
     };
-    listing.answer(request, region.group_rules.iter().map(show).collect())
+    listing.describe(request, &Source::new(&region.group_rules))
 }

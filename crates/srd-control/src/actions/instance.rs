@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
-use super::instance_view::{reservation, view};
-use super::interface_view::Links;
+use super::instance_view::{derived, reservation, view};
 use super::launch::data::{self, Launch};
 use super::launch::kind;
 use super::launch::lives::state;
-use super::list::{self, Filters};
+use super::list::{self, Listing};
+use super::source::Source;
 use super::support::{get, get_mut, not_found, now, region_of, success, tags_for};
 use super::{Actions, Handler, address, interface};
 use crate::control::OBJECTS_MAX;
@@ -32,36 +32,42 @@ pub(super) const COUNT_MAX: i64 = 100;
 /// Resources that tags of a launch may name.
 const TAGGED: [&str; 3] = ["instance", "volume", "network-interface"];
 
-const FILTERS: Filters = &[
-    ("availability-zone", "Placement.AvailabilityZone"),
-    ("client-token", "ClientToken"),
-    ("dns-name", "PublicDnsName"),
-    ("image-id", "ImageId"),
-    ("instance-id", "InstanceId"),
-    ("instance-state-code", "State.Code"),
-    ("instance-state-name", "State.Name"),
-    ("instance-type", "InstanceType"),
-    ("instance.group-id", "SecurityGroups.GroupId"),
-    ("instance.group-name", "SecurityGroups.GroupName"),
-    ("ip-address", "PublicIpAddress"),
-    ("key-name", "KeyName"),
-    ("launch-time", "LaunchTime"),
-    (
-        "network-interface.addresses.private-ip-address",
-        "NetworkInterfaces.PrivateIpAddresses.PrivateIpAddress",
-    ),
-    ("network-interface.group-id", "NetworkInterfaces.Groups.GroupId"),
-    ("network-interface.network-interface-id", "NetworkInterfaces.NetworkInterfaceId"),
-    ("network-interface.subnet-id", "NetworkInterfaces.SubnetId"),
-    ("network-interface.vpc-id", "NetworkInterfaces.VpcId"),
-    ("owner-id", "OwnerId"),
-    ("private-dns-name", "PrivateDnsName"),
-    ("private-ip-address", "PrivateIpAddress"),
-    ("reservation-id", "ReservationId"),
-    ("subnet-id", "SubnetId"),
-    ("tenancy", "Placement.Tenancy"),
-    ("vpc-id", "VpcId"),
-];
+pub(super) const LISTING: Listing = Listing {
+    ids: "InstanceIds",
+    id: "InstanceId",
+    not_found: |id| not_found("i", id),
+    filters: &[
+        ("availability-zone", "Placement.AvailabilityZone"),
+        ("client-token", "ClientToken"),
+        ("dns-name", "PublicDnsName"),
+        ("image-id", "ImageId"),
+        ("instance-id", "InstanceId"),
+        ("instance-state-code", "State.Code"),
+        ("instance-state-name", "State.Name"),
+        ("instance-type", "InstanceType"),
+        ("instance.group-id", "SecurityGroups.GroupId"),
+        ("instance.group-name", "SecurityGroups.GroupName"),
+        ("ip-address", "PublicIpAddress"),
+        ("key-name", "KeyName"),
+        ("launch-time", "LaunchTime"),
+        (
+            "network-interface.addresses.private-ip-address",
+            "NetworkInterfaces.PrivateIpAddresses.PrivateIpAddress",
+        ),
+        ("network-interface.group-id", "NetworkInterfaces.Groups.GroupId"),
+        ("network-interface.network-interface-id", "NetworkInterfaces.NetworkInterfaceId"),
+        ("network-interface.subnet-id", "NetworkInterfaces.SubnetId"),
+        ("network-interface.vpc-id", "NetworkInterfaces.VpcId"),
+        ("owner-id", "OwnerId"),
+        ("private-dns-name", "PrivateDnsName"),
+        ("private-ip-address", "PrivateIpAddress"),
+        ("reservation-id", "ReservationId"),
+        ("subnet-id", "SubnetId"),
+        ("tenancy", "Placement.Tenancy"),
+        ("vpc-id", "VpcId"),
+    ],
+    result: "Instances",
+};
 
 /// Returns the default subnet of a zone, or of the first zone that has a default subnet.
 fn default_subnet(region: &Region, zone: Option<&str>) -> ApiResult<Subnet> {
@@ -119,10 +125,9 @@ fn devices(request: &Request) -> ApiResult<Vec<Request>> {
 fn run(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult<Value> {
     let launched = launch(cloud, at, request)?;
     let region = region_of(cloud, at)?;
-    let links = Links::new(region);
     let mut instances = Vec::new();
     for id in &launched {
-        let mut shown = view(region, get(&region.instances, id)?, &links);
+        let mut shown = view(region, get(&region.instances, id)?);
         shown["State"] = json!(state(0));
         instances.push(shown);
     }
@@ -279,7 +284,7 @@ fn add_device(
         }
         let delete = device.flag("DeleteOnTermination").unwrap_or(false);
         interface::attach_to(region, &mut own, instance, index, delete);
-        for id in region.addresses.ids_where(|a| a.network_interface_id.as_deref() == Some(id)) {
+        for id in region.addresses.linked_ids(id) {
             get_mut(&mut region.addresses, &id)?.instance_id = Some(instance.to_owned());
         }
         region.interfaces.insert(own);
@@ -318,22 +323,8 @@ fn add_device(
     Ok(())
 }
 
-/// Returns the descriptions of the selected instances.
-fn select(region: &Region, request: &Request) -> ApiResult<Vec<Value>> {
-    let ids = request.texts("InstanceIds");
-    for id in &ids {
-        get(&region.instances, id)?;
-    }
-    let wanted: BTreeSet<&str> = ids.iter().copied().collect();
-    let named = |i: &&Instance| ids.is_empty() || wanted.contains(i.instance_id.as_str());
-    let links = Links::new(region);
-    let all = region.instances.iter().filter(named).map(|i| view(region, i, &links)).collect();
-    list::filter(request, FILTERS, all)
-}
-
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let selected = select(region, request)?;
-    let mut page = list::page(request, "Instances", "InstanceId", selected)?;
+    let mut page = LISTING.describe(request, &source(region))?;
     let mut reservations: Vec<Vec<Value>> = Vec::new();
     if let Value::Array(instances) = page["Instances"].take() {
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -348,6 +339,14 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
     }
     page["Reservations"] = reservations.into_iter().map(reservation).collect();
     Ok(page)
+}
+
+/// The instances of a region with their descriptions.
+pub(super) fn source(region: &Region) -> Source<'_, Instance> {
+    Source::new(&region.instances).shown(
+        move |instance| view(region, instance),
+        move |instance, path, condition| derived(region, instance, path, condition),
+    )
 }
 
 fn describe_status(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -367,7 +366,7 @@ fn describe_status(region: &mut Region, request: &Request) -> ApiResult<Value> {
             json!({"InstanceId": i.instance_id, "AvailabilityZone": i.availability_zone,
                    "InstanceState": i.state, "InstanceStatus": summary, "SystemStatus": summary})
         });
-    let filters: Filters = &[
+    let filters: list::Filters = &[
         ("availability-zone", "AvailabilityZone"),
         ("instance-state-code", "InstanceState.Code"),
         ("instance-state-name", "InstanceState.Name"),

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use srd_vpc::id::EniId;
 
 use super::interface_address::{self as addresses, Named, Target};
-use super::interface_view::{Links, private_name, view};
+use super::interface_view::{derived, private_name, view};
 use super::launch::kind;
 use super::list::Listing;
+use super::source::Source;
 use super::support::{get, get_mut, ipv4, new_tags, not_found, now, success};
 use super::{Actions, Handler, address, free, mirror_session};
 use crate::error::{ApiError, ApiResult};
@@ -34,7 +35,7 @@ const GROUPS_MAX: usize = 16;
 /// Largest number of interfaces of an instance: that of the largest instance types.
 pub(super) const DEVICES_MAX: i64 = 15;
 
-const LISTING: Listing = Listing {
+pub(super) const LISTING: Listing = Listing {
     ids: "NetworkInterfaceIds",
     id: "NetworkInterfaceId",
     not_found: |id| not_found("eni", id),
@@ -223,7 +224,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     interface.connection_tracking_configuration = tracking;
     interface.tags = tags;
     add_addresses(region, &mut interface, &subnet, request)?;
-    let mut shown = view(region, &interface, &Links::new(region));
+    let mut shown = view(region, &interface);
     shown["Status"] = "pending".into();
     region.interfaces.insert(interface);
     Ok(json!({"NetworkInterface": shown, "ClientToken": request.text("ClientToken")}))
@@ -271,9 +272,15 @@ pub(super) fn ena_srd(
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let links = Links::new(region);
-    let all = region.interfaces.iter().map(|of| view(region, of, &links)).collect();
-    LISTING.answer(request, all)
+    LISTING.describe(request, &source(region))
+}
+
+/// The interfaces of a region with their descriptions.
+pub(super) fn source(region: &Region) -> Source<'_, NetworkInterface> {
+    Source::new(&region.interfaces).shown(
+        move |interface| view(region, interface),
+        move |interface, path, condition| derived(region, interface, path, condition),
+    )
 }
 
 fn describe_attribute(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -380,7 +387,7 @@ pub(super) fn of_instance<'a>(region: &'a Region, instance: &str) -> Vec<&'a Net
         let attachment = interface.attachment.as_ref();
         attachment.is_some_and(|a| a.instance_id.as_deref() == Some(instance))
     };
-    let mut all: Vec<&NetworkInterface> = region.interfaces.iter().filter(is).collect();
+    let mut all: Vec<&NetworkInterface> = region.interfaces.linked(instance).filter(is).collect();
     all.sort_by_key(|interface| interface.attachment.as_ref().map(|a| a.device_index));
     all
 }
@@ -426,9 +433,7 @@ fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {
     }
     attach_to(region, &mut interface, id, device, false);
     let attachment = interface.attachment.as_ref().map(|a| a.attachment_id.clone());
-    for address in region.addresses.ids_where(|address| {
-        address.network_interface_id.as_ref() == Some(&interface.network_interface_id)
-    }) {
+    for address in region.addresses.linked_ids(&interface.network_interface_id) {
         get_mut(&mut region.addresses, &address)?.instance_id = Some(id.clone());
     }
     region.interfaces.insert(interface);
@@ -459,7 +464,7 @@ pub(super) fn detach_from(region: &mut Region, id: &str) -> ApiResult<()> {
     interface.attachment = None;
     interface.auto_public_ip = None;
     "available".clone_into(&mut interface.status);
-    for address in region.addresses.ids_where(|a| a.network_interface_id.as_deref() == Some(id)) {
+    for address in region.addresses.linked_ids(id) {
         get_mut(&mut region.addresses, &address)?.instance_id = None;
     }
     Ok(())

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::free::{PREFIX_V4, PREFIX_V6, block, block_v6};
 use super::interface_view::private_name;
-use super::subnet::{is_kept, is_used};
+use super::subnet::is_kept;
 use super::support::{get, get_mut, ipv4, ipv4_block, ipv6, ipv6_block, success};
 use super::{Actions, Handler, address, free};
 use crate::error::{ApiError, ApiResult};
@@ -42,7 +42,7 @@ pub(super) fn check_v4(region: &Region, subnet: &Subnet, ip: Ipv4Addr) -> ApiRes
         let message = format!("Address {ip} is in subnet's reserved address range");
         return Err(ApiError::invalid(message));
     }
-    if is_used(region, &subnet.subnet_id, ip) {
+    if free::user_v4(region, &subnet.subnet_id, ip.into()).is_some() {
         let message = format!("The specified address {ip} is already in use.");
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
@@ -68,22 +68,12 @@ fn check_prefix_v4(region: &Region, subnet: &Subnet, prefix: Ipv4Net) -> ApiResu
     }
     let used = prefix.broadcast() == block.broadcast()
         || prefix.network() == block.network()
-        || region.interfaces.iter().filter(|i| i.subnet_id == subnet.subnet_id).any(|i| {
-            i.private_ip_addresses.iter().any(|of| prefix.contains(&of.private_ip_address))
-                || i.ipv4_prefixes.iter().any(|of| of.ipv4_prefix == prefix)
-        });
+        || free::user_v4(region, &subnet.subnet_id, prefix).is_some();
     if used {
         let message = format!("The prefix {prefix} has addresses in use");
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
     Ok(())
-}
-
-fn is_used_v6(region: &Region, ip: Ipv6Addr) -> bool {
-    region.interfaces.iter().any(|interface| {
-        interface.ipv6_addresses.iter().any(|of| of.ipv6_address == ip)
-            || interface.ipv6_prefixes.iter().any(|of| of.ipv6_prefix.contains(&ip))
-    })
 }
 
 /// Checks an IPv6 address that a request names.
@@ -93,7 +83,7 @@ fn check_v6(region: &Region, subnet: &Subnet, ip: Ipv6Addr) -> ApiResult<()> {
         let message = format!("Address does not fall within the subnet's address range: {ip}");
         return Err(ApiError::invalid(message));
     }
-    if is_used_v6(region, ip) {
+    if free::is_used_v6(region, ip.into()) {
         let message = format!("The specified address {ip} is already in use.");
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
@@ -106,11 +96,7 @@ fn check_prefix_v6(region: &Region, subnet: &Subnet, prefix: Ipv6Net) -> ApiResu
         let message = format!("{prefix} is no /{PREFIX_V6} prefix of the subnet");
         return Err(ApiError::invalid(message));
     }
-    let used = region.interfaces.iter().any(|interface| {
-        interface.ipv6_addresses.iter().any(|of| prefix.contains(&of.ipv6_address))
-            || interface.ipv6_prefixes.iter().any(|of| of.ipv6_prefix == prefix)
-    });
-    if used {
+    if free::is_used_v6(region, prefix) {
         let message = format!("The prefix {prefix} has addresses in use");
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     }
@@ -238,7 +224,7 @@ pub(super) fn add_all_v4(
         if own.iter().any(|of| of.private_ip_address == ip) {
             continue;
         }
-        if reassigns && is_used(region, &subnet.subnet_id, ip) {
+        if reassigns && free::user_v4(region, &subnet.subnet_id, ip.into()).is_some() {
             take(region, &subnet.subnet_id, ip)?;
         }
         new.push(*text);
@@ -294,14 +280,12 @@ fn add_prefix_v4(region: &mut Region, id: &str, prefix: Ipv4Net) -> ApiResult<()
 
 /// Takes a secondary address from the interface that has it.
 fn take(region: &mut Region, subnet: &str, ip: Ipv4Addr) -> ApiResult<()> {
-    let has = |interface: &NetworkInterface| {
-        interface.subnet_id == subnet
-            && interface
-                .private_ip_addresses
-                .iter()
-                .any(|of| of.private_ip_address == ip && !of.primary)
+    let has = |interface: &&NetworkInterface| {
+        let mut addresses = interface.private_ip_addresses.iter();
+        addresses.any(|of| of.private_ip_address == ip && !of.primary)
     };
-    let Some(owner) = region.interfaces.find(has).map(|i| i.network_interface_id.clone()) else {
+    let owner = free::user_v4(region, subnet, ip.into()).filter(has);
+    let Some(owner) = owner.map(|interface| interface.network_interface_id.clone()) else {
         let message = format!("The address {ip} is a primary address");
         return Err(ApiError::new("InvalidIPAddress.InUse", message));
     };
@@ -313,10 +297,11 @@ fn release(region: &mut Region, interface: &str, addresses: &[Ipv4Addr]) -> ApiR
     get_mut(&mut region.interfaces, interface)?
         .private_ip_addresses
         .retain(|of| !addresses.contains(&of.private_ip_address));
-    let mapped = region.addresses.ids_where(|address| {
-        address.network_interface_id.as_deref() == Some(interface)
-            && address.private_ip_address.is_some_and(|ip| addresses.contains(&ip))
-    });
+    let is_of = |address: &&crate::state::Address| {
+        address.private_ip_address.is_some_and(|ip| addresses.contains(&ip))
+    };
+    let mapped = region.addresses.linked(interface).filter(is_of);
+    let mapped: Vec<String> = mapped.map(|address| address.allocation_id.clone()).collect();
     for id in mapped {
         address::clear(get_mut(&mut region.addresses, &id)?);
     }

@@ -1,73 +1,31 @@
 //! Descriptions of interfaces, with the public addresses that are mapped to them.
 
-use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
+use super::field::{self, Condition};
 use super::support::show;
+use crate::regions;
 use crate::state::{Address, NetworkInterface, Region};
 
-/// The interfaces of each instance and the elastic addresses of each interface, found in one pass.
-#[derive(Default)]
-pub(super) struct Links<'a> {
-    interfaces: BTreeMap<&'a str, Vec<&'a NetworkInterface>>,
-    addresses: BTreeMap<&'a str, Vec<&'a Address>>,
-}
-
-impl<'a> Links<'a> {
-    /// The links of a region.
-    pub(super) fn new(region: &'a Region) -> Self {
-        let mut links = Self::default();
-        for interface in region.interfaces.iter() {
-            let attachment = interface.attachment.as_ref();
-            if let Some(instance) = attachment.and_then(|of| of.instance_id.as_deref()) {
-                links.interfaces.entry(instance).or_default().push(interface);
-            }
-        }
-        for interfaces in links.interfaces.values_mut() {
-            interfaces.sort_by_key(|of| of.attachment.as_ref().map(|a| a.device_index));
-        }
-        for address in region.addresses.iter() {
-            if let Some(interface) = address.network_interface_id.as_deref() {
-                links.addresses.entry(interface).or_default().push(address);
-            }
-        }
-        links
-    }
-
-    /// The interfaces of an instance, ordered by their devices.
-    pub(super) fn interfaces(&self, instance: &str) -> &[&'a NetworkInterface] {
-        self.interfaces.get(instance).map_or(&[], Vec::as_slice)
-    }
-}
-
 /// Returns an interface as its description.
-pub(super) fn view(region: &Region, interface: &NetworkInterface, links: &Links<'_>) -> Value {
+pub(super) fn view(region: &Region, interface: &NetworkInterface) -> Value {
     let mut shown = show(interface);
     shown["TagSet"] = shown["Tags"].take();
-    let addresses = links.addresses.get(interface.network_interface_id.as_str());
-    let addresses = addresses.map_or(&[][..], Vec::as_slice);
-    let dns = region.vpcs.get(&interface.vpc_id).is_some_and(|vpc| vpc.enable_dns_hostnames);
+    let primary = association(region, interface);
     if let Some(list) = shown["PrivateIpAddresses"].as_array_mut() {
-        for of in list {
-            let association = addresses.iter().find(|address| {
-                address.private_ip_address.is_some_and(|ip| of["PrivateIpAddress"] == json!(ip))
-            });
-            if let Some(address) = association {
-                of["Association"] = association_of(region, address, dns);
+        for (of, address) in list.iter_mut().zip(&interface.private_ip_addresses) {
+            if let Some(elastic) = elastic(region, interface, Some(address.private_ip_address)) {
+                of["Association"] = association_of(region, interface, elastic);
             }
         }
-    }
-    let primary = addresses.iter().find(|a| a.private_ip_address == interface.private_ip_address);
-    if let Some(address) = primary {
-        shown["Association"] = association_of(region, address, dns);
-    } else if let Some(ip) = interface.auto_public_ip {
-        let mut association = json!({"IpOwnerId": "amazon", "PublicIp": ip});
-        if dns {
-            association["PublicDnsName"] = public_name(region, ip).into();
+        if let (Some(first), Some(primary)) = (list.first_mut(), &primary) {
+            first["Association"] = primary.clone();
         }
-        shown["PrivateIpAddresses"][0]["Association"] = association.clone();
-        shown["Association"] = association;
+    }
+    if let Some(primary) = primary {
+        shown["Association"] = primary;
     }
     if let Some(first) = interface.ipv6_addresses.first() {
         shown["Ipv6Address"] = json!(first.ipv6_address);
@@ -79,33 +37,118 @@ pub(super) fn view(region: &Region, interface: &NetworkInterface, links: &Links<
     shown
 }
 
-fn association_of(region: &Region, address: &Address, dns: bool) -> Value {
+/// Whether a value at a path of the description meets the condition; `None` if the description
+/// shows the fields of the interface there.
+pub(super) fn derived(
+    region: &Region,
+    interface: &NetworkInterface,
+    path: &[&str],
+    condition: Condition<'_>,
+) -> Option<bool> {
+    match path {
+        ["Association", rest @ ..] => Some(
+            association(region, interface)
+                .is_some_and(|value| field::found(&value, rest, condition)),
+        ),
+        ["PrivateIpAddresses", "Association", ..] => {
+            let has_public = interface.auto_public_ip.is_some()
+                || region.addresses.linked(&interface.network_interface_id).next().is_some();
+            let found = || field::found(&view(region, interface), path, condition);
+            Some(has_public && found())
+        }
+        ["AvailabilityZoneId"] => {
+            let subnet = region.subnets.get(&interface.subnet_id);
+            Some(subnet.is_some_and(|subnet| condition(&subnet.availability_zone_id)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a value at a path of the description meets the condition.
+pub(super) fn has(
+    region: &Region,
+    interface: &NetworkInterface,
+    path: &[&str],
+    condition: Condition<'_>,
+) -> bool {
+    let derived = derived(region, interface, path, condition);
+    derived.unwrap_or_else(|| field::has(interface, path, condition))
+}
+
+/// Returns the elastic address that is mapped to a private address of the interface.
+fn elastic<'a>(
+    region: &'a Region,
+    interface: &NetworkInterface,
+    private: Option<Ipv4Addr>,
+) -> Option<&'a Address> {
+    let mut elastic = region.addresses.linked(&interface.network_interface_id);
+    elastic.find(|address| address.private_ip_address == private)
+}
+
+/// Returns the public address of the interface's primary address, as its description.
+pub(super) fn association(region: &Region, interface: &NetworkInterface) -> Option<Value> {
+    if let Some(elastic) = elastic(region, interface, interface.private_ip_address) {
+        return Some(association_of(region, interface, elastic));
+    }
+    let ip = interface.auto_public_ip?;
+    let mut association = json!({"IpOwnerId": "amazon", "PublicIp": ip});
+    if has_names(region, interface) {
+        association["PublicDnsName"] = public_name(region, ip).into();
+    }
+    Some(association)
+}
+
+/// Whether public addresses of the interface have names.
+fn has_names(region: &Region, interface: &NetworkInterface) -> bool {
+    region.vpcs.get(&interface.vpc_id).is_some_and(|vpc| vpc.enable_dns_hostnames)
+}
+
+fn association_of(region: &Region, interface: &NetworkInterface, address: &Address) -> Value {
     let mut shown = json!({
         "AllocationId": address.allocation_id,
         "AssociationId": address.association_id,
         "IpOwnerId": region.account,
         "PublicIp": address.public_ip,
     });
-    if dns {
+    if has_names(region, interface) {
         shown["PublicDnsName"] = public_name(region, address.public_ip).into();
     }
     shown
 }
 
 /// Name of a public address.
-pub(super) fn public_name(region: &Region, address: std::net::Ipv4Addr) -> String {
+pub(super) fn public_name(region: &Region, address: Ipv4Addr) -> String {
     let dashed = address.to_string().replace('.', "-");
+    let domain = regions::domain(&region.name);
     match region.name.as_str() {
-        "us-east-1" => format!("ec2-{dashed}.compute-1.amazonaws.com"),
-        name => format!("ec2-{dashed}.{name}.compute.amazonaws.com"),
+        "us-east-1" => format!("ec2-{dashed}.compute-1.{domain}"),
+        name => format!("ec2-{dashed}.{name}.compute.{domain}"),
     }
 }
 
 /// Name of a private address.
-pub(super) fn private_name(region: &Region, address: std::net::Ipv4Addr) -> String {
+pub(super) fn private_name(region: &Region, address: Ipv4Addr) -> String {
     let dashed = address.to_string().replace('.', "-");
     match region.name.as_str() {
         "us-east-1" => format!("ip-{dashed}.ec2.internal"),
         name => format!("ip-{dashed}.{name}.compute.internal"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::IdGenerator;
+
+    /// A regression: names of public addresses in China ended with `amazonaws.com`.
+    #[test]
+    fn names_of_public_addresses_end_with_the_domain_of_the_region() {
+        let name = |region: &str| {
+            let region = Region::empty("1", region, IdGenerator::new(1));
+            public_name(&region, Ipv4Addr::new(198, 18, 0, 7))
+        };
+        assert_eq!(name("us-east-1"), "ec2-198-18-0-7.compute-1.amazonaws.com");
+        assert_eq!(name("eu-west-1"), "ec2-198-18-0-7.eu-west-1.compute.amazonaws.com");
+        assert_eq!(name("cn-north-1"), "ec2-198-18-0-7.cn-north-1.compute.amazonaws.com.cn");
     }
 }

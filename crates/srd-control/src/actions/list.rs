@@ -1,11 +1,13 @@
 //! Answers to actions `Describe...`: selection of objects by identifiers and filters, and pages.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
+use super::field::{Condition, found};
 use crate::error::{ApiError, ApiResult};
 use crate::wire::Request;
 use crate::wire::model::model;
@@ -67,41 +69,9 @@ pub(super) fn filter(
     filters: Filters,
     mut objects: Vec<Value>,
 ) -> ApiResult<Vec<Value>> {
-    // One action of the model has another name for the list.
-    let name = if request.has("Filter") { "Filter" } else { "Filters" };
-    let given = request.list(name);
-    let values = |filter: &Value| filter["Values"].as_array().map_or(0, Vec::len);
-    if given.iter().map(values).sum::<usize>() > FILTER_VALUES_MAX {
-        let message = format!("The maximum number of filter values is {FILTER_VALUES_MAX}");
-        return Err(ApiError::new("FilterLimitExceeded", message));
-    }
-    for filter in given {
-        let Some(name) = filter["Name"].as_str() else {
-            return Err(ApiError::missing("Filter.Name"));
-        };
-        let values = filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let wanted: Vec<Pattern> = values.map(Pattern::new).collect::<ApiResult<_>>()?;
-        let tag = name.strip_prefix("tag:");
-        let path = match name {
-            "tag-key" => "Tags.Key",
-            "tag-value" => "Tags.Value",
-            _ if tag.is_some() => "",
-            _ => match filters.iter().find(|(filter, _)| *filter == name) {
-                Some((_, path)) => path,
-                None => {
-                    let message = format!("The filter '{name}' is invalid");
-                    return Err(ApiError::invalid(message));
-                }
-            },
-        };
-        objects.retain(|object| match tag {
-            Some(key) => tags(object).any(|(k, v)| k == key && any_matches(&wanted, v)),
-            None if path == "Tags.Key" => tags(object).any(|(k, _)| any_matches(&wanted, k)),
-            None if path == "Tags.Value" => tags(object).any(|(_, v)| any_matches(&wanted, v)),
-            None => {
-                let parts: Vec<&str> = path.split('.').collect();
-                found(object, &parts, &|value| any_matches(&wanted, value))
-            }
+    for filter in Filter::all(request, filters)? {
+        objects.retain(|object| {
+            filter.accepts(tags(object), |path, condition| found(object, path, condition))
         });
     }
     Ok(objects)
@@ -115,22 +85,73 @@ fn tags(object: &Value) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|tag| Some((tag["Key"].as_str()?, tag["Value"].as_str()?)))
 }
 
-fn any_matches(patterns: &[Pattern], text: &str) -> bool {
-    let text: Vec<char> = text.chars().collect();
-    patterns.iter().any(|pattern| pattern.matches(&text))
+/// The part of an object that a filter examines.
+enum Subject {
+    /// The value of the tag with this key.
+    Tag(String),
+    /// The keys of all tags.
+    TagKeys,
+    /// The values of all tags.
+    TagValues,
+    /// The values at this path of the description.
+    Path(Vec<&'static str>),
 }
 
-/// Whether a value at the path meets the condition.
-fn found(value: &Value, path: &[&str], condition: &dyn Fn(&str) -> bool) -> bool {
-    match (value, path) {
-        (Value::Array(elements), _) => elements.iter().any(|v| found(v, path, condition)),
-        (Value::Object(members), [first, rest @ ..]) => {
-            members.get(*first).is_some_and(|v| found(v, rest, condition))
+/// A filter of a request.
+pub(super) struct Filter {
+    subject: Subject,
+    accepted: Vec<Pattern>,
+}
+
+impl Filter {
+    /// Returns the filters of a request.
+    pub(super) fn all(request: &Request, filters: Filters) -> ApiResult<Vec<Self>> {
+        // One action of the model has another name for the list.
+        let name = if request.has("Filter") { "Filter" } else { "Filters" };
+        let given = request.list(name);
+        let values = |filter: &Value| filter["Values"].as_array().map_or(0, Vec::len);
+        if given.iter().map(values).sum::<usize>() > FILTER_VALUES_MAX {
+            let message = format!("The maximum number of filter values is {FILTER_VALUES_MAX}");
+            return Err(ApiError::new("FilterLimitExceeded", message));
         }
-        (Value::String(text), []) => condition(text),
-        (Value::Bool(flag), []) => condition(if *flag { "true" } else { "false" }),
-        (Value::Number(number), []) => condition(&number.to_string()),
-        _ => false,
+        given.iter().map(|filter| Self::read(filter, filters)).collect()
+    }
+
+    fn read(filter: &Value, filters: Filters) -> ApiResult<Self> {
+        let Some(name) = filter["Name"].as_str() else {
+            return Err(ApiError::missing("Filter.Name"));
+        };
+        let values = filter["Values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let accepted: Vec<Pattern> = values.map(Pattern::new).collect::<ApiResult<_>>()?;
+        let subject = match (name, name.strip_prefix("tag:")) {
+            ("tag-key", _) => Subject::TagKeys,
+            ("tag-value", _) => Subject::TagValues,
+            (_, Some(key)) => Subject::Tag(key.to_owned()),
+            _ => match filters.iter().find(|(filter, _)| *filter == name) {
+                Some((_, path)) => Subject::Path(path.split('.').collect()),
+                None => {
+                    let message = format!("The filter '{name}' is invalid");
+                    return Err(ApiError::invalid(message));
+                }
+            },
+        };
+        Ok(Self { subject, accepted })
+    }
+
+    /// Whether the filter accepts an object with these tags. `has` returns whether a value at a
+    /// path of the object's description meets a condition.
+    pub(super) fn accepts<'t>(
+        &self,
+        mut tags: impl Iterator<Item = (&'t str, &'t str)>,
+        has: impl FnOnce(&[&str], Condition<'_>) -> bool,
+    ) -> bool {
+        let is_accepted = |text: &str| self.accepted.iter().any(|pattern| pattern.matches(text));
+        match &self.subject {
+            Subject::Tag(key) => tags.any(|(k, value)| k == key && is_accepted(value)),
+            Subject::TagKeys => tags.any(|(key, _)| is_accepted(key)),
+            Subject::TagValues => tags.any(|(_, value)| is_accepted(value)),
+            Subject::Path(path) => has(path, &is_accepted),
+        }
     }
 }
 
@@ -144,13 +165,20 @@ enum Part {
 
 /// A pattern, in which `*` stands for any characters, and `?` for one. A character after a
 /// backslash stands for itself.
-struct Pattern(Vec<Part>);
+enum Pattern {
+    /// A text without such characters.
+    Text(String),
+    Parts(Vec<Part>),
+}
 
 impl Pattern {
     fn new(text: &str) -> ApiResult<Self> {
         if text.chars().count() > FILTER_VALUE_MAX {
             let message = format!("A filter value has at most {FILTER_VALUE_MAX} characters");
             return Err(ApiError::new("FilterLimitExceeded", message));
+        }
+        if !text.contains(['*', '?', '\\']) {
+            return Ok(Self::Text(text.to_owned()));
         }
         let mut parts = Vec::new();
         let mut chars = text.chars();
@@ -162,34 +190,40 @@ impl Pattern {
                 c => Part::Char(c),
             });
         }
-        Ok(Self(parts))
+        Ok(Self::Parts(parts))
     }
 
-    /// Whether the pattern matches the text. The time is the product of the lengths at most.
-    fn matches(&self, text: &[char]) -> bool {
-        let parts = &self.0;
-        let (mut part, mut at) = (0, 0);
-        // Position after the last `*`, and the first character that it does not cover yet.
-        let mut retry = None;
-        while at < text.len() {
-            match parts.get(part) {
-                Some(Part::Any) => {
-                    part += 1;
-                    retry = Some((part, at));
-                }
-                Some(Part::One) => (part, at) = (part + 1, at + 1),
-                Some(Part::Char(c)) if *c == text[at] => (part, at) = (part + 1, at + 1),
-                _ => match retry {
-                    Some((after, covered)) => {
-                        (part, at) = (after, covered + 1);
-                        retry = Some((after, covered + 1));
-                    }
-                    None => return false,
-                },
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Text(own) => own == text,
+            Self::Parts(parts) => matches(parts, text),
+        }
+    }
+}
+
+/// Whether a pattern matches the text. The time is the product of the lengths at most.
+fn matches(parts: &[Part], text: &str) -> bool {
+    let (mut part, mut rest) = (0, text.chars());
+    // Position after the last `*`, and the characters that it does not cover yet.
+    let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
+    loop {
+        let mut ahead = rest.clone();
+        let Some(next) = ahead.next() else { break };
+        match parts.get(part) {
+            Some(Part::Any) => {
+                part += 1;
+                retry = Some((part, rest.clone()));
+            }
+            Some(Part::One) => (part, rest) = (part + 1, ahead),
+            Some(Part::Char(c)) if *c == next => (part, rest) = (part + 1, ahead),
+            _ => {
+                let Some((after, covered)) = &mut retry else { return false };
+                covered.next();
+                (part, rest) = (*after, covered.clone());
             }
         }
-        parts[part..].iter().all(|part| *part == Part::Any)
     }
+    parts[part..].iter().all(|part| *part == Part::Any)
 }
 
 /// Whether an answer of the action can be one of several pages.
@@ -199,43 +233,64 @@ fn has_pages(action: &str) -> bool {
     shape.is_some_and(|shape| shape.members.contains_key("NextToken"))
 }
 
-/// Returns the page that the request selects. The token of the next page names the last object of
-/// this page, so that objects that are deleted meanwhile do not hide other objects.
-pub(super) fn page(
-    request: &Request,
-    result: &str,
-    id: &str,
-    objects: Vec<Value>,
-) -> ApiResult<Value> {
-    let mut answer = Map::new();
-    let begin = match request.text("NextToken") {
-        Some(token) => begin(request, token, id, &objects)
-            .ok_or_else(|| ApiError::new("InvalidNextToken", "The token is invalid"))?,
-        None => 0,
-    };
-    let size = match request.number("MaxResults") {
-        None if has_pages(&request.action) => usize::try_from(PAGE_MAX).unwrap_or(usize::MAX),
-        None => usize::MAX,
-        Some(size) if (1..=PAGE_MAX).contains(&size) => usize::try_from(size).unwrap_or(1),
-        Some(size) => {
-            return Err(ApiError::invalid(format!(
-                "Value ( {size} ) for parameter maxResults is invalid. Expecting a value between \
-                 1 and {PAGE_MAX}."
-            )));
-        }
-    };
-    let end = begin.saturating_add(size).min(objects.len());
-    if end < objects.len() {
-        let last = objects[end - 1].get(id).and_then(Value::as_str).unwrap_or_default();
-        let token = format!("{}:{end}:{last}", request.action);
-        answer.insert("NextToken".to_owned(), URL_SAFE_NO_PAD.encode(token).into());
-    }
-    let page: Vec<Value> = objects.into_iter().take(end).skip(begin).collect();
-    answer.insert(result.to_owned(), page.into());
-    Ok(answer.into())
+/// The part of a list that an answer shows.
+pub(super) struct Page {
+    /// Positions of the objects.
+    pub(super) shown: Range<usize>,
+    /// Token of the next page. It names the last object of this page, so that objects that are
+    /// deleted meanwhile do not hide other objects.
+    next: Option<String>,
 }
 
-fn begin(request: &Request, token: &str, id: &str, objects: &[Value]) -> Option<usize> {
+impl Page {
+    /// Returns the page that the request selects of this number of objects. `id` returns the
+    /// identifier of the object at a position.
+    pub(super) fn new<'a>(
+        request: &Request,
+        count: usize,
+        id: impl Fn(usize) -> Option<&'a str>,
+    ) -> ApiResult<Self> {
+        let begin = match request.text("NextToken") {
+            Some(token) => begin(request, token, count, &id)
+                .ok_or_else(|| ApiError::new("InvalidNextToken", "The token is invalid"))?,
+            None => 0,
+        };
+        let size = match request.number("MaxResults") {
+            None if has_pages(&request.action) => usize::try_from(PAGE_MAX).unwrap_or(usize::MAX),
+            None => usize::MAX,
+            Some(size) if (1..=PAGE_MAX).contains(&size) => usize::try_from(size).unwrap_or(1),
+            Some(size) => {
+                return Err(ApiError::invalid(format!(
+                    "Value ( {size} ) for parameter maxResults is invalid. Expecting a value \
+                     between 1 and {PAGE_MAX}."
+                )));
+            }
+        };
+        let end = begin.saturating_add(size).min(count);
+        let next = (end < count).then(|| {
+            let last = id(end - 1).unwrap_or_default();
+            URL_SAFE_NO_PAD.encode(format!("{}:{end}:{last}", request.action))
+        });
+        Ok(Self { shown: begin..end, next })
+    }
+
+    /// Returns the answer with the objects of this page.
+    pub(super) fn answer(self, result: &str, objects: Vec<Value>) -> Value {
+        let mut answer = Map::new();
+        if let Some(next) = self.next {
+            answer.insert("NextToken".to_owned(), next.into());
+        }
+        answer.insert(result.to_owned(), objects.into());
+        answer.into()
+    }
+}
+
+fn begin<'a>(
+    request: &Request,
+    token: &str,
+    count: usize,
+    id: impl Fn(usize) -> Option<&'a str>,
+) -> Option<usize> {
     let token = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
     let mut parts = token.splitn(3, ':');
     let (action, position, last) = (parts.next()?, parts.next()?, parts.next()?);
@@ -243,8 +298,20 @@ fn begin(request: &Request, token: &str, id: &str, objects: &[Value]) -> Option<
         return None;
     }
     let position: usize = position.parse().ok()?;
-    let found = objects.iter().position(|object| !last.is_empty() && object[id] == last);
-    Some(found.map_or(position, |last| last + 1).min(objects.len()))
+    let found = (0..count).find(|at| !last.is_empty() && id(*at) == Some(last));
+    Some(found.map_or(position, |last| last + 1).min(count))
+}
+
+/// Returns the page of these objects that the request selects.
+pub(super) fn page(
+    request: &Request,
+    result: &str,
+    id: &str,
+    objects: Vec<Value>,
+) -> ApiResult<Value> {
+    let page = Page::new(request, objects.len(), |at| objects[at].get(id)?.as_str())?;
+    let Range { start, end } = page.shown.clone();
+    Ok(page.answer(result, objects.into_iter().take(end).skip(start).collect()))
 }
 
 #[cfg(test)]
@@ -270,12 +337,14 @@ mod tests {
             ("**a**", "xxaxx", true),
             ("", "", true),
             ("", "a", false),
+            ("\u{e4}?c*", "\u{e4}\u{20ac}c\u{1f600}", true),
+            ("*\u{e4}", "a\u{e4}b", false),
         ] {
-            let matches = any_matches(&[Pattern::new(pattern).unwrap()], text);
+            let matches = Pattern::new(pattern).unwrap().matches(text);
             assert_eq!(matches, expected, "{pattern} {text}");
         }
         let hard = Pattern::new(&"*a".repeat(127)).unwrap();
-        assert!(!any_matches(&[hard], &"a".repeat(126)));
+        assert!(!hard.matches(&"a".repeat(126)));
     }
 
     const FILTERS: Filters = &[("name", "Name"), ("part.size", "Parts.Size"), ("on", "On")];

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, new_tags, not_found, show, show_all};
+use super::source::Source;
+use super::support::{get, get_live, new_tags, not_found, show};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::{MirrorSession, MirrorTarget, Region};
@@ -47,7 +48,12 @@ fn create_target(region: &mut Region, request: &Request) -> ApiResult<Value> {
     };
     match (name, request.need(name)?) {
         ("NetworkInterfaceId", id) => _ = get(&region.interfaces, id)?,
-        ("GatewayLoadBalancerEndpointId", id) => _ = get(&region.endpoints, id)?,
+        ("GatewayLoadBalancerEndpointId", id) => {
+            let lives = |of: &crate::state::VpcEndpoint| {
+                of.state != "deleted" && of.vpc_endpoint_type == "GatewayLoadBalancer"
+            };
+            get_live(&region.endpoints, id, lives)?;
+        }
         _ => {
             let message = "Load balancers as targets are not served by this endpoint.";
             return Err(ApiError::new("UnsupportedOperation", message));
@@ -83,7 +89,7 @@ fn describe_targets(region: &mut Region, request: &Request) -> ApiResult<Value> 
         ],
         result: "TrafficMirrorTargets",
     };
-    listing.answer(request, show_all(&region.mirror_targets))
+    listing.describe(request, &Source::new(&region.mirror_targets))
 }
 
 fn delete_target(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -207,7 +213,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "TrafficMirrorSessions",
     };
-    listing.answer(request, show_all(&region.mirror_sessions))
+    listing.describe(request, &Source::new(&region.mirror_sessions))
 }
 
 fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {

@@ -30,7 +30,8 @@
 //! | `classic_link` | ClassicLink |
 //! | `tag` | tags |
 //! | `zone` | regions, zones, attributes of the account |
-//! | `list` | filters and pages of descriptions |
+//! | `list`, `source` | filters and pages of descriptions |
+//! | `field` | values of objects that filters name |
 //! | `support` | checks that several actions share |
 
 mod acl;
@@ -43,6 +44,7 @@ mod dhcp;
 mod endpoint;
 mod endpoint_catalogue;
 mod endpoint_service;
+mod field;
 mod flow_log;
 mod free;
 mod gateway;
@@ -65,6 +67,7 @@ pub(crate) mod prefix_list;
 mod route;
 mod route_table;
 pub mod scaling;
+mod source;
 mod subnet;
 pub(crate) mod support;
 mod tag;
@@ -79,6 +82,9 @@ mod vpc_block;
 mod vpn_connection;
 mod vpn_gateway;
 mod zone;
+
+#[cfg(test)]
+mod source_tests;
 
 use serde_json::Value;
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, ipv4, new_tags, not_found, now, show, show_all};
+use super::source::Source;
+use super::support::{get, get_mut, ipv4, new_tags, not_found, now, show};
 use super::{Actions, Handler, address, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::NatGatewayAddress;
@@ -113,7 +114,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "NatGateways",
     };
-    listing.answer(request, show_all(&region.nat_gateways))
+    listing.describe(request, &Source::new(&region.nat_gateways))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

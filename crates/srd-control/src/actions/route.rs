@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, success};
+use super::support::{get, get_live, get_mut, ipv4_block, ipv6_block, not_found, success};
 use super::{Actions, Handler, prefix_list, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::Route;
@@ -126,7 +126,7 @@ fn target(
             route.egress_only_internet_gateway_id = Some(id.to_owned());
         }
         "NatGatewayId" => {
-            let gateway = get(&region.nat_gateways, id)?;
+            let gateway = get_live(&region.nat_gateways, id, |of| of.state != "deleted")?;
             here(&gateway.vpc_id)?;
             route.nat_gateway_id = Some(id.to_owned());
         }
@@ -174,7 +174,7 @@ fn around(
     let here = |vpc: &str| check_vpc(table, id, vpc);
     match name {
         "VpcEndpointId" => {
-            let endpoint = get(&region.endpoints, id)?;
+            let endpoint = get_live(&region.endpoints, id, |of| of.state != "deleted")?;
             if endpoint.vpc_endpoint_type != "GatewayLoadBalancer" {
                 let message = format!(
                     "Route table contains unsupported route target: {id}. VPC Endpoints of this \
@@ -215,7 +215,7 @@ fn instance(
     let of_instance = |interface: &crate::state::NetworkInterface| {
         interface.attachment.as_ref().is_some_and(|a| a.instance_id.as_deref() == Some(id))
     };
-    let mut interfaces = region.interfaces.iter().filter(|interface| of_instance(interface));
+    let mut interfaces = region.interfaces.linked(id).filter(|interface| of_instance(interface));
     match (interfaces.next(), interfaces.next()) {
         (Some(interface), None) => {
             here(&interface.vpc_id)?;

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, new_tags, not_found, show, show_all, success};
+use super::source::Source;
+use super::support::{get, get_mut, new_tags, not_found, show, success};
 use super::{Actions, Handler, vpn_gateway};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
@@ -60,7 +61,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    LISTING.answer(request, show_all(&region.route_tables))
+    LISTING.describe(request, &Source::new(&region.route_tables))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

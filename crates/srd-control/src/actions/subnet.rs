@@ -1,19 +1,19 @@
 //! Actions of the EC2 API on subnets, and on reservations of addresses in them.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
+use super::source::Source;
 use super::support::{
     get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, overlap, show, success,
 };
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::{BlockState, Ipv6CidrAssociation};
-use crate::state::{Region, Subnet, SubnetCidrReservation};
+use crate::state::{NetworkInterface, Region, Subnet, SubnetCidrReservation};
 use crate::wire::Request;
 use crate::{defaults, regions};
 
@@ -30,7 +30,7 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteSubnetCidrReservation", Handler::Region(delete_reservation)),
 ];
 
-const LISTING: Listing = Listing {
+pub(super) const LISTING: Listing = Listing {
     ids: "SubnetIds",
     id: "SubnetId",
     not_found: |id| not_found("subnet", id),
@@ -76,35 +76,19 @@ pub(super) fn is_kept(block: ipnet::Ipv4Net, address: Ipv4Addr) -> bool {
     offset < KEPT - 1 || address == block.broadcast()
 }
 
-/// Whether an interface of the subnet has the address or a prefix with it.
-pub(super) fn is_used(region: &Region, subnet: &str, address: Ipv4Addr) -> bool {
-    region.interfaces.iter().filter(|interface| interface.subnet_id == subnet).any(|interface| {
-        interface.private_ip_addresses.iter().any(|of| of.private_ip_address == address)
-            || interface.ipv4_prefixes.iter().any(|of| of.ipv4_prefix.contains(&address))
-    })
-}
-
-/// Number of addresses that interfaces use in each subnet, by its identifier.
-fn used(region: &Region) -> BTreeMap<&str, u64> {
-    let mut used = BTreeMap::new();
-    for interface in region.interfaces.iter() {
-        let addresses = interface.private_ip_addresses.len() + 16 * interface.ipv4_prefixes.len();
-        *used.entry(interface.subnet_id.as_str()).or_default() +=
-            u64::try_from(addresses).unwrap_or(u64::MAX);
-    }
-    used
+/// Number of the free IPv4 addresses of a subnet.
+fn free_count(region: &Region, subnet: &Subnet) -> u64 {
+    let Some(block) = subnet.cidr_block else { return 0 };
+    let size = 1_u64 << (32 - block.prefix_len());
+    let count = |of: &NetworkInterface| of.private_ip_addresses.len() + 16 * of.ipv4_prefixes.len();
+    let used: usize = region.interfaces.linked(&subnet.subnet_id).map(count).sum();
+    size.saturating_sub(u64::try_from(used).unwrap_or(u64::MAX).saturating_add(KEPT.into()))
 }
 
 /// Returns a subnet as its description, with the number of its free addresses.
-fn view(subnet: &Subnet, used: &BTreeMap<&str, u64>) -> Value {
+fn view(region: &Region, subnet: &Subnet) -> Value {
     let mut shown = show(subnet);
-    let mut free = 0;
-    if let Some(block) = subnet.cidr_block {
-        let size = 1_u64 << (32 - block.prefix_len());
-        let used = used.get(subnet.subnet_id.as_str()).copied().unwrap_or(0);
-        free = size.saturating_sub(used + u64::from(KEPT));
-    }
-    shown["AvailableIpAddressCount"] = free.into();
+    shown["AvailableIpAddressCount"] = free_count(region, subnet).into();
     shown
 }
 
@@ -182,7 +166,7 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     subnet.ipv6_native = native;
     subnet.assign_ipv6_address_on_creation = native;
     subnet.tags = tags;
-    Ok(json!({"Subnet": view(get(&region.subnets, &id)?, &used(region))}))
+    Ok(json!({"Subnet": view(region, get(&region.subnets, &id)?)}))
 }
 
 fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -212,13 +196,22 @@ fn create_default(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::new("InsufficientCidrBlocks", message));
     };
     let id = defaults::default_subnet(region, &vpc.vpc_id, &zone, block);
-    Ok(json!({"Subnet": view(get(&region.subnets, &id)?, &used(region))}))
+    Ok(json!({"Subnet": view(region, get(&region.subnets, &id)?)}))
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let used = used(region);
-    let subnets = region.subnets.iter().map(|subnet| view(subnet, &used)).collect();
-    LISTING.answer(request, subnets)
+    LISTING.describe(request, &source(region))
+}
+
+/// The subnets of a region with their descriptions.
+pub(super) fn source(region: &Region) -> Source<'_, Subnet> {
+    Source::new(&region.subnets).shown(
+        move |subnet| view(region, subnet),
+        move |subnet, path, condition| match path {
+            ["AvailableIpAddressCount"] => Some(condition(&free_count(region, subnet).to_string())),
+            _ => None,
+        },
+    )
 }
 
 fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -326,10 +319,8 @@ fn disassociate(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = format!("The subnet CIDR block association ID '{id}' does not exist");
         return Err(ApiError::new("InvalidSubnetCidrBlockAssociationID.NotFound", message));
     };
-    let used = |i: &crate::state::NetworkInterface| {
-        i.subnet_id == subnet && !(i.ipv6_addresses.is_empty() && i.ipv6_prefixes.is_empty())
-    };
-    if region.interfaces.find(used).is_some() {
+    let used = |i: &NetworkInterface| !(i.ipv6_addresses.is_empty() && i.ipv6_prefixes.is_empty());
+    if region.interfaces.linked(&subnet).any(used) {
         let message = format!("The IPv6 block of {subnet} has addresses in use");
         return Err(ApiError::in_use(message));
     }
@@ -347,7 +338,7 @@ fn disassociate(region: &mut Region, request: &Request) -> ApiResult<Value> {
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let id = request.need("SubnetId")?;
     get(&region.subnets, id)?;
-    if region.interfaces.find(|interface| interface.subnet_id == id).is_some() {
+    if region.interfaces.linked(id).next().is_some() {
         let message = format!("The subnet '{id}' has dependencies and cannot be deleted.");
         return Err(ApiError::in_use(message));
     }

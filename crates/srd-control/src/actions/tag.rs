@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::list::{self, Filters};
+use super::list::{Filter, Filters, Page};
 use super::support::{is_reserved, put_tags, read_tags, success};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
@@ -90,11 +90,23 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let shown = |(id, resource, tag): (String, &str, crate::state::Tag)| {
-        let own = json!([{"Key": tag.key, "Value": tag.value}]);
-        json!({"ResourceId": id, "ResourceType": resource, "Key": tag.key, "Value": tag.value,
-               "Tags": own})
-    };
-    let all = region.all_tags().into_iter().map(shown).collect();
-    list::page(request, "Tags", "", list::filter(request, FILTERS, all)?)
+    let mut all = region.all_tags();
+    for filter in Filter::all(request, FILTERS)? {
+        all.retain(|(id, resource, tag)| {
+            let (key, value) = (tag.key.as_str(), tag.value.as_str());
+            let own = std::iter::once((key, value));
+            filter.accepts(own, |path, condition| match path {
+                ["ResourceId"] => condition(id),
+                ["ResourceType"] => condition(resource),
+                ["Key"] => condition(key),
+                _ => condition(value),
+            })
+        });
+    }
+    let page = Page::new(request, all.len(), |_| None)?;
+    let shown = all[page.shown.clone()].iter().map(|(id, resource, tag)| {
+        json!({"ResourceId": id, "ResourceType": resource, "Key": tag.key, "Value": tag.value})
+    });
+    let shown = shown.collect();
+    Ok(page.answer("Tags", shown))
 }

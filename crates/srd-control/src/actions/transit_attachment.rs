@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::list::{Filters, Listing};
+use super::source::Source;
 use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, text_of, trim};
 use super::{Actions, Handler, interface, managed};
 use crate::error::{ApiError, ApiResult};
@@ -234,7 +235,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         filters: FILTERS,
         result: "TransitGatewayAttachments",
     };
-    listing.answer(request, region.transit_attachments.iter().map(show).collect())
+    listing.describe(request, &Source::new(&region.transit_attachments))
 }
 
 /// Returns the attachment of a VPC that is not deleted.

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{any_block, arn, get, get_mut, new_tags, not_found, now, show, show_all};
+use super::source::Source;
+use super::support::{any_block, arn, get, get_mut, new_tags, not_found, now, show};
 use super::{Actions, Handler, transit_table, vpn_gateway};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::TransitOptions;
@@ -118,7 +119,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "TransitGateways",
     };
-    listing.answer(request, show_all(&region.transit_gateways))
+    listing.describe(request, &Source::new(&region.transit_gateways))
 }
 
 fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {

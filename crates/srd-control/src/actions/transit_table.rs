@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::{self, Filters, Listing};
-use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, show_all, trim};
+use super::source::Source;
+use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, trim};
 use super::{Actions, Handler, transit_attachment};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::TransitAssociation;
@@ -79,7 +80,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "TransitGatewayRouteTables",
     };
-    listing.answer(request, show_all(&region.transit_route_tables))
+    listing.describe(request, &Source::new(&region.transit_route_tables))
 }
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {

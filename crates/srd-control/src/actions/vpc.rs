@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_mut, ipv4_block, new_tags, not_found, show, show_all, success};
+use super::source::Source;
+use super::support::{get, get_mut, ipv4_block, new_tags, not_found, show, success};
 use super::{Actions, Handler, vpc_block};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
@@ -87,7 +88,7 @@ fn create_default(region: &mut Region, _: &Request) -> ApiResult<Value> {
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    LISTING.answer(request, show_all(&region.vpcs))
+    LISTING.describe(request, &Source::new(&region.vpcs))
 }
 
 fn describe_attribute(region: &mut Region, request: &Request) -> ApiResult<Value> {

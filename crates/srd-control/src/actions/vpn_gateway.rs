@@ -6,7 +6,8 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, get_live, get_mut, new_tags, not_found, show, show_all, success, trim};
+use super::source::Source;
+use super::support::{get, get_live, get_mut, new_tags, not_found, show, success, trim};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::{PropagatingVgw, Route};
@@ -78,7 +79,7 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
         ],
         result: "VpnGateways",
     };
-    listing.answer(request, show_all(&region.vpn_gateways))
+    listing.describe(request, &Source::new(&region.vpn_gateways))
 }
 
 /// Returns a gateway that is not deleted.

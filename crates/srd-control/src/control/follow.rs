@@ -9,6 +9,7 @@ use crate::actions;
 use crate::machines::{self, RUNNING};
 use crate::sign::DrawnKey;
 use crate::store::{CommitError, News};
+use crate::tls::Authority;
 
 /// An instance whose machine did not start: its account and region, its identifier, and the cause.
 type Failed = ((String, String), String, String);
@@ -58,6 +59,27 @@ impl Control {
             match self.store.commit(vec![(records::access_key(&key.id), keys.record(&key.id))]) {
                 Ok(()) => self.cloud.keys = keys,
                 Err(CommitError::Conflict) => drop(self.take()?),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("other controllers change the state without a pause".to_owned())
+    }
+
+    /// Returns the authority of the store that issues certificates of its servers. It is drawn
+    /// unless the store contains one.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub fn authority(&mut self) -> Result<Authority, String> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(authority) = &self.cloud.authority {
+                return Ok(authority.clone());
+            }
+            let authority = Authority::draw()?;
+            let change = (records::AUTHORITY.to_owned(), Some(authority.record()?));
+            match self.store.commit(vec![change]) {
+                Ok(()) => self.cloud.authority = Some(authority),
+                Err(CommitError::Conflict) => self.follow()?,
                 Err(error) => return Err(error.to_string()),
             }
         }

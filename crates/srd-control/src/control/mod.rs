@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use crate::actions::{self, scaling};
 use crate::error::{ApiError, ApiResult};
+use crate::guard::Hosts;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::machines::{self, Machines};
 use crate::sign::{DrawnKey, Keys, Scope, Signature};
@@ -57,17 +58,17 @@ pub enum Access {
     /// For test suites: any credentials are accepted, all requests belong to [`TRIAL_ACCOUNT`],
     /// and a reset needs no signature. Machines that run programs cannot be used with it.
     AnyCredentials,
-    /// A trial on this machine: requests need a valid signature of one of these keys.
+    /// A trial: requests need a valid signature of one of these keys.
     Trial(Keys),
-    /// Clients of this machine: requests need a valid signature of a key of the store. If the store
-    /// contains none, one is drawn.
+    /// Requests need a valid signature of a key of the store. If the store contains none, one is
+    /// drawn.
     Local,
     /// Requests need a valid signature of one of these keys.
     Keys(Keys),
 }
 
 impl Access {
-    /// Whether only clients of this machine are served.
+    /// Whether the header `Host` has to name this machine, or the server by [`Names`].
     fn is_local(&self) -> bool {
         !matches!(self, Self::Keys(_))
     }
@@ -84,6 +85,8 @@ pub struct Control {
     store: Box<dyn Store>,
     machines: Box<dyn Machines>,
     access: Access,
+    /// Accepts names of the server in the header `Host`, besides those of this machine.
+    names: Option<Names>,
     ids: IdGenerator,
     /// A region whose first objects are not in the store yet.
     entering: Option<(String, String)>,
@@ -113,6 +116,9 @@ struct Call<'a> {
     at: &'a (String, String),
     request_id: &'a str,
 }
+
+/// Function that returns whether this is a name or an address of the server.
+pub type Names = Box<dyn Fn(&str) -> bool + Send>;
 
 /// Causes for which a request has changed nothing.
 enum Failure {
@@ -159,9 +165,9 @@ impl Control {
         if machines.run_programs() {
             store.claim_machines()?;
         }
-        let (entering, is_stale, is_unsettled) = (None, false, true);
+        let (names, entering, is_stale, is_unsettled) = (None, None, false, true);
         let mut control =
-            Self { cloud, store, machines, access, ids, entering, is_stale, is_unsettled };
+            Self { cloud, store, machines, access, names, ids, entering, is_stale, is_unsettled };
         if matches!(control.access, Access::Local) {
             control.draw_key()?;
         }
@@ -172,6 +178,12 @@ impl Control {
     /// Returns the access key of the store that [`Access::Local`] accepts.
     pub fn key(&self) -> Option<DrawnKey> {
         self.cloud.keys.of(TRIAL_ACCOUNT)
+    }
+
+    /// Serves clients of other machines, which name the server in the header `Host` by a name that
+    /// this function accepts.
+    pub fn serve_names(&mut self, names: Names) {
+        self.names = Some(names);
     }
 
     /// Returns the signal that other controllers may have changed the state. [`Self::follow`] takes
@@ -191,7 +203,12 @@ impl Control {
         self.recover();
         let trial = self.access.is_trial();
         let request_id = self.ids.uuid();
-        if let Err(error) = guard::check(http, self.access.is_local()) {
+        let hosts = match &self.names {
+            _ if !self.access.is_local() => Hosts::Any,
+            Some(names) => Hosts::Named(names.as_ref()),
+            None => Hosts::Local,
+        };
+        if let Err(error) = guard::check(http, hosts) {
             return failure(&error, &request_id);
         }
         if let Some(answer) = self.console(http, now, &request_id) {

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use crate::hosts::record;
 use crate::state::{Cloud, IdGenerator, Region};
 use crate::store::{KeyChange, copy};
+use crate::tls::Authority;
 
 /// Prefix of the keys of objects.
 const OBJECT: &str = "object/";
 /// Prefix of the keys of access keys.
 const ACCESS: &str = "access/";
+/// Key of the authority that issues certificates of servers.
+pub(super) const AUTHORITY: &str = "authority";
 
 fn object_key(account: &str, region: &str, id: &str) -> String {
     format!("{OBJECT}{account}/{region}/{id}")
@@ -73,6 +76,10 @@ fn take(
             }
         };
     }
+    if key == AUTHORITY {
+        cloud.authority = value.map(Authority::read).transpose()?;
+        return Ok(());
+    }
     let mut parts = key.strip_prefix(OBJECT).unwrap_or_default().splitn(3, '/');
     let (Some(account), Some(name), Some(id)) = (parts.next(), parts.next(), parts.next()) else {
         return Err("the key has none of the forms of keys".to_owned());
@@ -109,6 +116,9 @@ pub(super) fn difference(
         known.insert(access_key(id), cloud.keys.record(id).unwrap_or_default());
     }
     known.extend(cloud.hosts.records());
+    if let Some(authority) = &cloud.authority {
+        known.insert(AUTHORITY.to_owned(), authority.record()?);
+    }
     let is_new = |(key, value): &(String, String)| match known.remove(key) {
         Some(record) => record != *value,
         None => true,

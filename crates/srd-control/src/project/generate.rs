@@ -9,8 +9,8 @@ use crate::state::network::*;
 use crate::state::*;
 
 /// A region that is being made, with a source of random numbers.
-pub(super) struct Maker {
-    pub(super) region: Region,
+pub(crate) struct Maker {
+    pub(crate) region: Region,
     dice: IdGenerator,
 }
 
@@ -18,7 +18,7 @@ const VPCS: u8 = 3;
 const SUBNETS: u8 = 2;
 
 impl Maker {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let ids = IdGenerator::new(seed.wrapping_add(1));
         let region = Region::empty("123456789012", "eu-central-1", ids);
         Self { region, dice: IdGenerator::new(seed) }
@@ -42,7 +42,7 @@ impl Maker {
     }
 
     /// Makes a region with everything that a file expresses.
-    pub(super) fn make(mut self) -> Self {
+    pub(crate) fn make(mut self) -> Self {
         let lists: Vec<String> = (0..2).map(|_| self.prefix_list()).collect();
         let options = self.dhcp_options();
         for n in 0..VPCS {

@@ -141,6 +141,6 @@ impl<'a> Scope<'a> {
 }
 
 #[cfg(test)]
-mod generate;
+pub(crate) mod generate;
 #[cfg(test)]
 mod tests;

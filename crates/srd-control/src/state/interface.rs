@@ -6,6 +6,28 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 use super::{Tag, object, part};
 
+/// Group of the IPv6 addresses of all interfaces of a region.
+pub const RANGES_V6: &str = "ipv6";
+
+/// Group of the public addresses of a region.
+pub const PUBLIC: &str = "public";
+
+/// Returns the first and the last address of a block as numbers.
+pub fn numbers_v4(block: Ipv4Net) -> (u128, u128) {
+    (u32::from(block.network()).into(), u32::from(block.broadcast()).into())
+}
+
+/// Returns the range of a public address.
+fn public(address: Ipv4Addr) -> (&'static str, u128, u128) {
+    let number = u32::from(address).into();
+    (PUBLIC, number, number)
+}
+
+/// Returns the first and the last address of a block as numbers.
+pub fn numbers_v6(block: Ipv6Net) -> (u128, u128) {
+    (block.network().into(), block.broadcast().into())
+}
+
 object! {
     /// A security group. Its rules are the rows of another table, [`SecurityGroupRule`].
     SecurityGroup("sg", "security-group", group_id) {
@@ -57,6 +79,10 @@ object! {
         description: Option<String>,
         /// Tags of the rule.
         tags: Vec<Tag>,
+    }
+
+    fn links(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.group_id.as_str())
     }
 }
 
@@ -151,6 +177,27 @@ object! {
         connection_tracking_configuration: Option<ConnectionTracking>,
         /// Tags of the interface.
         tags: Vec<Tag>,
+    }
+
+    /// The subnet, the instance and the security groups of the interface.
+    fn links(&self) -> impl Iterator<Item = &str> {
+        let instance = self.attachment.as_ref().and_then(|of| of.instance_id.as_deref());
+        let groups = self.groups.iter().map(|group| group.group_id.as_str());
+        std::iter::once(self.subnet_id.as_str()).chain(instance).chain(groups)
+    }
+
+    /// The IPv4 addresses and prefixes, in the group of the subnet, those of IPv6 in one group of
+    /// the region, and the public address.
+    fn ranges(&self) -> impl Iterator<Item = (&str, u128, u128)> {
+        let subnet = self.subnet_id.as_str();
+        let v4 = self.private_ip_addresses.iter();
+        let v4 = v4.map(|of| Ipv4Net::from(of.private_ip_address));
+        let v4 = v4.chain(self.ipv4_prefixes.iter().map(|of| of.ipv4_prefix)).map(numbers_v4);
+        let v6 = self.ipv6_addresses.iter().map(|of| Ipv6Net::from(of.ipv6_address));
+        let v6 = v6.chain(self.ipv6_prefixes.iter().map(|of| of.ipv6_prefix)).map(numbers_v6);
+        v4.map(move |(first, last)| (subnet, first, last))
+            .chain(v6.map(|(first, last)| (RANGES_V6, first, last)))
+            .chain(self.auto_public_ip.map(public))
     }
 }
 
@@ -288,6 +335,14 @@ object! {
         ptr_record: Option<String>,
         /// Tags of the elastic address.
         tags: Vec<Tag>,
+    }
+
+    fn links(&self) -> impl Iterator<Item = &str> {
+        self.network_interface_id.as_deref().into_iter()
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = (&str, u128, u128)> {
+        std::iter::once(public(self.public_ip))
     }
 }
 

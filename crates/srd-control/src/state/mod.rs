@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hosts::table::Hosts;
 use crate::sign::Keys;
+use crate::tls::Authority;
 
 pub use endpoint::{EndpointService, VpcEndpoint};
 pub use id::IdGenerator;
@@ -67,9 +68,10 @@ macro_rules! part {
     };
 }
 
-/// Declares an object: a part with an identifier and tags.
+/// Declares an object: a part with an identifier and tags. Functions of [`Row`] may follow.
 macro_rules! object {
-    ($(#[$meta:meta])* $name:ident($prefix:literal, $resource:literal, $id:ident) $fields:tt) => {
+    ($(#[$meta:meta])* $name:ident($prefix:literal, $resource:literal, $id:ident) $fields:tt
+        $($row:tt)*) => {
         $crate::state::part! { $(#[$meta])* $name $fields }
 
         impl $crate::state::Row for $name {
@@ -77,6 +79,7 @@ macro_rules! object {
             fn id(&self) -> &str {
                 &self.$id
             }
+            $($row)*
         }
 
         impl $crate::state::Object for $name {
@@ -230,12 +233,11 @@ macro_rules! region {
             }
 
             /// All tags: identifier and resource type of the object, and the tag.
-            pub fn all_tags(&self) -> Vec<(String, &'static str, Tag)> {
+            pub fn all_tags(&self) -> Vec<(&str, &'static str, &Tag)> {
                 let mut all = Vec::new();
                 $(for object in self.$field.iter() {
                     for tag in object.tags() {
-                        let id = object.id().to_owned();
-                        all.push((id, <$type as Object>::RESOURCE, tag.clone()));
+                        all.push((object.id(), <$type as Object>::RESOURCE, tag));
                     }
                 })*
                 all
@@ -368,6 +370,8 @@ pub struct Cloud {
     pub keys: Keys,
     /// Hosts that have enrolled, and enrolment tokens.
     pub hosts: Hosts,
+    /// Authority that issues certificates of servers.
+    pub authority: Option<Authority>,
     /// Names of log groups that a trial has recorded.
     pub log_groups: BTreeSet<String>,
     /// Names of buckets that a trial has recorded.

@@ -3,8 +3,12 @@
 //! A request works on the tables directly. The log keeps the former value of each changed row, so
 //! that a failed request is undone, and the keys that a successful request changed are passed to
 //! the store.
+//!
+//! A table also finds some objects without a look at all rows: those that refer to another object
+//! ([`Row::links`]), for example the interfaces of an instance, and those that use a number
+//! ([`Row::ranges`]), for example an address of a subnet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +21,15 @@ pub trait Row: Clone + Serialize + DeserializeOwned {
     const PREFIX: &'static str;
     /// The identifier.
     fn id(&self) -> &str;
+    /// Identifiers of other objects by which [`Table::linked`] finds this object.
+    fn links(&self) -> impl Iterator<Item = &str> {
+        std::iter::empty::<&str>()
+    }
+    /// Ranges of numbers that this object uses, for example addresses: the group of the numbers,
+    /// and the first and the last number.
+    fn ranges(&self) -> impl Iterator<Item = (&str, u128, u128)> {
+        std::iter::empty::<(&str, u128, u128)>()
+    }
 }
 
 /// An object of a region: it has an identifier and tags.
@@ -39,7 +52,21 @@ pub struct Table<T> {
     index: BTreeMap<String, u64>,
     next: u64,
     undo: BTreeMap<String, Former<T>>,
+    /// Rows by the identifiers in [`Row::links`], without the loose rows.
+    links: BTreeMap<String, BTreeSet<u64>>,
+    /// The ranges in [`Row::ranges`] of each group, without those of the loose rows.
+    ranges: BTreeMap<String, Ranges>,
+    /// Rows that a caller of [`Table::get_mut`] may have changed.
+    loose: BTreeSet<u64>,
 }
+
+/// Last numbers of ranges, by first number and row.
+type Ranges = BTreeMap<(u128, u64), u128>;
+
+/// No rows.
+static NO_ROWS: BTreeSet<u64> = BTreeSet::new();
+/// No ranges.
+static NO_RANGES: Ranges = BTreeMap::new();
 
 /// A changed row: its identifier, and its record for the store, or `None` if it was removed.
 pub type Change = (String, Option<String>);
@@ -53,11 +80,65 @@ fn record<T: Row>(row: u64, value: &T) -> Result<String, String> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { rows: BTreeMap::new(), index: BTreeMap::new(), next: 1, undo: BTreeMap::new() }
+        Self {
+            rows: BTreeMap::new(),
+            index: BTreeMap::new(),
+            next: 1,
+            undo: BTreeMap::new(),
+            links: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+            loose: BTreeSet::new(),
+        }
     }
 }
 
 impl<T: Row> Table<T> {
+    /// Puts an object into a row, in place of the object that is there.
+    fn set(&mut self, row: u64, object: T) {
+        self.unset(row);
+        self.rows.insert(row, object);
+        self.fasten(row);
+    }
+
+    /// Removes and returns the object in a row.
+    fn unset(&mut self, row: u64) -> Option<T> {
+        self.loosen(row);
+        self.loose.remove(&row);
+        self.rows.remove(&row)
+    }
+
+    /// Removes the links and ranges of a row.
+    fn loosen(&mut self, row: u64) {
+        let Some(object) = self.rows.get(&row).filter(|_| self.loose.insert(row)) else { return };
+        for id in object.links() {
+            if let Some(rows) = self.links.get_mut(id) {
+                rows.remove(&row);
+                if rows.is_empty() {
+                    self.links.remove(id);
+                }
+            }
+        }
+        for (group, first, _) in object.ranges() {
+            if let Some(ranges) = self.ranges.get_mut(group) {
+                ranges.remove(&(first, row));
+                if ranges.is_empty() {
+                    self.ranges.remove(group);
+                }
+            }
+        }
+    }
+
+    /// Adds the links and ranges of a row.
+    fn fasten(&mut self, row: u64) {
+        let Some(object) = self.rows.get(&row) else { return };
+        for id in object.links() {
+            self.links.entry(id.to_owned()).or_default().insert(row);
+        }
+        for (group, first, last) in object.ranges() {
+            self.ranges.entry(group.to_owned()).or_default().insert((first, row), last);
+        }
+    }
+
     fn remember(&mut self, id: &str) {
         if !self.undo.contains_key(id) {
             let former = self.index.get(id).and_then(|row| Some((*row, self.rows.get(row)?)));
@@ -72,7 +153,7 @@ impl<T: Row> Table<T> {
         self.remember(&id);
         let row = *self.index.entry(id).or_insert(self.next);
         self.next = self.next.max(row + 1);
-        self.rows.insert(row, object);
+        self.set(row, object);
     }
 
     /// Adds an object that the store had kept under this row number. The undo log does not change.
@@ -85,7 +166,7 @@ impl<T: Row> Table<T> {
         }
         self.index.insert(object.id().to_owned(), row);
         self.next = self.next.max(row.saturating_add(1));
-        self.rows.insert(row, object);
+        self.set(row, object);
         Ok(())
     }
 
@@ -101,10 +182,10 @@ impl<T: Row> Table<T> {
         }
         self.remember(&id);
         if let Some(old) = self.index.insert(id, row) {
-            self.rows.remove(&old);
+            self.unset(old);
         }
         self.next = self.next.max(row.saturating_add(1));
-        self.rows.insert(row, object);
+        self.set(row, object);
         Ok(())
     }
 
@@ -126,11 +207,59 @@ impl<T: Row> Table<T> {
         self.index.get(id).and_then(|row| self.rows.get(row))
     }
 
+    /// Returns the object with this identifier, with the number of its row.
+    pub fn row(&self, id: &str) -> Option<(u64, &T)> {
+        let row = *self.index.get(id)?;
+        Some((row, self.rows.get(&row)?))
+    }
+
     /// Returns the object with this identifier, to change it.
     pub fn get_mut(&mut self, id: &str) -> Option<&mut T> {
         let row = *self.index.get(id)?;
         self.remember(id);
+        self.loosen(row);
         self.rows.get_mut(&row)
+    }
+
+    /// The objects that refer to the object with this identifier, in the order of their creation.
+    pub fn linked(&self, id: &str) -> impl Iterator<Item = &T> {
+        let rows = self.links.get(id).unwrap_or(&NO_ROWS).union(&self.loose);
+        let objects = rows.filter_map(|row| self.rows.get(row));
+        objects.filter(move |object| object.links().any(|link| link == id))
+    }
+
+    /// Identifiers of the objects that refer to the object with this identifier.
+    pub fn linked_ids(&self, id: &str) -> Vec<String> {
+        self.linked(id).map(|object| object.id().to_owned()).collect()
+    }
+
+    /// Returns an object that uses a number from `first` to `last` of a group. `size`: largest
+    /// number of numbers of a range.
+    pub fn user(&self, group: &str, first: u128, last: u128, size: u128) -> Option<&T> {
+        let ranges = self.ranges.get(group).unwrap_or(&NO_RANGES);
+        let begin = first.saturating_sub(size - 1);
+        let mut near = ranges.range((begin, 0)..=(last, u64::MAX));
+        let found = near.find(|(_, end)| **end >= first).map(|((_, row), _)| row);
+        let meets = |of: (&str, u128, u128)| of.0 == group && of.1 <= last && of.2 >= first;
+        let is_user = |row: &&u64| self.rows.get(row).is_some_and(|of| of.ranges().any(meets));
+        let found = found.or_else(|| self.loose.iter().find(is_user));
+        found.and_then(|row| self.rows.get(row))
+    }
+
+    /// The ranges of a group that objects use: first and last number, in the order of the first.
+    pub fn used(&self, group: &str) -> impl Iterator<Item = (u128, u128)> {
+        let loose = self.loose.iter().filter_map(|row| self.rows.get(row));
+        let loose = loose.flat_map(|object| object.ranges()).filter(|of| of.0 == group);
+        let mut loose: Vec<(u128, u128)> = loose.map(|(_, first, last)| (first, last)).collect();
+        loose.sort_unstable();
+        let mut loose = loose.into_iter().peekable();
+        let ranges = self.ranges.get(group).unwrap_or(&NO_RANGES).iter();
+        let mut ranges = ranges.map(|((first, _), last)| (*first, *last)).peekable();
+        std::iter::from_fn(move || match (loose.peek(), ranges.peek()) {
+            (Some(of), Some(next)) if of < next => loose.next(),
+            (Some(_), None) => loose.next(),
+            _ => ranges.next(),
+        })
     }
 
     /// Removes and returns the object with this identifier.
@@ -140,7 +269,7 @@ impl<T: Row> Table<T> {
         }
         self.remember(id);
         let row = self.index.remove(id)?;
-        self.rows.remove(&row)
+        self.unset(row)
     }
 
     /// The objects in the order of their creation.
@@ -175,13 +304,17 @@ impl<T: Row> Table<T> {
 
     /// Undoes all changes since the last [`Self::commit`].
     pub fn rollback(&mut self) {
-        for (id, former) in std::mem::take(&mut self.undo) {
-            if let Some(row) = self.index.remove(&id) {
-                self.rows.remove(&row);
+        let undo = std::mem::take(&mut self.undo);
+        // All changes are removed first, because objects may have exchanged their rows.
+        for id in undo.keys() {
+            if let Some(row) = self.index.remove(id) {
+                self.unset(row);
             }
+        }
+        for (id, former) in undo {
             if let Some((row, value)) = former {
                 self.index.insert(id, row);
-                self.rows.insert(row, value);
+                self.set(row, value);
             }
         }
     }
@@ -233,6 +366,9 @@ impl<T: Row> Table<T> {
     /// Keeps all changes.
     pub fn commit(&mut self) {
         self.undo.clear();
+        for row in std::mem::take(&mut self.loose) {
+            self.fasten(row);
+        }
     }
 }
 
@@ -275,6 +411,85 @@ mod tests {
         let ids: Vec<&str> = table.iter().map(Row::id).collect();
         assert_eq!(ids, ["igw-c", "igw-a", "igw-b"]);
         assert!(table.iter().all(|gateway| gateway.owner_id == "1"));
+    }
+
+    /// An object with a link and up to two ranges.
+    #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+    struct Linked {
+        id: String,
+        to: Option<String>,
+        ranges: Vec<(u128, u128)>,
+    }
+
+    impl Row for Linked {
+        const PREFIX: &'static str = "linked";
+        fn id(&self) -> &str {
+            &self.id
+        }
+        fn links(&self) -> impl Iterator<Item = &str> {
+            self.to.as_deref().into_iter()
+        }
+        fn ranges(&self) -> impl Iterator<Item = (&str, u128, u128)> {
+            let group = self.to.as_deref().unwrap_or_default();
+            self.ranges.iter().map(move |(first, last)| (group, *first, *last))
+        }
+    }
+
+    /// Compares what a table finds with a search through all rows.
+    fn check(table: &Table<Linked>, group: &str, step: u32) {
+        let is = |of: &&Linked| of.to.as_deref() == Some(group);
+        let searched: Vec<&str> = table.iter().filter(is).map(Row::id).collect();
+        let linked: Vec<&str> = table.linked(group).map(Row::id).collect();
+        assert_eq!(linked, searched, "step {step}");
+        let mut searched: Vec<(u128, u128)> =
+            table.iter().filter(is).flat_map(|of| of.ranges.clone()).collect();
+        searched.sort_unstable();
+        let mut used: Vec<(u128, u128)> = table.used(group).collect();
+        assert!(used.is_sorted_by_key(|(first, _)| *first), "step {step}");
+        used.sort_unstable();
+        assert_eq!(used, searched, "step {step}");
+        for number in 0..20 {
+            let meets = |of: &(u128, u128)| of.0 <= number + 1 && of.1 >= number;
+            let user = table.user(group, number, number + 1, 4);
+            assert_eq!(user.is_some(), searched.iter().any(meets), "step {step}");
+            assert!(user.is_none_or(|of| of.ranges.iter().any(meets)), "step {step}");
+        }
+    }
+
+    #[test]
+    fn objects_are_found_by_their_links_and_ranges_after_each_change() {
+        let mut ids = crate::state::IdGenerator::new(3);
+        let mut number = |end: u64| ids.next_u64() % end;
+        let mut table = Table::default();
+        for step in 0..3000 {
+            let to = number(4);
+            let to = (to > 0).then(|| format!("to-{to}"));
+            let ranges: Vec<(u128, u128)> = (0..number(3))
+                .map(|part| {
+                    // The two ranges of an object do not begin at the same number.
+                    let first = u128::from(number(8) * 2 + part);
+                    (first, first + u128::from(number(4)))
+                })
+                .collect();
+            let object = Linked { id: format!("linked-{}", number(12)), to, ranges };
+            match number(10) {
+                0..=3 => table.insert(object),
+                4..=5 => drop(table.remove(&object.id)),
+                6..=7 => {
+                    if let Some(of) = table.get_mut(&object.id) {
+                        *of = object;
+                    }
+                }
+                8 => table.commit(),
+                _ => table.rollback(),
+            }
+            ["to-1", "to-2", "to-3"].iter().for_each(|group| check(&table, group, step));
+        }
+        table.iter().map(|of| of.id.clone()).collect::<Vec<_>>().iter().for_each(|id| {
+            table.remove(id);
+        });
+        table.commit();
+        assert!(table.links.is_empty() && table.ranges.is_empty() && table.loose.is_empty());
     }
 
     #[test]

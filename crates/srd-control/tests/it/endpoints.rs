@@ -192,3 +192,44 @@ fn a_deleted_prefix_list_is_shown_but_not_used() {
         assert_eq!(client.code(&form), "InvalidPrefixListID.NotFound", "{form}");
     }
 }
+
+/// A regression: an endpoint and a NAT gateway that are shown as deleted were accepted as targets.
+#[test]
+fn what_is_deleted_is_no_target_of_routes_and_mirrors() {
+    let mut client = Client::new();
+    let (vpc, subnet) = client.network();
+    let balancer = balancer(&mut client, "gateway", &subnet);
+    let made = client.ok(&format!(
+        "Action=CreateVpcEndpointServiceConfiguration&AcceptanceRequired=false\
+         &GatewayLoadBalancerArn.1={balancer}"
+    ));
+    let endpoint = client.take(
+        &format!(
+            "Action=CreateVpcEndpoint&VpcId={vpc}&VpcEndpointType=GatewayLoadBalancer\
+             &ServiceName={}&SubnetId.1={subnet}",
+            first(&made, "serviceName")
+        ),
+        "vpcEndpointId",
+    );
+    let nat = format!("Action=CreateNatGateway&ConnectivityType=private&SubnetId={subnet}");
+    let nat = client.take(&nat, "natGatewayId");
+    let tables = format!("Action=DescribeRouteTables&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
+    let table = first(&client.ok(&tables), "routeTableId");
+    let route = |number: u8, target: &str| {
+        format!(
+            "Action=CreateRoute&RouteTableId={table}&DestinationCidrBlock=192.0.2.{number}/32\
+             &{target}"
+        )
+    };
+    let mirror =
+        format!("Action=CreateTrafficMirrorTarget&GatewayLoadBalancerEndpointId={endpoint}");
+    client.ok(&route(1, &format!("VpcEndpointId={endpoint}")));
+    client.ok(&route(2, &format!("NatGatewayId={nat}")));
+    client.ok(&mirror);
+    client.ok(&format!("Action=DeleteVpcEndpoints&VpcEndpointId.1={endpoint}"));
+    client.ok(&format!("Action=DeleteNatGateway&NatGatewayId={nat}"));
+    let code = client.code(&route(3, &format!("VpcEndpointId={endpoint}")));
+    assert_eq!(code, "InvalidVpcEndpointId.NotFound");
+    assert_eq!(client.code(&route(4, &format!("NatGatewayId={nat}"))), "NatGatewayNotFound");
+    assert_eq!(client.code(&mirror), "InvalidVpcEndpointId.NotFound");
+}

@@ -8,6 +8,10 @@ mod console;
 mod controllers;
 mod endpoints;
 mod hosts;
+mod hostile;
+#[path = "../support/hostile/mod.rs"]
+mod hostile_support;
+mod https;
 mod launches;
 mod mirrors;
 mod overlaps;

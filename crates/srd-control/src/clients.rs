@@ -1,0 +1,88 @@
+//! Limit of the connections of one client address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Number of leading bits of an IPv6 address that stand for one client: the size of the network of
+/// a customer.
+const V6_BITS: u32 = 64;
+
+/// Connections of each client address.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    counts: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    max: usize,
+}
+
+/// A connection of a client, which ends when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct ClientSlot {
+    clients: Clients,
+    client: IpAddr,
+}
+
+impl Clients {
+    /// Clients of which each has at most this number of connections.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { counts: Arc::default(), max }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a new connection; `None` if the client has too many.
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<ClientSlot> {
+        let client = match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() >> (128 - V6_BITS) << (128 - V6_BITS);
+                IpAddr::V6(network.into())
+            }
+            address => address,
+        };
+        let mut counts = self.counts();
+        let count = counts.entry(client).or_default();
+        if *count >= self.max {
+            return None;
+        }
+        *count += 1;
+        Some(ClientSlot { clients: self.clone(), client })
+    }
+}
+
+impl Drop for ClientSlot {
+    fn drop(&mut self) {
+        let mut counts = self.clients.counts();
+        if let Some(count) = counts.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_has_a_limited_number_of_connections() {
+        let clients = Clients::new(2);
+        let admit = |address: &str| clients.admit(address.parse().unwrap());
+        let first = admit("10.0.0.1").unwrap();
+        // The form of the address of an IPv4 client at an IPv6 socket.
+        let _second = admit("::ffff:10.0.0.1").unwrap();
+        assert!(admit("10.0.0.1").is_none());
+        let _other = admit("10.0.0.2").unwrap();
+        drop(first);
+        let _third = admit("10.0.0.1").unwrap();
+        assert!(admit("10.0.0.1").is_none());
+        let network = [admit("fd00::1").unwrap(), admit("fd00::ffff:2").unwrap()];
+        assert!(admit("fd00::3").is_none());
+        let _next = admit("fd00:0:0:1::1").unwrap();
+        drop(network);
+        assert_eq!(clients.counts().len(), 3);
+    }
+}
