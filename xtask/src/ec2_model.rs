@@ -1,9 +1,9 @@
-//! `cargo xtask ec2-model FILE`: cuts the public service model of EC2 down to the actions that
-//! `srd-control` serves.
+//! `cargo xtask ec2-model FILE`: cuts the public service model of EC2 or of Auto Scaling down to
+//! the actions that `srd-control` serves.
 //!
-//! The input is `ec2/2016-11-15/service-2.json.gz` of botocore. The cut contains the shapes that
-//! the actions in `crates/srd-control/model/actions.txt` reach, without documentation, and the
-//! names of all actions of the model.
+//! The input is `ec2/2016-11-15/service-2.json.gz` or `autoscaling/2011-01-01/service-2.json.gz` of
+//! botocore. The cut contains the shapes that the actions in `crates/srd-control/model/actions.txt`
+//! or `autoscaling.txt` reach, without documentation, and the names of all actions of the model.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,23 +23,29 @@ const MEMBER_KEYS: [&str; 3] = ["shape", "locationName", "queryName"];
 /// Keys of shapes that the cut keeps as they are.
 const SHAPE_KEYS: [&str; 3] = ["type", "required", "enum"];
 
-/// Writes `ec2.json` beside the list of actions.
+/// Writes `ec2.json` or `autoscaling.json` beside the list of actions.
 pub(super) fn run(root: &Path, model: &Path) -> Result<()> {
     let folder = root.join("crates/srd-control/model");
     let mut text = String::new();
     let file = File::open(model).with_context(|| format!("cannot open {}", model.display()))?;
     GzDecoder::new(file).take(BYTES_MAX).read_to_string(&mut text)?;
     let model: Value = serde_json::from_str(&text).context("this is no service model")?;
-    let actions = fs::read_to_string(folder.join("actions.txt"))?;
+    let [list, target] = match model["metadata"]["endpointPrefix"].as_str() {
+        Some("ec2") => ["actions.txt", "ec2.json"],
+        Some("autoscaling") => ["autoscaling.txt", "autoscaling.json"],
+        _ => bail!("this is no model of EC2 or Auto Scaling"),
+    };
+    let actions = fs::read_to_string(folder.join(list))?;
     let actions: Vec<&str> = actions.lines().filter(|line| !line.is_empty()).collect();
     let cut = cut(&model, &actions)?;
-    fs::write(folder.join("ec2.json"), format!("{cut}\n"))?;
+    fs::write(folder.join(target), format!("{cut}\n"))?;
     println!("{} actions, {} shapes", actions.len(), cut["shapes"].as_object().map_or(0, Map::len));
     Ok(())
 }
 
 fn cut(model: &Value, actions: &[&str]) -> Result<Value> {
-    ensure!(model["metadata"]["protocol"] == "ec2", "this is no model of EC2");
+    let protocol = model["metadata"]["protocol"].as_str().unwrap_or_default();
+    ensure!(["ec2", "query"].contains(&protocol), "the protocol of the model is not supported");
     let all = model["operations"].as_object().context("the model has no operations")?;
     let names: Vec<&String> = all.keys().collect();
     let (mut operations, mut shapes) = (BTreeMap::new(), BTreeMap::new());
@@ -55,7 +61,13 @@ fn cut(model: &Value, actions: &[&str]) -> Result<Value> {
         operations.insert(action, Value::Object(kept));
     }
     let version = &model["metadata"]["apiVersion"];
-    Ok(json!({"version": version, "names": names, "operations": operations, "shapes": shapes}))
+    let mut cut =
+        json!({"version": version, "names": names, "operations": operations, "shapes": shapes});
+    if protocol == "query" {
+        cut["protocol"] = protocol.into();
+        cut["namespace"] = model["metadata"]["xmlNamespace"].clone();
+    }
+    Ok(cut)
 }
 
 /// Adds a shape, and all shapes that it reaches.
@@ -119,5 +131,15 @@ mod tests {
         let list = json!({"type": "list", "member": {"shape": "A", "locationName": "item"}});
         assert_eq!(cut["shapes"], json!({"A": a, "L": list}));
         assert!(super::cut(&model, &["MakeC"]).is_err());
+        let mut query = model.clone();
+        query["metadata"]["protocol"] = "query".into();
+        query["metadata"]["xmlNamespace"] = "http://example".into();
+        let cut = super::cut(&query, &["MakeA"]).unwrap();
+        assert_eq!(
+            (&cut["protocol"], &cut["namespace"]),
+            (&json!("query"), &json!("http://example"))
+        );
+        query["metadata"]["protocol"] = "rest-json".into();
+        assert!(super::cut(&query, &["MakeA"]).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Maintenance tasks of the project. `cargo xtask tidy` checks rules that no compiler checks,
 //! `test` runs all tests, `soak` runs random worlds, `soak-express` runs ENA Express for hours of
 //! simulated time, `hostile` sends hostile packets, `instructions` counts instructions, and
-//! `ec2-model` cuts the service model of EC2.
+//! `ec2-model` cuts the service models of EC2 and Auto Scaling.
 
 mod ec2_model;
 mod express;
@@ -90,8 +90,8 @@ enum Chore {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Cut the public service model of EC2 (`service-2.json.gz` of botocore) down to the actions
-    /// in `crates/srd-control/model/actions.txt`.
+    /// Cut the public service model of EC2 or Auto Scaling (`service-2.json.gz` of botocore) down
+    /// to the actions in `crates/srd-control/model/actions.txt` or `autoscaling.txt`.
     Ec2Model {
         /// The model.
         file: PathBuf,

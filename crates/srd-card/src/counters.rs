@@ -79,8 +79,7 @@ pub struct Counters {
     /// Packets from the guest to an address that belongs to no peer.
     pub guest_no_peer: u64,
     /// Packets from the guest that fit no encapsulation and may not be fragmented. The guest got an
-    /// ICMP error, within the rate limit. Packets of clouds that fit no datagram count here as
-    /// well, without an ICMP error.
+    /// ICMP error, within the rate limit.
     pub guest_too_big: u64,
     /// Packets from the guest that fit no encapsulation, and were sent as fragments.
     pub guest_cut: u64,
@@ -97,6 +96,13 @@ pub struct Counters {
     pub send_refused: u64,
     /// Datagrams that the transport queued and later gave up; their frames are lost.
     pub send_failed: u64,
+    /// Frames of clouds that contain no IP packet, or a packet that is too long for its trailer and
+    /// cannot be divided.
+    pub cloud_malformed: u64,
+    /// Frames of clouds to a peer that was removed.
+    pub cloud_no_peer: u64,
+    /// Packets of clouds that fit no datagram. The sender got no ICMP error.
+    pub cloud_too_big: u64,
     /// Frames of clouds that were dropped because their peer does not accept frames of clouds.
     pub cloud_refused: u64,
     /// Counters of the receiving side, which restores the order of flows.
@@ -104,7 +110,7 @@ pub struct Counters {
 }
 
 /// Names of the counters that count lost packets.
-const DROPS: [&str; 13] = [
+const DROPS: [&str; 16] = [
     "queue_dropped_late",
     "queue_dropped_full",
     "order_given_up",
@@ -117,12 +123,18 @@ const DROPS: [&str; 13] = [
     "peer_bad_source",
     "send_refused",
     "send_failed",
+    "cloud_malformed",
+    "cloud_no_peer",
+    "cloud_too_big",
     "cloud_refused",
 ];
+/// Names of those counters of lost packets that count packets of the interface (the guest) only.
+const OF_INTERFACE: [&str; 4] =
+    ["guest_malformed", "guest_no_peer", "guest_too_big", "peer_bad_source"];
 
 impl Counters {
     /// Returns each counter that is a plain number, with the name that tools show.
-    pub fn named(&self) -> [(&'static str, u64); 25] {
+    pub fn named(&self) -> [(&'static str, u64); 28] {
         let t = &self.traffic;
         let o = &self.order;
         [
@@ -150,6 +162,9 @@ impl Counters {
             ("flows_full", self.flows_full),
             ("send_refused", self.send_refused),
             ("send_failed", self.send_failed),
+            ("cloud_malformed", self.cloud_malformed),
+            ("cloud_no_peer", self.cloud_no_peer),
+            ("cloud_too_big", self.cloud_too_big),
             ("cloud_refused", self.cloud_refused),
         ]
     }
@@ -157,6 +172,12 @@ impl Counters {
     /// Returns the counters of packets that were lost in the card, each with its name.
     pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         self.named().into_iter().filter(|(name, _)| DROPS.contains(name))
+    }
+
+    /// Whether a counter of lost packets counts packets of the interface only. The others also
+    /// count, or count only, frames of clouds.
+    pub fn is_of_interface(name: &str) -> bool {
+        OF_INTERFACE.contains(&name)
     }
 }
 
@@ -167,5 +188,8 @@ mod tests {
     #[test]
     fn every_reason_for_a_drop_is_a_counter() {
         assert_eq!(Counters::default().drops().count(), DROPS.len());
+        assert!(OF_INTERFACE.iter().all(|name| DROPS.contains(name)));
+        let of_interface = DROPS.iter().filter(|name| Counters::is_of_interface(name));
+        assert_eq!(of_interface.count(), OF_INTERFACE.len());
     }
 }

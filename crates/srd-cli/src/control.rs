@@ -5,12 +5,13 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use srd_control::actions;
-use srd_control::control::{Access, Control, TRIAL_ACCOUNT, random_seed};
+use srd_control::actions::{self, scaling};
+use srd_control::control::{Access, Control, TRIAL_ACCOUNT, console, random_seed};
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
 use srd_control::sign::DrawnKey;
@@ -18,6 +19,7 @@ use srd_control::store::etcd::plain_remote;
 use srd_control::store::{MemoryStore, Store, copy};
 
 use crate::failure::{Missing, usage};
+use crate::hosts::{self, HostsArgs, ServeArgs, TokenCommand};
 use crate::node;
 use crate::output::{JsonOutput, say};
 use crate::state::{self, EtcdArgs, Location};
@@ -46,6 +48,11 @@ pub(crate) enum ControlCommand {
     /// List the actions that are served, and those on virtual private clouds that are missing.
     #[command(after_help = EXAMPLES)]
     Actions(ActionsArgs),
+    /// List the hosts that have enrolled, remove one, or change its key.
+    Hosts(HostsArgs),
+    /// Tokens with which hosts enrol.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Stores that keep the state.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -110,6 +117,8 @@ pub(crate) struct UpArgs {
     /// that has the access key can then run programs as root.
     #[arg(long, conflicts_with = "state_only")]
     user_data: bool,
+    #[command(flatten)]
+    hosts: ServeArgs,
 }
 
 /// Arguments of `srd control actions`.
@@ -124,6 +133,8 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
     match command {
         ControlCommand::Up(args) => up(args),
         ControlCommand::Actions(args) => list(args),
+        ControlCommand::Hosts(args) => hosts::hosts(args),
+        ControlCommand::Token(command) => hosts::token(command),
         ControlCommand::Store(StoreCommand::Copy(args)) => copy_store(args),
     }
 }
@@ -191,12 +202,18 @@ fn up(args: &UpArgs) -> Result<u8> {
         Some(settings) => say(format!("export {}", settings.join(" ")))?,
         None => say("any credentials are accepted")?,
     }
+    let token = key.as_ref().map_or(String::new(), |key| format!("#token={}", console::token(key)));
+    say(format!("console: http://{address}/console{token}"))?;
     say(match (starts, is_root) {
         (true, _) => "an instance is the namespace srd-i-ID",
         (false, true) => "instances exist in the state only",
         (false, false) => "instances exist in the state only: machines need root",
     })?;
-    match server::serve(listener, control).context("the server ended")? {}
+    let control = Arc::new(Mutex::new(control));
+    for line in args.hosts.start(&control)? {
+        say(line)?;
+    }
+    match server::serve_shared(listener, control).context("the server ended")? {}
 }
 
 fn copy_store(args: &CopyArgs) -> Result<u8> {
@@ -241,19 +258,26 @@ fn write_key(path: &Path, settings: &[String]) -> std::io::Result<()> {
 struct Actions {
     served: Vec<&'static str>,
     missing: Vec<&'static str>,
+    autoscaling: Vec<&'static str>,
 }
 
 fn list(args: &ActionsArgs) -> Result<u8> {
     args.json.check()?;
-    let actions = Actions { served: actions::names(), missing: actions::missing() };
+    let actions = Actions {
+        served: actions::names(),
+        missing: actions::missing(),
+        autoscaling: scaling::names(),
+    };
     args.json.write(&actions)?;
-    args.json.say(format!("served ({}):", actions.served.len()))?;
-    for name in &actions.served {
-        args.json.say(format!("  {name}"))?;
-    }
-    args.json.say(format!("not served ({}):", actions.missing.len()))?;
-    for name in &actions.missing {
-        args.json.say(format!("  {name}"))?;
+    for (title, names) in [
+        ("served", &actions.served),
+        ("served of Auto Scaling", &actions.autoscaling),
+        ("not served", &actions.missing),
+    ] {
+        args.json.say(format!("{title} ({}):", names.len()))?;
+        for name in names {
+            args.json.say(format!("  {name}"))?;
+        }
     }
     Ok(0)
 }

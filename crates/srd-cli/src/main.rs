@@ -14,6 +14,7 @@
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
+//! | [`hosts`] | `srd control hosts`, `srd control token`: hosts that enrol themselves |
 //! | [`state`] | locations of the state of `srd control` |
 //! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
@@ -34,6 +35,7 @@ mod control;
 mod daemon;
 mod demo;
 mod failure;
+mod hosts;
 mod lab;
 mod log;
 mod man;

@@ -32,7 +32,13 @@ impl FromStr for Location {
     fn from_str(text: &str) -> Result<Self, String> {
         let is_url = |text: &str| text.starts_with("http://") || text.starts_with("https://");
         if !is_url(text) {
-            return Ok(Self::File(PathBuf::from(text)));
+            return match text.split(',').find(|part| is_address(part)) {
+                Some(part) => Err(format!(
+                    "`{part}` looks like a member of etcd: write http://HOST:PORT or \
+                     https://HOST:PORT, or `./{text}` for a file of this name"
+                )),
+                None => Ok(Self::File(PathBuf::from(text))),
+            };
         }
         let members: Vec<String> = text.split(',').map(str::to_owned).collect();
         match members.iter().find(|member| !is_url(member)) {
@@ -40,6 +46,15 @@ impl FromStr for Location {
             None => Ok(Self::Etcd(members)),
         }
     }
+}
+
+/// Whether a text that is no URL of HTTP has the form `HOST:PORT`, or is a URL with another scheme.
+/// It could be the name of a file, but a user means a server by it.
+fn is_address(text: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.parse::<u16>().is_ok();
+    let has_port =
+        text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && is_port(port));
+    text.contains("://") || (has_port && !text.contains('/'))
 }
 
 impl fmt::Display for Location {
@@ -146,5 +161,26 @@ mod tests {
         assert_eq!(location, Location::Etcd(members));
         assert_eq!(location.to_string(), "http://a:1,https://b:2");
         assert!("http://a:1,b".parse::<Location>().is_err());
+    }
+
+    #[test]
+    fn regression_an_address_without_a_scheme_is_no_file() {
+        let texts = [
+            "10.0.0.1:2379",
+            "etcd.example:2379",
+            "[::1]:2379",
+            "a:1,b:2",
+            "a:1,http://b:2",
+            "etcd://a:1",
+            "etcd://a:1/x",
+        ];
+        for text in texts {
+            let error = text.parse::<Location>().unwrap_err();
+            assert!(error.contains("write http://HOST:PORT"), "{text}: {error}");
+            assert!(error.contains(&format!("`./{text}`")), "{error}");
+        }
+        for text in ["./10.0.0.1:2379", "/var/a:1", "a:b", ":1", "a:", "a:99999", "control.db"] {
+            assert_eq!(text.parse(), Ok(Location::File(PathBuf::from(text))), "{text}");
+        }
     }
 }

@@ -39,6 +39,11 @@ impl HttpResponse {
         Self { status, content_type: "text/xml;charset=UTF-8", body }
     }
 
+    /// A page for browsers.
+    pub fn html(body: String) -> Self {
+        Self { status: 200, content_type: "text/html; charset=utf-8", body }
+    }
+
     /// An answer in JSON.
     pub fn json(status: u16, body: String) -> Self {
         Self { status, content_type: "application/x-amz-json-1.1", body }

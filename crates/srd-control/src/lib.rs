@@ -1,4 +1,4 @@
-//! The EC2 Query API for virtual private clouds.
+//! The Query APIs of EC2 and Auto Scaling for virtual private clouds.
 //!
 //! Clients of EC2 send forms over HTTP. [`wire`] reads them by the public service model,
 //! [`actions`] change the state, and [`wire`] writes the answers as XML. Each request is one
@@ -10,14 +10,15 @@
 //! | [`state`] | accounts, regions and their objects |
 //! | [`defaults`] | the default VPC of a new region |
 //! | [`regions`] | names of regions and zones |
-//! | [`wire`] | forms and XML by the service model |
-//! | [`actions`] | the actions of EC2 |
+//! | [`wire`] | forms and XML by the service models |
+//! | [`actions`] | the actions of EC2 and Auto Scaling |
 //! | [`services`] | services beside EC2 |
 //! | [`guard`] | refusal of requests that web pages cause |
 //! | [`sign`] | Signature Version 4 |
-//! | [`control`] | authentication, transactions, idempotence |
+//! | [`control`] | authentication, transactions, idempotence, groups that follow each change |
 //! | [`store`] | the seam to a durable store |
 //! | [`machines`] | the seam to the data plane |
+//! | [`hosts`] | hosts that enrol themselves, and their peers |
 //! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`error`] | errors of the API |
@@ -28,6 +29,7 @@ pub mod control;
 pub mod defaults;
 pub mod error;
 pub mod guard;
+pub mod hosts;
 pub mod http;
 pub mod machines;
 pub mod plane;

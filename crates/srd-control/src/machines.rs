@@ -1,5 +1,7 @@
 //! The interface to the data plane: instances that start and stop, and rules that change.
 
+use std::path::Path;
+
 use crate::state::{Instance, Region};
 
 /// Code of the state `running`.
@@ -28,6 +30,13 @@ pub trait Machines: Send {
     /// Reports a warning to the operator.
     fn report(&mut self, warning: &str) {
         let _ = warning;
+    }
+
+    /// Returns the directory that contains a directory for each flow log of a region; `None` if
+    /// no records are written.
+    fn flow_logs(&self, region: &Region) -> Option<&Path> {
+        let _ = region;
+        None
     }
 
     /// Removes the machines of all regions, whose state was removed.

@@ -279,6 +279,11 @@ impl Machines for CardMachines {
         (self.report)(warning);
     }
 
+    fn flow_logs(&self, region: &Region) -> Option<&Path> {
+        let key = (region.account.clone(), region.name.clone());
+        self.planes.get(&key)?.flow_logs.as_deref()
+    }
+
     fn clear(&mut self) {
         let until = Instant::now() + END_WAIT_MAX;
         self.planes.values().for_each(|of| of.plane.end());

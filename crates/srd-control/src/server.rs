@@ -64,9 +64,20 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// If the runtime cannot start, or another controller has taken over the machines of the state.
 /// This one has then stopped its own.
 pub fn serve(listener: TcpListener, control: Control) -> io::Result<Infallible> {
+    serve_shared(listener, Arc::new(Mutex::new(control)))
+}
+
+/// Serves the socket until the process ends, beside other users of the control plane.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_shared(listener: TcpListener, control: Arc<Mutex<Control>>) -> io::Result<Infallible> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let news = control.news();
-    let control = Arc::new(Mutex::new(control));
+    let news = {
+        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.settle(now());
+        control.news()
+    };
     runtime.block_on(async move {
         let follow = follow(news, Arc::clone(&control));
         tokio::select! {
@@ -112,7 +123,11 @@ async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::
             let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
             // The next request reports an error of the store.
             let _ = control.follow();
-            control.give_up_machines()
+            let is_lost = control.give_up_machines();
+            if !is_lost {
+                control.settle(now());
+            }
+            is_lost
         });
         if followed.await.unwrap_or(false) {
             return io::Error::other(
@@ -144,7 +159,7 @@ async fn respond(
         headers: head.headers.iter().map(header).collect(),
         body,
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let now = now();
     let handled = tokio::task::spawn_blocking(move || {
         // The state is whole even after a panic of another request, whose changes `handle` undoes.
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,6 +169,11 @@ async fn respond(
         Ok(answer) => response(answer),
         Err(_) => refusal(500, "InternalError", "The request has ended in a defect."),
     })
+}
+
+/// The time in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Response<Full<Bytes>> {

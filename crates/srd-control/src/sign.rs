@@ -53,6 +53,13 @@ impl Keys {
         Some(DrawnKey { id: id.clone(), secret: key.secret.clone() })
     }
 
+    /// Returns all keys, each with its account.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (DrawnKey, &str)> {
+        self.0.iter().map(|(id, key)| {
+            (DrawnKey { id: id.clone(), secret: key.secret.clone() }, key.account.as_str())
+        })
+    }
+
     /// Identifiers of all keys.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)

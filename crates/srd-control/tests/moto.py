@@ -6,8 +6,9 @@
 The tests come from moto's source distribution, which pip fetches into target/moto at the first run.
 `moto_failures.txt` contains the tests that fail, each with its reason. The exit status is 1 if
 another test fails, or if one of these tests passes. With --plain, the plugin `moto_setup.py` is not
-used, so that all requests are sent as the tests make them; the counts are printed only. TEST is a file or a test of moto's folder
-tests/test_ec2, for example `test_vpcs.py::test_vpc_defaults`; without it all files of `FILES` run.
+used, so that all requests are sent as the tests make them; the counts are printed only. TEST is a
+file of `FILES` or one of its tests, for example `test_vpcs.py::test_vpc_defaults`; without it all
+files of `FILES` run.
 """
 
 import argparse
@@ -38,7 +39,11 @@ elastic_ip_addresses tags""".split()
 MORE = """transit_gateway transit_gateway_peering_attachments vpc_endpoint_services_integration
 vpc_service_configuration_integration carrier_gateways customer_gateways virtual_private_gateways
 vpn_connections traffic_mirrors general account_attributes availability_zones_and_regions""".split()
-FILES = [f"test_{name}.py" for name in CORE + MORE]
+# Files about launches.
+LAUNCH = "launch_templates instance_types instance_type_offerings".split()
+# Files about Auto Scaling, in another folder.
+SCALING = "autoscaling autoscaling_groups autoscaling_group_filters autoscaling_tags".split()
+FILES = [f"test_{name}.py" for name in CORE + MORE + LAUNCH + SCALING]
 SERVER_S = 60
 
 
@@ -76,6 +81,12 @@ def start(program):
     sys.exit("the server has not printed its address")
 
 
+def folder(name):
+    """The folder of a file or a test."""
+    file = name.split("::")[0].removeprefix("test_").removesuffix(".py")
+    return "tests/test_autoscaling" if file in SCALING else "tests/test_ec2"
+
+
 def run(python, tests, address, names, plain):
     """Runs tests. Returns outcome and text for each, and the tests whose requests were changed."""
     report, prepared = FOLDER / "report.xml", FOLDER / "prepared.json"
@@ -93,20 +104,22 @@ def run(python, tests, address, names, plain):
     options = ["-q", "-p", "no:cacheprovider", "--color=no", "--tb=short"]
     if not plain:
         options += ["-p", "moto_setup"]
-    paths = [f"tests/test_ec2/{name}" for name in names]
+    paths = [f"{folder(name)}/{name}" for name in names]
     command = [python, "-m", "pytest", *options, f"--junitxml={report}", *paths]
     with open(FOLDER / "output.txt", "w") as output:
         subprocess.run(command, cwd=tests, env=environment, stdout=output, stderr=output)
     outcomes = {}
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname').split('.')[-1]}.py::{case.get('name')}"
+        # The last part may be a class of the file.
+        parts = [part for part in case.get("classname").split(".") if part.startswith("test_")]
+        name = f"{parts[-1]}.py::{case.get('name')}"
         outcome, text = "passed", ""
         for kind in ("failure", "error", "skipped"):
             for part in case.findall(kind):
                 outcome, text = kind, part.get("message") or ""
         outcomes[name] = ("failure" if outcome == "error" else outcome, text)
     changed = json.loads(prepared.read_text()) if prepared.exists() else []
-    return outcomes, {name.removeprefix("tests/test_ec2/") for name in changed}
+    return outcomes, {re.sub("^tests/[^/]+/", "", name) for name in changed}
 
 
 def expected():
@@ -148,6 +161,8 @@ def main():
         server.wait(SERVER_S)
     core = {f"test_{name}.py" for name in CORE}
     count(outcomes, changed, core, "virtual private clouds")
+    count(outcomes, changed, {f"test_{name}.py" for name in LAUNCH}, "launches")
+    count(outcomes, changed, {f"test_{name}.py" for name in SCALING}, "Auto Scaling")
     count(outcomes, changed, set(FILES), "all")
     if arguments.plain:
         return

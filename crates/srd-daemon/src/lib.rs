@@ -21,6 +21,7 @@
 //! | [`capture`] | copies of packets for Wireshark |
 //! | [`config`] | the file `srd.toml`: reads, checks and compares it |
 //! | [`control`] | the control socket: server and client |
+//! | [`control_plane`] | enrolment at a controller, which sends the peers |
 //! | [`hooks`] | the operator's commands at the start and the end |
 //! | [`metrics`] | metrics for Prometheus, and a web page |
 //! | [`notify`] | notifications to systemd |
@@ -38,6 +39,7 @@ extern crate self as srd_daemon;
 pub mod capture;
 pub mod config;
 pub mod control;
+pub mod control_plane;
 #[cfg(test)]
 mod fake_plane;
 pub mod hooks;

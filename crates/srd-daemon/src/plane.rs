@@ -29,10 +29,18 @@ pub const COMMANDS_MAX: usize = 64;
 /// Longest time that a caller waits for an answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Function that applies the changes in the files of instances to the running card. It returns the
-/// keys of changed settings that wait for a restart, or the reason why nothing was changed as a
-/// text for people.
-pub type ReloadInstances = Arc<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
+/// Result of [`ReloadInstances`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReloadedInstances {
+    /// Whether the VPC's file describes other objects than before. These are now in force.
+    pub is_new: bool,
+    /// Keys of changed settings that wait for a restart.
+    pub waits: Vec<String>,
+}
+
+/// Function that applies the changes in the files of instances to the running card. An error is the
+/// reason why nothing was changed, as a text for people.
+pub type ReloadInstances = Arc<dyn Fn() -> Result<ReloadedInstances, String> + Send + Sync>;
 
 /// Number that identifies a peer in all workers. A number is never used for another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -301,19 +309,22 @@ impl PlaneHandle {
             Ok(config) => Box::new(config),
             Err(error) => return Ok(Err(error)),
         };
-        let waits = match self.instances.as_ref().map(|reload| reload()) {
+        let reloaded = match self.instances.as_ref().map(|reload| reload()) {
             None => None,
-            Some(Ok(waits)) => Some(waits),
+            Some(Ok(reloaded)) => Some(reloaded),
             Some(Err(why)) => return Ok(Err(E::from(format!("nothing was changed: {why}")))),
         };
         let report = self.ask(|reply| Command::Reload { config, reply });
-        let Some(waits) = waits else { return Ok(report?.map_err(E::from)) };
+        let Some(ReloadedInstances { is_new, waits }) = reloaded else {
+            return Ok(report?.map_err(E::from));
+        };
         let partly = |why: &dyn fmt::Display| {
             let what = "the rules of the instances were applied; for the interface and its peers,";
             E::from(format!("{what} {why}"))
         };
         Ok(match report {
             Ok(Ok(mut report)) => {
+                report.vpc = is_new;
                 report.restart.extend(waits);
                 Ok(report)
             }
@@ -445,6 +456,30 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_reports_changes_in_the_file_of_the_vpc() {
+        let (handle, commands) = quiet();
+        let plane = std::thread::spawn(move || {
+            for command in &commands {
+                match command {
+                    Command::Reload { reply, .. } => reply.send(Ok(ReloadReport::default())),
+                    _ => return,
+                }
+            }
+        });
+        let report = |is_new| {
+            let waits = Vec::new();
+            let reload = move || Ok(ReloadedInstances { is_new, waits: waits.clone() });
+            let handle = handle.clone().with_instances(Some(Arc::new(reload)));
+            let report = handle.reload(|| Ok::<_, String>(with_peer("b"))).unwrap().unwrap();
+            report.to_string()
+        };
+        assert_eq!(report(true), "changes in the VPC's file taken over");
+        assert_eq!(report(false), "nothing has changed");
+        handle.command(Command::Stop).unwrap();
+        plane.join().unwrap();
+    }
+
+    #[test]
     fn a_reload_that_fails_after_the_instances_says_that_they_were_changed() {
         let (handle, commands) = quiet();
         let plane = std::thread::spawn(move || {
@@ -461,7 +496,8 @@ mod tests {
         let load = || Ok::<_, String>(with_peer("b"));
         let refused = |handle: &PlaneHandle| handle.reload(load).unwrap().unwrap_err();
         assert_eq!(refused(&handle), "nothing was changed: no");
-        let with = handle.clone().with_instances(Some(Arc::new(|| Ok(Vec::new()))));
+        let with =
+            handle.clone().with_instances(Some(Arc::new(|| Ok(ReloadedInstances::default()))));
         let why = refused(&with);
         assert!(why.starts_with("the rules of the instances were applied"), "{why}");
         handle.command(Command::Stop).unwrap();

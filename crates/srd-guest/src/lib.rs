@@ -45,7 +45,7 @@ mod state;
 mod traffic;
 mod warnings;
 
-pub use cloud::reload::{Reloader, check};
+pub use cloud::reload::{Reloaded, Reloader, check};
 pub use control::client::Client;
 pub use control::orders::Stopper;
 pub use control::{client, config, protocol};
@@ -53,7 +53,6 @@ pub use failure::{Missing, WrongSettings};
 pub use figures::export;
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
-pub use machine::earlier::SOCKET as SOCKET_EARLIER;
 pub use state::{Ended, Options, Service};
 pub use traffic::transport::TransportOptions;
 

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use srd_daemon::config::Config;
-use srd_daemon::plane::ReloadInstances;
-use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, NotPermitted, Prepared};
+use srd_daemon::plane::{ReloadInstances, ReloadedInstances};
+use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared};
 use srd_trust::privileges;
 
-use crate::cloud::reload::Reloader;
+use crate::cloud::reload::{Reloaded, Reloader};
 use crate::control::config::KEYS_OF_NODE;
+use crate::failure::Missing;
 use crate::service::Opening;
 use crate::state::{Options, Service};
 use crate::traffic::transport::Transport;
@@ -31,8 +32,13 @@ pub fn start(config: Config) -> Result<Daemon> {
     if config.cloud.is_none() {
         return Daemon::new(config);
     }
-    if !privileges::may_administer() {
-        return Err(NotPermitted.into());
+    if !privileges::may_make_namespaces() {
+        return Err(Missing(String::from(
+            "instances take root (CAP_SYS_ADMIN and CAP_NET_ADMIN) at the start: run it with sudo. \
+             The unit srd@ gets these rights by /usr/share/srd/cloud.conf: its first lines contain \
+             the commands",
+        ))
+        .into());
     }
     let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
     let opening = Opening::begin(Options { metrics: None, ..options }, false)?;
@@ -64,8 +70,10 @@ fn hosted(opening: Opening) -> Hosted {
 /// node.
 fn reload(reloader: Reloader) -> ReloadInstances {
     Arc::new(move || {
-        let others = reloader.reload().map_err(|error| format!("{error:#}"))?;
-        Ok(others.into_iter().filter(|key| !KEYS_OF_NODE.contains(&key.as_str())).collect())
+        let Reloaded { is_new, others } =
+            reloader.reload().map_err(|error| format!("{error:#}"))?;
+        let waits = others.into_iter().filter(|key| !KEYS_OF_NODE.contains(&key.as_str()));
+        Ok(ReloadedInstances { is_new, waits: waits.collect() })
     })
 }
 

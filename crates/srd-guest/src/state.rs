@@ -62,6 +62,8 @@ pub struct Options {
     pub transport: Option<TransportOptions>,
     /// Path of the control socket.
     pub socket: PathBuf,
+    /// Path of the control socket in the file of these settings, if the file contains one.
+    pub socket_named: Option<PathBuf>,
     /// Instances whose interfaces are vhost-user sockets, with the path of the primary interface's
     /// socket. For each other interface, the name of its device is appended to this path, as in
     /// `PATH.ens6`.

@@ -11,6 +11,7 @@
 //! | [`memory`] | secrets that stay out of core dumps |
 //! | [`private`] | files that hold a secret |
 //! | [`privileges`] | users and capabilities of our processes, and how they are dropped |
+//! | [`spare`] | users that no account and no other process of the machine has |
 //! | [`closing`] | descriptors of another process, closed without blocking |
 #![forbid(unsafe_code)]
 
@@ -22,4 +23,5 @@ pub mod place;
 pub mod private;
 pub mod privileges;
 pub mod socket;
+pub mod spare;
 pub mod text;

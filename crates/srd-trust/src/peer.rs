@@ -30,27 +30,23 @@ impl fmt::Display for Stranger {
 
 impl std::error::Error for Stranger {}
 
-/// Checks that the user at the other end is root, this process's own user or a user in `also`.
+/// Checks that the user at the other end is root or this process's own user.
 ///
 /// # Errors
 /// An error of the operating system, if the user cannot be read. For another user, the error is a
 /// [`Stranger`] of the kind [`PermissionDenied`](io::ErrorKind::PermissionDenied).
-pub fn check(stream: &UnixStream, also: &[u32]) -> io::Result<()> {
-    let user = socket_peercred(stream)?.uid.as_raw();
-    if is_trusted(user, geteuid().as_raw(), also) {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user }))
+pub fn check(stream: &UnixStream) -> io::Result<()> {
+    check_one(stream, geteuid().as_raw())
 }
 
 /// Checks that the user at the other end is root or `user`. In contrast to [`check`], the own user
-/// of this process is not trusted, because unrelated processes may run as the same user (`nobody`).
+/// of this process is not trusted: it may have fewer rights than the user that started it.
 ///
 /// # Errors
 /// The errors of [`check`].
 pub fn check_one(stream: &UnixStream, user: u32) -> io::Result<()> {
     let there = socket_peercred(stream)?.uid.as_raw();
-    if is_trusted(there, user, &[]) {
+    if is_trusted(there, user) {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user: there }))
@@ -61,8 +57,8 @@ pub fn stranger(error: &io::Error) -> Option<Stranger> {
     error.get_ref()?.downcast_ref().copied()
 }
 
-fn is_trusted(user: u32, own: u32, also: &[u32]) -> bool {
-    user == ROOT || user == own || also.contains(&user)
+fn is_trusted(user: u32, own: u32) -> bool {
+    user == ROOT || user == own
 }
 
 #[cfg(test)]
@@ -72,22 +68,20 @@ mod tests {
     /// Regression: a card that took over from another one trusted any process that listened at the
     /// socket, and ran the program named by that process, as root.
     #[test]
-    fn regression_root_the_own_user_and_named_ones_are_trusted_and_nobody_else() {
+    fn regression_root_and_the_own_user_are_trusted_and_nobody_else() {
         let (root, own, other) = (0, 1000, 65_534);
-        assert!(is_trusted(root, own, &[]) && is_trusted(own, own, &[]));
-        assert!(is_trusted(root, root, &[]) && is_trusted(other, own, &[other]));
-        assert!(!is_trusted(other, own, &[]) && !is_trusted(other, root, &[own]));
-        assert!(!is_trusted(own, root, &[]));
+        assert!(is_trusted(root, own) && is_trusted(own, own) && is_trusted(root, root));
+        assert!(!is_trusted(other, own) && !is_trusted(other, root) && !is_trusted(own, root));
     }
 
     #[test]
     fn the_own_process_is_trusted_and_an_error_names_the_user() {
         let (here, there) = UnixStream::pair().unwrap();
-        check(&here, &[]).unwrap();
+        check(&here).unwrap();
         let own = geteuid().as_raw();
         check_one(&here, own).unwrap();
         assert_eq!(own == ROOT, check_one(&here, own + 1).is_ok());
-        check(&there, &[]).unwrap();
+        check(&there).unwrap();
         let error = io::Error::new(io::ErrorKind::PermissionDenied, Stranger { user: 7 });
         assert_eq!(stranger(&error), Some(Stranger { user: 7 }));
         assert!(error.to_string().contains("user 7"));

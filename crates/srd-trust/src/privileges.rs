@@ -6,7 +6,9 @@
 //! | bounding set | empty | `CAP_NET_ADMIN` | [`HELPER`] |
 //! | new privileges by running programs | none | none | none |
 //! | core dumps | none | none | none |
-//! | started as root, user | `srd`, or `nobody` (see [`leave_root`]) | `nobody` | root |
+//! | started as root, user | `srd`, or a spare one (see [`leave_root`]) | a spare one | root |
+//!
+//! A spare user is a number that no account and no other process has ([`spare`]).
 //!
 //! Only root can reduce the bounding set. The systemd unit `srd@` does this for the user `srd`.
 
@@ -16,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-use crate::memory;
+use crate::{memory, spare};
 
 /// Number above all capability numbers: a set of capabilities has 64 bits.
 const CAPABILITIES_MAX: u32 = 64;
@@ -30,30 +32,33 @@ pub const HELPER: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE);
 /// Name of the user as which the package's systemd unit runs daemons.
 pub const OWN_ACCOUNT: &str = "srd";
-/// Name of the user that owns no files.
-pub const NO_ACCOUNT: &str = "nobody";
-/// Number of the user `nobody` on machines without this name.
-const NO_ACCOUNT_ID: u32 = 65_534;
 
 /// Whether this process may create network interfaces and set packet marks.
 pub fn may_administer() -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
-/// Changes the user of a process that runs as root and has no other threads: to `srd`, or to
-/// `nobody` if there is no user `srd`. The change is kept only if `can_reload` returns true for the
-/// new user, which means that this user can read the files of a reload. If it returns false, a
-/// reload would fail, so the process stays root, and this function returns the name of the user,
-/// for a warning. The caller drops the capabilities ([`drop_all`]).
+/// Whether this process may create network namespaces, and devices in them.
+pub fn may_make_namespaces() -> bool {
+    let needed = CapabilitySet::NET_ADMIN.union(CapabilitySet::SYS_ADMIN);
+    thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Changes the user of a process that runs as root and has no other threads: to `srd`, or to a
+/// spare user if there is no user `srd`. The change is kept only if `can_reload` returns true for
+/// the new user, which means that this user can read the files of a reload. If it returns false, a
+/// reload would fail, so the process stays root, and this function returns the name of the user
+/// (the number of a spare one), for a warning. The caller drops the capabilities ([`drop_all`]).
 ///
 /// # Errors
-/// An error of the operating system, if users or capabilities cannot be changed.
+/// An error of the operating system, if users or capabilities cannot be changed; or no user is
+/// free.
 pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
     cut_bounding_set(CapabilitySet::empty());
-    let account = account(&[OWN_ACCOUNT, NO_ACCOUNT]);
+    let account = own_account().map_or_else(spare_account, Ok)?;
     let (uid, gid) = (account.uid, account.gid);
     let root = (Uid::ROOT, Gid::ROOT);
     let before = rustix::process::getgroups().map_err(failed("cannot read our groups"))?;
@@ -64,7 +69,7 @@ pub fn leave_root(can_reload: impl FnOnce() -> bool) -> io::Result<Option<String
         become_user(uid, uid, uid, gid)?;
         return Ok(None);
     }
-    thread::set_thread_res_uid(None, root.0, None).map_err(failed("cannot change the user"))?;
+    thread::set_thread_res_uid(root.0, root.0, None).map_err(failed("cannot change the user"))?;
     thread::set_thread_res_gid(root.1, root.1, root.1)
         .map_err(failed("cannot change the group"))?;
     thread::set_thread_groups(&before).map_err(failed("cannot change groups"))?;
@@ -93,16 +98,17 @@ pub fn drop_all() -> io::Result<()> {
     restrict(CapabilitySet::empty())
 }
 
-/// Keeps only `CAP_NET_ADMIN`, permanently. A process of root also changes to the user `nobody`.
+/// Keeps only `CAP_NET_ADMIN`, permanently. A process of root also changes to a spare user, which
+/// the process that moves packets cannot send signals to.
 ///
 /// # Errors
-/// An error of the operating system, if user or capabilities cannot be changed.
+/// An error of the operating system, if user or capabilities cannot be changed; or no user is free.
 pub fn keep_network_only() -> io::Result<()> {
     let keep = CapabilitySet::NET_ADMIN;
     if geteuid().is_root() {
         cut_bounding_set(keep);
         thread::set_keep_capabilities(true).map_err(failed("cannot keep a capability"))?;
-        let account = account(&[NO_ACCOUNT]);
+        let account = spare_account()?;
         become_user(account.uid, account.uid, account.uid, account.gid)?;
         // Copies the capability from the permitted set back into the effective set.
         let kept = CapabilitySets {
@@ -160,30 +166,30 @@ fn cut_bounding_set(keep: CapabilitySet) {
 /// Whether a process of this user may belong to this software: the user is root, the current user,
 /// or a user to which daemons and network processes change.
 pub fn may_be_ours(user: Uid) -> bool {
-    let ours = |name| account(&[name, NO_ACCOUNT]).uid == user;
-    user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
+    user.is_root() || user == geteuid() || is_of_daemons(user.as_raw())
 }
 
-/// Returns the number of the user as which a daemon runs if root or the package's systemd unit has
-/// started it.
-pub fn user_of_daemons() -> u32 {
-    account(&[OWN_ACCOUNT, NO_ACCOUNT]).uid.as_raw()
+/// Whether a daemon that root or the package's systemd unit has started may run as this user.
+pub fn is_of_daemons(user: u32) -> bool {
+    spare::is_spare(user) || own_account().is_some_and(|own| own.uid.as_raw() == user)
 }
 
 /// Returns the number of the user `srd`, if this process runs as root and the user exists. A daemon
 /// that root has started changes to this user, and may use the user's key files.
 pub fn own_user() -> Option<u32> {
-    let is_root = geteuid().is_root();
-    let account = is_root.then(|| account(&[OWN_ACCOUNT]))?;
-    (account.name == OWN_ACCOUNT).then(|| account.uid.as_raw())
+    let own = geteuid().is_root().then(own_account).flatten();
+    own.map(|account| account.uid.as_raw())
 }
 
 /// Returns the user to which a daemon that was started by root has changed, if this process runs as
-/// this user: `Some(true)` for the user `srd`, `Some(false)` for `nobody` on a machine without a
-/// user `srd`. `None` for every other process.
+/// this user: `Some(true)` for the user `srd`, `Some(false)` for a spare user on a machine without
+/// a user `srd`. `None` for every other process.
 pub fn is_own_account() -> Option<bool> {
-    let account = account(&[OWN_ACCOUNT, NO_ACCOUNT]);
-    (geteuid() == account.uid).then(|| account.name == OWN_ACCOUNT)
+    let user = geteuid();
+    if own_account().is_some_and(|own| own.uid == user) {
+        return Some(true);
+    }
+    spare::is_spare(user.as_raw()).then_some(false)
 }
 
 struct Account {
@@ -192,21 +198,17 @@ struct Account {
     gid: Gid,
 }
 
-/// Returns the first of these users that exists on this machine; the user with the number 65534 if
-/// none exists.
-fn account(names: &[&str]) -> Account {
-    for name in names {
-        if let Ok(Some(user)) = nix::unistd::User::from_name(name)
-            && user.uid.as_raw() != 0
-        {
-            let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-            return Account {
-                name: (*name).into(),
-                uid: Uid::from_raw(uid),
-                gid: Gid::from_raw(gid),
-            };
-        }
-    }
-    let id = NO_ACCOUNT_ID;
-    Account { name: NO_ACCOUNT.into(), uid: Uid::from_raw(id), gid: Gid::from_raw(id) }
+/// Returns the user `srd`, if it exists.
+fn own_account() -> Option<Account> {
+    let user = nix::unistd::User::from_name(OWN_ACCOUNT).ok().flatten()?;
+    let (uid, gid) = (Uid::from_raw(user.uid.as_raw()), Gid::from_raw(user.gid.as_raw()));
+    (!uid.is_root()).then(|| Account { name: OWN_ACCOUNT.into(), uid, gid })
+}
+
+/// Reserves a spare user, which is already the real user of this process. Its group has the same
+/// number.
+fn spare_account() -> io::Result<Account> {
+    let number = spare::reserve()?;
+    let (uid, gid) = (Uid::from_raw(number), Gid::from_raw(number));
+    Ok(Account { name: number.to_string(), uid, gid })
 }

@@ -12,6 +12,7 @@
 //! | `build` | state while a file is read |
 //! | `read` | order in which objects are created |
 //! | `taken` | address ranges in use |
+//! | [`explain`] | the way of a connection's packets, step by step |
 //! | [`words`] | a verdict and its steps as text for people |
 //! | [`warnings`](mod@warnings) | valid contents that are probably mistakes |
 //! | `network`, `machines`, `edges`, `observe` | objects, and checks of their consistency |
@@ -21,6 +22,7 @@ mod build;
 mod dhcp;
 mod document;
 mod edges;
+pub mod explain;
 mod machines;
 mod names;
 mod network;

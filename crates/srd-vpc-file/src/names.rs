@@ -67,7 +67,7 @@ impl Kind {
 }
 
 /// The names of a file's objects, and the numbers of their identifiers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names {
     numbers: BTreeMap<(Kind, String), u64>,
     taken: BTreeMap<(Kind, u64), String>,

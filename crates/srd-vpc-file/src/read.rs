@@ -15,7 +15,7 @@ use super::{dhcp, edges, machines, network, observe};
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The contents of a `vpc.toml` that was read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VpcFile {
     /// Objects of the file.
     pub world: World,

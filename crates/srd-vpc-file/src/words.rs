@@ -27,6 +27,8 @@ fn named(file: &VpcFile, kind: Kind, number: u64, id: impl Display) -> String {
         // The main route table, default list or default group of a cloud, for which the file has no
         // table.
         Some(name) if name.contains(' ') => format!("{} of {name} ({id})", kind.word()),
+        // A file that a program has written may name objects by their identifiers.
+        Some(name) if name == id.to_string() => format!("{} {name}", kind.word()),
         Some(name) => format!("{} {name} ({id})", kind.word()),
         None => id.to_string(),
     }

@@ -111,7 +111,7 @@ impl Express {
     pub(super) fn goes_plainly(&mut self, to: PeerSlot, layout: &Layout, bytes: usize) -> bool {
         let fits = self.cloud_bytes_max(to);
         let goes = bytes <= fits || segment::largest(&fitted(layout, fits)) <= fits;
-        self.counters.guest_too_big += u64::from(!goes);
+        self.counters.cloud_too_big += u64::from(!goes);
         goes
     }
 

@@ -174,7 +174,7 @@ impl Express {
     /// clouds, or if SRD does not carry the frame and it is too large for plain encapsulation.
     pub fn from_cloud(&mut self, now: Instant, parcel: Parcel, frame: Vec<u8>) {
         let Some(peer) = self.peer(parcel.to.0) else {
-            self.counters.guest_no_peer += 1;
+            self.counters.cloud_no_peer += 1;
             return;
         };
         if peer.offer.is_some_and(|offer| !offer.cloud) {
@@ -185,7 +185,7 @@ impl Express {
             return self.longest_of_cloud(now, parcel, &frame); // G5
         }
         let Some(meta) = Meta::parse(&frame, Direction::Egress) else {
-            self.counters.guest_malformed += 1;
+            self.counters.cloud_malformed += 1;
             return;
         };
         let choice = self.paths.choose(&meta.key);
@@ -212,7 +212,7 @@ impl Express {
             Some(halves) => {
                 halves.into_iter().for_each(|half| self.from_cloud(now, parcel, half));
             }
-            None => self.counters.guest_malformed += 1,
+            None => self.counters.cloud_malformed += 1,
         }
     }
 

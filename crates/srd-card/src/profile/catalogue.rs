@@ -107,6 +107,12 @@ impl InstanceType {
             .ok_or_else(|| UnknownType { suggestions: suggest::like(name, rows().map(name_of)) })
     }
 
+    /// Whether instances of the type of this name have no ENA Express. Nothing is known of a type
+    /// that the catalogue does not contain, so the result is false.
+    pub fn lacks_express(name: &str) -> bool {
+        Self::find(name).is_ok_and(|kind| !kind.ena_srd)
+    }
+
     /// Returns all types, by name.
     pub fn all() -> impl Iterator<Item = Self> {
         rows().filter_map(parse)

@@ -83,9 +83,14 @@ pub(crate) struct SocketArg {
 }
 
 impl SocketArg {
-    /// Returns the path at which a card that starts listens.
+    /// Returns the path that the command line contains.
+    fn given(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
+    /// Returns the path at which a card that starts listens, if it has no file of settings.
     fn own(&self) -> PathBuf {
-        self.socket.clone().unwrap_or_else(|| srd_guest::SOCKET_DEFAULT.into())
+        self.given().unwrap_or(srd_guest::SOCKET_DEFAULT.as_ref()).to_owned()
     }
 
     /// Returns the path of the socket to which requests are sent.
@@ -95,10 +100,7 @@ impl SocketArg {
             return own;
         }
         let node = srd_daemon::control::socket::find(None, None).ok();
-        // A card of an earlier version is no node: the error at the card's own path names it.
-        let is_node =
-            |path: &PathBuf| path != Path::new(srd_guest::SOCKET_EARLIER) && path.exists();
-        node.filter(is_node).unwrap_or(own)
+        node.filter(|path| path.exists()).unwrap_or(own)
     }
 }
 

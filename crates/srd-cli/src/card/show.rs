@@ -282,7 +282,7 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         return usage(error.to_string());
     }
     let mut client = Client::connect(&args.socket.path())?;
-    let Answer::Applied { microseconds } =
+    let Answer::Applied { microseconds, .. } =
         client.ask(&Request::Apply { file }).map_err(super::or_usage)?
     else {
         bail!("the card answers something else");

@@ -13,7 +13,7 @@ use srd_daemon::config::{Config, Metrics, Mode};
 use srd_guest::config::{
     self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, scale,
 };
-use srd_guest::{Ended, Options, Reloader, Service, Stopper};
+use srd_guest::{Ended, Options, Reloaded, Reloader, Service, Stopper};
 use srd_net::PollMode;
 
 use super::SocketArg;
@@ -54,7 +54,8 @@ takes root, iproute2, and for --internet nftables. Everything is given back at t
 namespaces in which programs still run.
 
 PRIVILEGES
-  srd card up   the user srd, or nobody where there is none; no capability: it reads packets
+  srd card up   the user srd, or where there is none a user that no other process has; no
+                capability: it reads packets
   srd card-helper, which it starts: root with CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_KILL
                 and CAP_DAC_OVERRIDE: it makes namespaces, devices and routes, opens sockets of
                 vhost-user and files of flow logs, and gives everything back at the end
@@ -246,7 +247,7 @@ fn end_with_input(stopper: Stopper) -> Result<()> {
 /// Reads the configuration file again. If it is invalid, nothing changes.
 fn reload(config: &Path, reloader: &Reloader) {
     match reloader.reload() {
-        Ok(others) => {
+        Ok(Reloaded { others, .. }) => {
             eprintln!("srd: {} is in force", config.display());
             if !others.is_empty() {
                 eprintln!(
@@ -299,7 +300,10 @@ impl UpArgs {
                     file.display()
                 ));
             }
-            return Ok(Options::of(config, &self.socket.own())?);
+            let named = config.control.is_named.then(|| config.control.socket.clone());
+            let socket = self.socket.given().or(named.as_deref());
+            let socket = socket.unwrap_or(srd_guest::SOCKET_DEFAULT.as_ref()).to_owned();
+            return Ok(Options::of(config, &socket)?);
         }
         if let Some(at) = self.metrics
             && !at.ip().is_loopback()
@@ -323,6 +327,7 @@ impl UpArgs {
             internet_private: self.internet_private,
             transport: None,
             socket: self.socket.own(),
+            socket_named: None,
             vhost_user,
             vhost_user_client: self
                 .vhost_user_client

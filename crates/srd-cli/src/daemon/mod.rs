@@ -10,11 +10,13 @@
 //! | [`capture`] | `srd capture` |
 //! | [`keys`] | `srd genkey`, `srd pubkey`, `srd genpsk` |
 //! | [`import`] | `srd import` |
+//! | [`enrol`] | `srd up --control`: a host that enrols |
 //! | [`first_try`] | `srd up --try`: two machines without a file |
 //! | [`up`] | `srd up`, the daemon; `srd down`, which removes what a daemon left behind |
 
 mod capture;
 mod complete;
+mod enrol;
 mod first_try;
 mod import;
 mod keys;
@@ -31,10 +33,10 @@ use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use srd_daemon::config::ReloadReport;
+use srd_daemon::config::{Config, ReloadReport};
 use srd_daemon::control::{Client, ClientError, RefusalKind, Request, Stats, socket};
 use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Commands of the daemon.
 #[derive(Debug, Subcommand)]
@@ -66,9 +68,10 @@ pub(crate) enum DaemonCommand {
     #[command(subcommand)]
     Peer(peer::PeerCommand),
     /// Make the daemon read its configuration again.
-    Reload(ShowArgs),
+    Reload(ReloadArgs),
     /// Capture packets for Wireshark: inner packets as applications see them, outer packets as the
-    /// network sees them. tcpdump reads only one of the two at a time: --inner or --outer.
+    /// network sees them. tcpdump reads only one of the two at a time: --inner or --outer. It takes
+    /// root, or `group_captures` in the daemon's configuration.
     Capture(capture::CaptureArgs),
     /// Print a new private key: umask 077; srd genkey > private.key
     Genkey,
@@ -101,6 +104,17 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
+/// `srd reload`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReloadArgs {
+    /// The daemon that runs this configuration file: the one at the control socket that the file
+    /// names.
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["interface", "socket"])]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
 /// `srd paths`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PathsArgs {
@@ -129,8 +143,12 @@ pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
             let request = Request::Paths { peer: peer.clone() };
             print(args, &args.target.ask::<PeerSnapshot>(&request)?, show::paths)?;
         }
-        DaemonCommand::Reload(args) => {
-            let report = args.target.ask::<ReloadReport>(&Request::Reload)?;
+        DaemonCommand::Reload(ReloadArgs { config, show: args }) => {
+            let target = match config {
+                Some(file) => Target::of_file(file)?,
+                None => args.target.clone(),
+            };
+            let report = target.ask::<ReloadReport>(&Request::Reload)?;
             print(args, &report, ReloadReport::to_string)?;
             if !report.failed.is_empty() {
                 return Ok(crate::failure::RUN);
@@ -157,6 +175,12 @@ fn print<T: Serialize>(args: &ShowArgs, value: &T, text: impl Fn(&T) -> String) 
 }
 
 impl Target {
+    /// Returns the daemon that runs a configuration file.
+    fn of_file(file: &Path) -> Result<Self> {
+        let config = Config::load_without_keys(file)?;
+        Ok(Self { interface: None, socket: Some(config.control.socket) })
+    }
+
     /// Returns the socket of the selected daemon.
     fn path(&self) -> Result<PathBuf> {
         let found = socket::find(self.interface.as_deref(), self.socket.as_deref());
@@ -180,6 +204,9 @@ fn explain(error: ClientError) -> Error {
     let text = error.to_string();
     match error {
         ClientError::Denied { .. } => Missing(text).into(),
+        ClientError::Refused(refusal) if refusal.kind == RefusalKind::NotPermitted => {
+            Missing(text).into()
+        }
         ClientError::Refused(refusal) if refusal.kind != RefusalKind::Busy => Usage(text).into(),
         other => other.into(),
     }

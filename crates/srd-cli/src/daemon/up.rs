@@ -8,6 +8,7 @@ use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::run::Daemon;
 use srd_guest::Options;
 
+use super::enrol::EnrolArgs;
 use super::first_try::{PORT_DEFAULT, Try};
 use crate::output;
 
@@ -25,7 +26,8 @@ MODES
 INSTANCES
   The table [cloud] describes instances of virtual private clouds on this machine. They share
   ports, sessions and keys with the interface. `srd card` shows them. It takes root at the start;
-  the process that moves packets becomes the user srd, or nobody, without capabilities.
+  the process that moves packets becomes the user srd, or one that no other process has, without
+  capabilities.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`
@@ -74,6 +76,8 @@ pub(crate) struct UpArgs {
     /// First UDP port of the tunnel, the same on both machines.
     #[arg(long, value_name = "PORT", default_value_t = PORT_DEFAULT, requires = "first_try")]
     port: u16,
+    #[command(flatten)]
+    enrol: EnrolArgs,
 }
 
 /// Runs `srd up`. Returns the exit code.
@@ -89,7 +93,11 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
         daemon.run()?;
         return Ok(0);
     }
-    let config = Config::load(&args.config)?;
+    let path = args.enrol.configuration()?.unwrap_or_else(|| args.config.clone());
+    if !args.check {
+        srd_daemon::control_plane::enrol::prepare(&path)?;
+    }
+    let config = Config::load(&path)?;
     if args.check {
         for line in checked(config)? {
             output::say(line)?;

@@ -4,10 +4,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`explain`] | `srd vpc explain` |
-//! | [`ends`] | the two ends that the user names |
 //! | [`list`] | `srd vpc show`, `diff` and `nau` |
 
-mod ends;
 mod explain;
 mod list;
 mod others;

@@ -37,6 +37,14 @@ fn a_check_says_what_the_file_means_or_what_is_wrong_in_it() {
         check("[cloud]\nvpc = \"cloud.toml\"\n[cloud.vhost_user]\ndb = \"web.sock\"\n");
     assert_eq!(code, Some(2));
     assert!(said.contains("there is no instance `db` on this host"), "{said}");
+    // The socket of the file, unless the command line has another one.
+    let (code, said) =
+        check("[cloud]\nvpc = \"cloud.toml\"\n[control]\nsocket = \"/run/my.sock\"\n");
+    assert!(code == Some(0) && said.contains("requests: /run/my.sock\n"), "{said}");
+    let mut command = Command::new(SRD);
+    command.args(["card", "up", "--check", "--socket", "/run/your.sock", "-c"]).arg(&path);
+    let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(said.contains("requests: /run/your.sock\n"), "{said}");
     // The table of the example of the package, with its keys active.
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/srd0.toml.example");
     let example = fs::read_to_string(example).unwrap();

@@ -18,14 +18,14 @@ const PORT: u16 = 8000;
 const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 8000\n";
 
 /// A server of the API with its own directory for cards.
-struct Api {
-    server: Running,
+pub(crate) struct Api {
+    pub(crate) server: Running,
     endpoint: Endpoint,
-    directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Api {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), &["--trial"])
     }
 
@@ -54,12 +54,12 @@ impl Api {
         Self { server, endpoint, directory }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     /// Sends a request that has to succeed.
-    fn call(&self, action: &str, parameters: &str) -> String {
+    pub(crate) fn call(&self, action: &str, parameters: &str) -> String {
         let (status, body) = self.endpoint.send(action, parameters).unwrap();
         assert_eq!(status, 200, "{action}: {body}\n{}", self.log());
         body
@@ -97,7 +97,7 @@ impl Api {
     }
 
     /// Directories of cards.
-    fn left(&self) -> Vec<String> {
+    pub(crate) fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path().join("srd-control"));
         let entries = entries.into_iter().flatten().flatten();
         entries.map(|entry| entry.path().display().to_string()).collect()
@@ -116,7 +116,7 @@ fn address(text: &str) -> [u8; 4] {
     text.parse::<std::net::Ipv4Addr>().unwrap().octets()
 }
 
-fn exists(namespace: &str) -> bool {
+pub(crate) fn exists(namespace: &str) -> bool {
     Path::new("/run/netns").join(namespace).exists()
 }
 
@@ -270,12 +270,8 @@ fn a_card_that_is_killed_starts_again() {
     assert_eq!(api.left(), Vec::<String>::new());
 }
 
-/// The commands of `docs/control-start.md` with the program `aws`, in one script.
-#[test]
-fn the_commands_of_the_start_page_work() {
-    if !ready_with_nsenter() {
-        return;
-    }
+/// Returns the search path of programs that has the program `aws`; `None` if it is not installed.
+pub(crate) fn path_with_aws() -> Option<String> {
     // The environment that `.ci/run` makes for other programs of Python.
     let target = Path::new(SRD).ancestors().nth(2).unwrap();
     let path = format!(
@@ -285,8 +281,18 @@ fn the_commands_of_the_start_page_work() {
     );
     if Command::new("aws").env("PATH", &path).arg("--version").output().is_err() {
         println!("skipped: no aws (pip install awscli)");
+        return None;
+    }
+    Some(path)
+}
+
+/// The commands of `docs/control-start.md` with the program `aws`, in one script.
+#[test]
+fn the_commands_of_the_start_page_work() {
+    if !ready_with_nsenter() {
         return;
     }
+    let Some(path) = path_with_aws() else { return };
     let mut api = Api::start();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-start.md");
     let page = fs::read_to_string(page).unwrap();

@@ -26,6 +26,7 @@ mod lives;
 mod local_users;
 mod node;
 mod privileges;
+mod scaling;
 mod services;
 #[path = "../support/mod.rs"]
 mod support;

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -40,6 +41,14 @@ fn status(machine: &Machine) -> Value {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:#?}");
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Makes the node of a machine read its files again, and returns the output of the command.
+fn reloaded(machine: &Machine) -> String {
+    let output =
+        Command::new(SRD).args(["reload", "--socket", &machine.socket()]).output().unwrap();
+    assert!(output.status.success(), "{output:#?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Gives both machines an overlay beside the instances.
@@ -136,6 +145,21 @@ fn one_server_has_all_figures(machine: &Machine) {
     assert!(status.contains("\"host\":\"alpha\""), "{status}");
 }
 
+/// Checks that a packet of the overlay without a peer is not shown as a frame of an instance.
+fn drops_of_the_overlay_are_shown_as_such(machine: &Machine) {
+    // No peer has the address of a multicast group. There is no answer, so `ping` fails.
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", machine.namespace));
+    command.args(["ping", "-c", "1", "-W", "1", "-I", "srd0", "224.0.0.1"]).output().unwrap();
+    let drops = || machine.json(&["card", "status"])["drops"].clone();
+    wait_until("the packet", || drops()["interface: guest_no_peer"].as_u64() > Some(0));
+    let drops = drops();
+    let names = drops.as_object().unwrap().keys();
+    let of_instances: Vec<_> =
+        names.filter(|name| name.starts_with("between hosts: guest")).collect();
+    assert!(of_instances.is_empty(), "{drops}");
+}
+
 #[test]
 fn an_overlay_and_instances_share_one_process_port_and_session() {
     if !ready_with_nsenter() {
@@ -164,6 +188,7 @@ fn an_overlay_and_instances_share_one_process_port_and_session() {
         assert!(peers.as_array().unwrap().len() == 1 && peers[0]["state"] == "up", "{peers}");
     }
     one_server_has_all_figures(&hosts.machines[0]);
+    drops_of_the_overlay_are_shown_as_such(&hosts.machines[0]);
     for (machine, node) in hosts.machines.iter().zip(&mut running) {
         assert_eq!(node.end(Signal::TERM), 0, "{:?}", fs::read_to_string(machine.path("up.log")));
     }
@@ -255,7 +280,9 @@ fn a_reload_applies_hosts_and_rules() {
     // The receiver's rules decide, so its node reads the file again, too.
     let rules = fs::read_to_string(&file).unwrap();
     fs::write(&file, rules.replace("tcp 5000 from", "tcp 5001 from")).unwrap();
-    reload();
+    // The command reports whether the file has changed, also if no other file has.
+    assert_eq!(reloaded(&hosts.machines[0]), "changes in the VPC's file taken over\n");
+    assert_eq!(reloaded(&hosts.machines[0]), "nothing has changed\n");
     tell(second.0.id(), Signal::HUP);
     let listener = listen(&b, 5001);
     wait_until("the new rules", || connect_in_vain(&a, [10, 0, 1, 11], 5001).is_ok());
@@ -288,4 +315,45 @@ fn a_node_whose_instances_cannot_start_leaves_nothing() {
     assert!(!output.status.success() && said.contains("would be cut off"), "{said}");
     assert_eq!((machine.facts(), machine.instances_left()), (before, Vec::new()));
     assert!(!fs::exists(machine.socket()).unwrap(), "the socket is removed");
+}
+
+/// A node with an overlay and instances starts and ends with the capabilities of `cloud.conf`, also
+/// if its control socket belongs to a group.
+#[test]
+fn a_node_works_with_the_rights_of_its_unit() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let (hosts, _) = nodes("nu");
+    with_overlay(&hosts);
+    hosts.edit(0, |text| text.replace("[control]", "[control]\ngroup = \"daemon\""));
+    let machine = &hosts.machines[0];
+    let before = facts_with_addresses(machine);
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let unit = fs::read_to_string(packaging.join("cloud.conf")).unwrap();
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let set = set.to_lowercase().replace("cap_", "+").replace(' ', ",");
+    let config = hosts.config(0);
+    let confined = |set: &str| {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", machine.namespace));
+        command.args(["setpriv", &format!("--bounding-set=-all,{set}"), "--no-new-privs", SRD]);
+        command.args(["up", "-c", &config]).env("STATE_DIRECTORY", machine.path("state"));
+        command
+    };
+    let mut first = machine.up_by(confined(&set));
+    let _second = up(&hosts, 1);
+    hosts.wait_for_session(0);
+    let [a, b] = ["a", "b"].map(|name| hosts.instance(name));
+    carries_a_megabyte(&a, &b, [10, 0, 1, 11]);
+    overlay_carries_a_megabyte(&hosts);
+    assert_eq!(first.end(Signal::TERM), 0, "{:?}", fs::read_to_string(machine.path("up.log")));
+    assert_eq!(machine.facts(), before);
+    // The capability of an overlay alone is not sufficient, and the error names the remedy.
+    let output = confined("+net_admin").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(3) && said.contains("/usr/share/srd/cloud.conf"),
+        "{said}"
+    );
 }

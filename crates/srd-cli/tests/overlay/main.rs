@@ -4,6 +4,7 @@
 
 mod compare;
 mod eligibility;
+mod enrol;
 mod families;
 mod goodbye;
 mod isolation;

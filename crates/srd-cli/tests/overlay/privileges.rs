@@ -22,6 +22,24 @@ fn status(pid: u32, key: &str) -> String {
     line.unwrap_or_else(|| panic!("{key}")).trim().to_owned()
 }
 
+/// Whether a user is a spare user: one of those that no account has.
+fn is_spare(user: &str) -> bool {
+    user.parse().is_ok_and(srd_trust::spare::is_spare)
+}
+
+/// Returns the process ids of a user.
+fn processes_of(user: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_of = |pid: &u32| {
+        // A process may end meanwhile.
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let users = text.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+        users.split_whitespace().any(|id| id == user)
+    };
+    all.filter(is_of).collect()
+}
+
 /// Returns the process id of a daemon's network process.
 fn child_of(pid: u32) -> u32 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -52,14 +70,16 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     let network = child_of(daemon);
     has_no_more_than(daemon, NOTHING);
     has_no_more_than(network, NET_ADMIN);
-    assert!(status(network, "Uid").split_whitespace().all(|id| id == NOBODY.to_string()));
-    assert!(status(network, "Gid").split_whitespace().all(|id| id == NOBODY.to_string()));
+    let of_network = status(network, "Uid").split_whitespace().next().unwrap().to_owned();
+    assert!(is_spare(&of_network), "{of_network}");
+    assert!(status(network, "Uid").split_whitespace().all(|id| id == of_network));
+    assert!(status(network, "Gid").split_whitespace().all(|id| id == of_network));
     assert_eq!(status(network, "Groups"), "");
     assert!(net.srd(0, &["reload"]), "{}", net.log(0));
     assert!(net.log(0).contains("stays user root"), "{}", net.log(0));
     net.stop(0);
-    // All users can now read the files. So the daemon changes to the user `srd`, or to `nobody` if
-    // that does not exist, and can still reload.
+    // All users can now read the files. So the daemon changes to the user `srd`, or to a user of no
+    // other process if that does not exist, and can still reload.
     let directory = net.directory.path().to_owned();
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
     let text = std::fs::read_to_string(net.path("0.toml")).unwrap();
@@ -70,7 +90,14 @@ fn regression_no_process_keeps_more_privileges_than_it_needs() {
     net.start(0);
     let daemon = net.daemons[0].as_ref().unwrap().id();
     has_no_more_than(daemon, NOTHING);
-    assert!(status(daemon, "Uid").split_whitespace().all(|id| id != "0"));
+    let of_daemon = status(daemon, "Uid").split_whitespace().next().unwrap().to_owned();
+    let of_network = status(child_of(daemon), "Uid");
+    assert!(!of_network.contains(&of_daemon), "{of_network} may end {of_daemon}");
+    if nix::unistd::User::from_name("srd").unwrap().is_none() {
+        assert!(is_spare(&of_daemon), "{of_daemon}");
+        assert_eq!(processes_of(&of_daemon), [daemon]);
+    }
+    assert!(status(daemon, "Uid").split_whitespace().all(|id| id == of_daemon));
     assert!(status(daemon, "Gid").split_whitespace().all(|id| id != "0"));
     assert_eq!(status(daemon, "Groups"), "");
     for thread in std::fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten() {
@@ -101,7 +128,7 @@ fn regression_the_network_process_inherits_no_descriptors_and_no_environment() {
     net.daemons[0] = Some(command.spawn().unwrap());
     net.wait("a daemon", |n| n.srd(0, &["status"]));
     let network = child_of(net.daemons[0].as_ref().unwrap().id());
-    // The process belongs to the user `nobody`, but only root may read its descriptors.
+    // The process belongs to another user, but only root may read its descriptors.
     for entry in std::fs::read_dir(format!("/proc/{network}/fd")).unwrap().flatten() {
         let number: u32 = entry.file_name().to_str().unwrap().parse().unwrap();
         // The descriptor may be closed by now.

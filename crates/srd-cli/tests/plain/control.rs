@@ -16,6 +16,7 @@ fn actions_are_listed_with_those_that_are_missing() {
     let actions: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let has = |list: &str, name: &str| actions[list].as_array().unwrap().iter().any(|n| n == name);
     assert!(has("served", "CreateVpc") && !has("missing", "CreateVpc"));
+    assert!(has("autoscaling", "SetDesiredCapacity") && has("served", "CreateLaunchTemplate"));
     assert!(has("missing", "CreateIpam") && !has("served", "CreateIpam"));
 }
 

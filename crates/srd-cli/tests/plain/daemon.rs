@@ -36,7 +36,7 @@ fn daemon() -> Daemon {
     let path = directory.path().join("run/srd0.sock");
     let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(FixedStatistics));
     std::thread::spawn(move || run_plane(&commands));
-    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).expect("a socket");
+    let socket = Socket::bind(&Control::at(path.clone())).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
     let server = Server::start(socket, plane, Arc::new(loader), None).expect("a thread");
     Daemon { directory, socket: path, _server: server }
@@ -159,6 +159,22 @@ fn settings_are_set_and_nonsense_is_refused() {
     daemon.refuses(&["paths", "x"], USAGE, &["no peer `x`"]);
     daemon.refuses(&["reload"], USAGE, &["/etc/srd/srd.toml:2:7", "nothing was changed"]);
     daemon.refuses(&["top"], USAGE, &["needs a terminal", "srd status --json"]);
+}
+
+/// The unit reloads by the file, which may name another interface or socket than the unit.
+#[test]
+fn a_reload_by_the_configuration_file_reaches_the_daemon_at_its_socket() {
+    let daemon = daemon();
+    let file = daemon.directory.path().join("own.toml");
+    let reload = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
+        command.args(["reload", "-c"]).arg(&file).output().unwrap()
+    };
+    refused(&reload(), USAGE, &["own.toml"]);
+    let socket = daemon.socket.display();
+    let text = format!("[cloud]\n[control]\nsocket = \"{socket}\"\n");
+    std::fs::write(&file, text).unwrap();
+    refused(&reload(), USAGE, &["/etc/srd/srd.toml:2:7", "nothing was changed"]);
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
         "usr/bin/srd",
         "lib/systemd/system/srd@.service",
         "lib/systemd/system/srd-card.service",
+        "usr/share/srd/cloud.conf",
         "lib/systemd/system/srd-check.service",
         "lib/systemd/system/srd-nfs-proxy@.service",
         "lib/systemd/system/srd-nfs-proxy@.socket",
@@ -333,7 +334,7 @@ fn whole_example() -> String {
 #[test]
 fn the_example_and_its_manual_know_the_same_keys() {
     let example: toml::Table = whole_example().parse().unwrap();
-    let tables = ["interface", "expert", "cloud", "control", "metrics"];
+    let tables = ["interface", "expert", "cloud", "enrol", "control", "metrics"];
     let tables = tables.map(|name| example[name].as_table().unwrap());
     let peer = example["peer"][0].as_table().unwrap();
     let keys: BTreeSet<&str> = tables
@@ -381,8 +382,15 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
         script.arg(packaging().join("postrm")).arg(word).env("DPKG_ROOT", directory.path());
         script.output().unwrap()
     };
+    // The link of the rights of a node, beside a file of the administrator.
+    let conf = |name: &str| wants.with_file_name(format!("srd@{name}.service.d/cloud.conf"));
+    for (name, to) in [("n", "/usr/share/srd/cloud.conf"), ("own", "/etc/own.conf")] {
+        fs::create_dir_all(conf(name).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(to, conf(name)).unwrap();
+    }
     let removed = run("remove");
     assert!(removed.status.success(), "{removed:?}");
+    assert!(!conf("n").parent().unwrap().exists() && conf("own").is_symlink());
     let left: Vec<_> = fs::read_dir(&wants).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["ssh.service"]);
     assert!(link.is_symlink());
@@ -401,11 +409,46 @@ fn settings(unit: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// Options that give a unit a mount namespace of its own, unless their value is `no`, `default` or
+/// empty.
+const OF_MOUNTS: [&str; 17] = [
+    "ProtectSystem",
+    "ProtectHome",
+    "ProtectProc",
+    "ProtectControlGroups",
+    "ProtectHostname",
+    "ProtectKernel",
+    "Private",
+    "ReadOnlyPaths",
+    "ReadWritePaths",
+    "InaccessiblePaths",
+    "TemporaryFileSystem",
+    "BindPaths",
+    "BindReadOnlyPaths",
+    "Root",
+    "MountFlags",
+    "DynamicUser",
+    "ProcSubset",
+];
+
+/// Returns the settings of the unit `srd@` with `cloud.conf`. Each setting of `cloud.conf` replaces
+/// those of the same key, except lists, to which it adds.
+fn settings_of_node() -> BTreeSet<String> {
+    let key = |setting: &String| setting.split('=').next().unwrap().to_owned();
+    let adds = settings("cloud.conf");
+    let of_adds: BTreeSet<String> = adds.iter().map(key).collect();
+    let is_list = |key: &str| key == "CapabilityBoundingSet" || key == "SystemCallFilter";
+    let base = settings("srd@.service").into_iter();
+    let base = base.filter(|of| is_list(&key(of)) || !of_adds.contains(&key(of)));
+    base.chain(adds.clone()).filter(|of| !of.ends_with('=')).collect()
+}
+
 /// In a separate mount namespace, the card would create the names of the instances' network
 /// namespaces where `ip netns exec` of other programs cannot find them.
 #[test]
 fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_itself() {
     let card = settings("srd-card.service");
+    let node = settings_of_node();
     let check = settings("srd-check.service");
     for setting in [
         "NoNewPrivileges=yes",
@@ -417,9 +460,10 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
         "SystemCallArchitectures=native",
         "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     ] {
-        assert!(card.contains(setting) && check.contains(setting), "{setting} is missing");
+        let all = [&card, &node, &check];
+        assert!(all.iter().all(|unit| unit.contains(setting)), "{setting} is missing");
     }
-    for unit in [&card, &check] {
+    for unit in [&card, &node, &check] {
         for key in [
             "CapabilityBoundingSet=CAP_",
             "SystemCallFilter=@system-service",
@@ -430,33 +474,52 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
     }
     assert!(settings("srd@.service").contains("LimitCORE=0"));
     assert!(check.contains("ProtectSystem=strict") && check.contains("ProtectHome=yes"));
-    let of_mounts = [
-        "ProtectSystem",
-        "ProtectHome",
-        "ProtectProc",
-        "ProtectControlGroups",
-        "ProtectKernel",
-        "Private",
-        "ReadOnlyPaths",
-        "ReadWritePaths",
-        "InaccessiblePaths",
-        "TemporaryFileSystem",
-        "BindPaths",
-        "BindReadOnlyPaths",
-        "RootDirectory",
-        "RootImage",
-        "MountFlags",
-        "DynamicUser",
-        "ProcSubset",
-    ];
-    for setting in &card {
-        let own = of_mounts.iter().find(|key| setting.starts_with(*key));
+    for setting in card.iter().chain(&node) {
+        let is_off = ["=no", "=default"].iter().any(|off| setting.ends_with(off));
+        let own = OF_MOUNTS.iter().find(|key| setting.starts_with(*key) && !is_off);
         assert!(own.is_none(), "{setting} brings a mount namespace");
     }
+    assert!(node.contains("RestrictNamespaces=net mnt") && node.contains("User=root"), "{node:?}");
     // The directory `/run/srd-card` belongs to root. It differs from `/run/srd`, which systemd
     // creates for the user of `srd@.service`.
-    assert!(
-        card.contains("RuntimeDirectory=srd-card") && card.contains("RuntimeDirectoryMode=0755")
-    );
+    for unit in [&card, &node] {
+        assert!(unit.contains("RuntimeDirectory=srd-card"));
+        assert!(unit.contains("RuntimeDirectoryMode=0755"));
+        assert!(!unit.contains("RuntimeDirectory=srd") && !unit.contains("StateDirectory=srd"));
+    }
     assert!(settings("srd@.service").contains("RuntimeDirectory=srd"));
+}
+
+/// systemd itself reads the units: all keys exist, and the exposure that it computes is limited.
+#[test]
+fn systemd_knows_each_setting_of_the_units_and_finds_them_confined() {
+    if !is_installed("systemd-analyze") {
+        return println!("skipped: no systemd-analyze (apt-get install systemd)");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let copy = |name: &str, to: &str| {
+        let text = fs::read_to_string(packaging().join(name)).unwrap();
+        let to = directory.path().join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        // The program of the unit has to exist.
+        fs::write(to, text.replace("/usr/bin/srd", SRD)).unwrap();
+    };
+    copy("srd@.service", "srd@.service");
+    copy("srd-card.service", "srd-card.service");
+    copy("cloud.conf", "srd@node.service.d/cloud.conf");
+    let analyze = |args: &[&str]| {
+        let mut command = Command::new("systemd-analyze");
+        command.args(args).env("SYSTEMD_UNIT_PATH", format!("{}:", directory.path().display()));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:#?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {output:#?}");
+    };
+    // The highest exposure, in tenths: of an overlay, and of units that make namespaces.
+    for (unit, exposure) in
+        [("srd@srd0.service", "25"), ("srd@node.service", "60"), ("srd-card.service", "60")]
+    {
+        analyze(&["verify", "--man=no", "--recursive-errors=no", unit]);
+        let threshold = format!("--threshold={exposure}");
+        analyze(&["security", "--offline=yes", "--no-pager", &threshold, unit]);
+    }
 }

@@ -37,7 +37,7 @@ pub(crate) fn must(arguments: &str) -> String {
 
 /// Returns a suffix for names of network namespaces that no other test on this machine uses. A
 /// process ID is not sufficient, because tests may be threads of one process.
-pub(super) fn own_suffix() -> String {
+pub(crate) fn own_suffix() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }

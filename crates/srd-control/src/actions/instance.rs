@@ -7,14 +7,16 @@ use serde_json::{Map, Value, json};
 
 use super::instance_view::{reservation, view};
 use super::interface_view::Links;
+use super::launch::data::{self, Launch};
+use super::launch::kind;
+use super::launch::lives::state;
 use super::list::{self, Filters};
 use super::support::{get, get_mut, not_found, now, region_of, success, tags_for};
 use super::{Actions, Handler, address, interface};
 use crate::control::OBJECTS_MAX;
 use crate::error::{ApiError, ApiResult};
 use crate::machines::RUNNING;
-use crate::state::interface::InstanceState;
-use crate::state::{Cloud, Instance, Region, Subnet};
+use crate::state::{Cloud, Instance, Region, Subnet, Tag};
 use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[
@@ -23,18 +25,10 @@ pub(super) const ACTIONS: Actions = &[
     ("DescribeInstanceStatus", Handler::Region(describe_status)),
     ("DescribeInstanceAttribute", Handler::Region(describe_attribute)),
     ("ModifyInstanceAttribute", Handler::Region(modify_attribute)),
-    ("StartInstances", Handler::Region(start)),
-    ("StopInstances", Handler::Region(stop)),
-    ("RebootInstances", Handler::Region(reboot)),
-    ("TerminateInstances", Handler::Region(terminate)),
 ];
 
 /// Largest number of instances of a request.
-const COUNT_MAX: i64 = 100;
-/// Largest number of characters of the cause for which a machine did not start.
-const REASON_MAX: usize = 200;
-/// Largest number of terminated instances that are still shown.
-const TERMINATED_MAX: usize = 1000;
+pub(super) const COUNT_MAX: i64 = 100;
 /// Resources that tags of a launch may name.
 const TAGGED: [&str; 3] = ["instance", "volume", "network-interface"];
 
@@ -68,18 +62,6 @@ const FILTERS: Filters = &[
     ("tenancy", "Placement.Tenancy"),
     ("vpc-id", "VpcId"),
 ];
-
-fn state(code: i64) -> InstanceState {
-    let name = match code {
-        0 => "pending",
-        16 => "running",
-        32 => "shutting-down",
-        48 => "terminated",
-        64 => "stopping",
-        _ => "stopped",
-    };
-    InstanceState { code, name: name.to_owned() }
-}
 
 /// Returns the default subnet of a zone, or of the first zone that has a default subnet.
 fn default_subnet(region: &Region, zone: Option<&str>) -> ApiResult<Subnet> {
@@ -135,29 +117,31 @@ fn devices(request: &Request) -> ApiResult<Vec<Request>> {
 }
 
 fn run(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult<Value> {
-    let elsewhere = address::elsewhere(cloud, at);
-    launch(region_of(cloud, at)?, request, &elsewhere)
+    let launched = launch(cloud, at, request)?;
+    let region = region_of(cloud, at)?;
+    let links = Links::new(region);
+    let mut instances = Vec::new();
+    for id in &launched {
+        let mut shown = view(region, get(&region.instances, id)?, &links);
+        shown["State"] = json!(state(0));
+        instances.push(shown);
+    }
+    Ok(reservation(instances))
 }
 
-fn launch(
-    region: &mut Region,
-    request: &Request,
-    elsewhere: &BTreeSet<Ipv4Addr>,
-) -> ApiResult<Value> {
-    let tags = tags_for(request, &TAGGED, "instance")?;
-    let interface_tags = tags_for(request, &TAGGED, "network-interface")?;
-    for name in ["LaunchTemplate", "InstanceMarketOptions", "SecondaryInterfaces"] {
-        if request.has(name) {
-            let message = format!("The parameter {name} is not served by this endpoint.");
-            return Err(ApiError::new("UnsupportedOperation", message));
-        }
-    }
+/// Returns the identifier of the image of a launch.
+fn image(request: &Request) -> ApiResult<&str> {
     let image = request.need("ImageId")?;
     let hex = image.strip_prefix("ami-").unwrap_or_default();
     if !(8..=17).contains(&hex.len()) || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
         let message = format!("Invalid id: \"{image}\" (expecting \"ami-...\")");
         return Err(ApiError::new("InvalidAMIID.Malformed", message));
     }
+    Ok(image)
+}
+
+/// Returns the number of instances of a launch.
+fn count(request: &Request) -> ApiResult<i64> {
     let bounds = (request.number("MinCount"), request.number("MaxCount"));
     let (Some(min), Some(max)) = bounds else { return Err(ApiError::missing("MinCount")) };
     if min < 1 || max < min || max > COUNT_MAX {
@@ -166,6 +150,37 @@ fn launch(
         );
         return Err(ApiError::invalid(message));
     }
+    Ok(max)
+}
+
+/// Launches the instances of a request, and returns their identifiers.
+///
+/// # Errors
+/// If the request is one that `RunInstances` refuses. Then, a part of the instances may be in the
+/// state, which the caller has to undo.
+pub(super) fn launch(
+    cloud: &mut Cloud,
+    at: &(String, String),
+    request: &Request,
+) -> ApiResult<Vec<String>> {
+    let elsewhere = &address::elsewhere(cloud, at);
+    let region = region_of(cloud, at)?;
+    let Launch { request, template } = &data::expand(region, request)?;
+    let mut tags = tags_for(request, &TAGGED, "instance")?;
+    if let Some(template) = template {
+        let tag = |key: &str, value: &str| Tag { key: key.to_owned(), value: value.to_owned() };
+        tags.push(tag("aws:ec2launchtemplate:id", &template.launch_template_id));
+        tags.push(tag("aws:ec2launchtemplate:version", &template.version));
+    }
+    let interface_tags = tags_for(request, &TAGGED, "network-interface")?;
+    for name in ["InstanceMarketOptions", "SecondaryInterfaces"] {
+        if request.has(name) {
+            let message = format!("The parameter {name} is not served by this endpoint.");
+            return Err(ApiError::new("UnsupportedOperation", message));
+        }
+    }
+    let image = image(request)?;
+    let max = count(request)?;
     let placement = request.part("Placement");
     let zone = placement.and_then(|of| of["AvailabilityZone"].as_str());
     if let Some(zone) = zone
@@ -174,7 +189,9 @@ fn launch(
         let message = format!("Invalid availability zone: [{zone}]");
         return Err(ApiError::invalid(message));
     }
+    let kind = kind::find(request.text("InstanceType").unwrap_or(kind::TYPE_DEFAULT))?;
     let devices = devices(request)?;
+    kind::check_interfaces(&kind, devices.len())?;
     if max > 1
         && devices.iter().any(|of| of.has("NetworkInterfaceId") || of.has("PrivateIpAddress"))
     {
@@ -201,8 +218,8 @@ fn launch(
             reservation_id: reservation_id.clone(),
             owner_id: region.account.clone(),
             image_id: image.to_owned(),
-            instance_type: request.text("InstanceType").unwrap_or("m1.small").to_owned(),
-            state: state(16),
+            instance_type: kind.name.to_owned(),
+            state: state(RUNNING),
             state_transition_reason: String::new(),
             ami_launch_index: index,
             launch_time: now(region),
@@ -222,14 +239,7 @@ fn launch(
         region.instances.insert(instance);
         launched.push(id);
     }
-    let links = Links::new(region);
-    let mut instances = Vec::new();
-    for id in &launched {
-        let mut shown = view(region, get(&region.instances, id)?, &links);
-        shown["State"] = json!(state(0));
-        instances.push(shown);
-    }
-    Ok(reservation(instances))
+    Ok(launched)
 }
 
 /// Settings of a launch that all its interfaces have in common.
@@ -416,15 +426,15 @@ fn modify_attribute(region: &mut Region, request: &Request) -> ApiResult<Value> 
         instance.disable_api_termination = value;
         known += 1;
     }
-    for (name, field) in [("InstanceType", &mut instance.instance_type)] {
-        if let Some(value) = request.part(name).and_then(|of| of["Value"].as_str()) {
-            if instance.state.name != "stopped" {
-                let message = format!("The instance '{id}' is not in the 'stopped' state.");
-                return Err(ApiError::new("IncorrectInstanceState", message));
-            }
-            value.clone_into(field);
-            known += 1;
+    if let Some(value) = request.part("InstanceType").and_then(|of| of["Value"].as_str()) {
+        if instance.state.name != "stopped" {
+            let message = format!("The instance '{id}' is not in the 'stopped' state.");
+            return Err(ApiError::new("IncorrectInstanceState", message));
         }
+        let kind = kind::find(value)?;
+        kind::check_interfaces(&kind, interface::of_instance(region, id).len())?;
+        kind.name.clone_into(&mut instance.instance_type);
+        known += 1;
     }
     if known == 0 {
         let message = "This attribute is not served by this endpoint.";
@@ -432,138 +442,4 @@ fn modify_attribute(region: &mut Region, request: &Request) -> ApiResult<Value> 
     }
     region.instances.insert(instance);
     success()
-}
-
-/// Changes the states of the instances of a request.
-fn change(
-    region: &mut Region,
-    request: &Request,
-    member: &str,
-    shown: i64,
-    step: impl Fn(&mut Region, &Instance) -> ApiResult<()>,
-) -> ApiResult<Value> {
-    let ids = request.texts("InstanceIds");
-    for id in &ids {
-        get(&region.instances, id)?;
-    }
-    let mut changes = Vec::new();
-    for id in ids {
-        let instance = get(&region.instances, id)?.clone();
-        step(region, &instance)?;
-        let after = get(&region.instances, id)?.state.clone();
-        let current = if after == instance.state { after } else { state(shown) };
-        changes.push(json!({"InstanceId": id, "CurrentState": current,
-                            "PreviousState": instance.state}));
-    }
-    Ok(json!({member: changes}))
-}
-
-fn wrong_state(instance: &Instance, verb: &str) -> ApiError {
-    let (id, state) = (&instance.instance_id, &instance.state.name);
-    let message =
-        format!("The instance '{id}' is not in a state from which it can be {verb}: {state}");
-    ApiError::new("IncorrectInstanceState", message)
-}
-
-fn start(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    change(region, request, "StartingInstances", 0, |region, instance| {
-        match instance.state.name.as_str() {
-            "running" => return Ok(()),
-            "stopped" => {}
-            _ => return Err(wrong_state(instance, "started")),
-        }
-        let of = get_mut(&mut region.instances, &instance.instance_id)?;
-        of.state = state(16);
-        of.state_transition_reason = String::new();
-        Ok(())
-    })
-}
-
-fn stop(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    change(region, request, "StoppingInstances", 64, |region, instance| {
-        match instance.state.name.as_str() {
-            "stopped" => return Ok(()),
-            "running" => {}
-            _ => return Err(wrong_state(instance, "stopped")),
-        }
-        let reason = format!("User initiated ({})", now(region));
-        set_stopped(region, &instance.instance_id, reason)
-    })
-}
-
-fn set_stopped(region: &mut Region, id: &str, reason: String) -> ApiResult<()> {
-    let of = get_mut(&mut region.instances, id)?;
-    of.state = state(80);
-    of.state_transition_reason = reason;
-    let own = interface::of_instance(region, id);
-    let own: Vec<String> = own.iter().map(|i| i.network_interface_id.clone()).collect();
-    for id in own {
-        get_mut(&mut region.interfaces, &id)?.auto_public_ip = None;
-    }
-    Ok(())
-}
-
-/// Marks an instance as stopped because its machine did not start. An instance that is no longer in
-/// the state `running` stays unchanged.
-///
-/// # Errors
-/// If an interface of the instance is missing.
-pub(crate) fn mark_stopped(region: &mut Region, id: &str, why: &str) -> ApiResult<()> {
-    if region.instances.get(id).is_none_or(|of| of.state.code != RUNNING) {
-        return Ok(());
-    }
-    let why: String = why.chars().take(REASON_MAX).collect();
-    set_stopped(region, id, format!("Server.InternalError ({why})"))
-}
-
-fn reboot(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    for id in request.texts("InstanceIds") {
-        if get(&region.instances, id)?.state.code == 48 {
-            return Err(wrong_state(get(&region.instances, id)?, "rebooted"));
-        }
-    }
-    success()
-}
-
-fn terminate(region: &mut Region, request: &Request) -> ApiResult<Value> {
-    let answer = change(region, request, "TerminatingInstances", 32, |region, instance| {
-        if instance.state.name == "terminated" {
-            return Ok(());
-        }
-        let id = &instance.instance_id;
-        if instance.disable_api_termination {
-            let message = format!(
-                "The instance '{id}' may not be terminated. Modify its 'disableApiTermination' \
-                 instance attribute and try again."
-            );
-            return Err(ApiError::new("OperationNotPermitted", message));
-        }
-        let own: Vec<(String, bool)> = interface::of_instance(region, id)
-            .iter()
-            .map(|i| {
-                let delete = i.attachment.as_ref().is_some_and(|a| a.delete_on_termination);
-                (i.network_interface_id.clone(), delete)
-            })
-            .collect();
-        for (interface, delete) in own {
-            interface::detach_from(region, &interface)?;
-            if delete {
-                interface::remove(region, &interface);
-            }
-        }
-        region.blackhole_routes(|route| route.instance_id.as_ref() == Some(id));
-        super::volume::detach_all(region, id);
-        let time = now(region);
-        let of = get_mut(&mut region.instances, id)?;
-        of.state = state(48);
-        of.state_transition_reason = format!("User initiated ({time})");
-        of.vpc_id = None;
-        of.subnet_id = None;
-        Ok(())
-    })?;
-    let terminated = region.instances.ids_where(|i| i.state.code == 48);
-    for old in terminated.iter().rev().skip(TERMINATED_MAX) {
-        region.instances.remove(old);
-    }
-    Ok(answer)
 }

@@ -7,6 +7,7 @@ use srd_vpc::id::EniId;
 
 use super::interface_address::{self as addresses, Named, Target};
 use super::interface_view::{Links, private_name, view};
+use super::launch::kind;
 use super::list::Listing;
 use super::support::{get, get_mut, ipv4, new_tags, not_found, now, success};
 use super::{Actions, Handler, address, free, mirror_session};
@@ -410,6 +411,10 @@ fn attach(region: &mut Region, request: &Request) -> ApiResult<Value> {
         return Err(ApiError::invalid(format!("Invalid value '{device}' for deviceIndex")));
     }
     let used = of_instance(region, id);
+    // A state of an earlier version may have instances of unknown types.
+    if let Ok(kind) = kind::find(&instance.instance_type) {
+        kind::check_interfaces(&kind, used.len() + 1)?;
+    }
     if used.iter().any(|of| of.attachment.as_ref().is_some_and(|a| a.device_index == device)) {
         let message = format!(
             "Instance '{id}' already has an interface attached at device index '{device}'."

@@ -1,4 +1,4 @@
-//! The actions of EC2, a file for each kind of object.
+//! The actions of EC2 and Auto Scaling, a file for each kind of object.
 //!
 //! | module | actions on |
 //! |---|---|
@@ -20,6 +20,8 @@
 //! | `interface`, `interface_address`, `interface_view` | interfaces |
 //! | `free` | free addresses of subnets |
 //! | `instance`, `instance_view`, `console` | instances |
+//! | `launch` | instance types, launch templates, states of instances |
+//! | `scaling` | Auto Scaling groups, which are a service of their own |
 //! | `volume`, `image` | volumes, snapshots, images |
 //! | `peering` | peering connections |
 //! | `prefix_list` | managed prefix lists |
@@ -52,6 +54,7 @@ mod instance_view;
 mod interface;
 mod interface_address;
 mod interface_view;
+mod launch;
 mod list;
 mod managed;
 pub(crate) mod mirror_filter;
@@ -61,6 +64,7 @@ mod peering;
 pub(crate) mod prefix_list;
 mod route;
 mod route_table;
+pub mod scaling;
 mod subnet;
 pub(crate) mod support;
 mod tag;
@@ -78,7 +82,7 @@ mod zone;
 
 use serde_json::Value;
 
-pub(crate) use instance::mark_stopped;
+pub(crate) use launch::lives::mark_stopped;
 
 use crate::error::ApiResult;
 use crate::state::{Cloud, Region};
@@ -111,7 +115,7 @@ impl std::fmt::Debug for Handler {
 type Actions = &'static [(&'static str, Handler)];
 
 /// Actions of all groups, in one table for each group.
-const ALL: [Actions; 38] = [
+const ALL: [Actions; 43] = [
     vpc::ACTIONS,
     vpc_block::ACTIONS,
     subnet::ACTIONS,
@@ -150,6 +154,11 @@ const ALL: [Actions; 38] = [
     image::ACTIONS,
     classic_link::ACTIONS,
     console::ACTIONS,
+    launch::data::ACTIONS,
+    launch::kind::ACTIONS,
+    launch::lives::ACTIONS,
+    launch::template::ACTIONS,
+    launch::version::ACTIONS,
 ];
 
 /// Returns the implementation of an action.

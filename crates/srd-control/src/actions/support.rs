@@ -85,6 +85,7 @@ pub(super) fn not_found(kind: &str, id: &str) -> ApiError {
         "tmfr" => ("InvalidTrafficMirrorFilterRuleId.NotFound", "traffic mirror filter rule ID"),
         "tmt" => ("InvalidTrafficMirrorTargetId.NotFound", "traffic mirror target ID"),
         "tms" => ("InvalidTrafficMirrorSessionId.NotFound", "traffic mirror session ID"),
+        "lt" => ("InvalidLaunchTemplateId.NotFound", "launch template ID"),
         "vol" => ("InvalidVolume.NotFound", "volume"),
         "snap" => ("InvalidSnapshot.NotFound", "snapshot"),
         "ami" => ("InvalidAMIID.NotFound", "image id"),
@@ -201,7 +202,7 @@ pub(super) fn read_tags(list: &Value) -> ApiResult<Vec<Tag>> {
         if value.chars().count() > 256 {
             return Err(ApiError::invalid("Tag values have at most 256 characters"));
         }
-        if key.to_ascii_lowercase().starts_with("aws:") {
+        if is_reserved(key) {
             let message = "Tag keys starting with 'aws:' are reserved for internal use";
             return Err(ApiError::invalid(message));
         }
@@ -212,6 +213,11 @@ pub(super) fn read_tags(list: &Value) -> ApiResult<Vec<Tag>> {
         tags.push(Tag { key: key.to_owned(), value: value.to_owned() });
     }
     Ok(tags)
+}
+
+/// Whether only the service can give and remove tags with this key.
+pub(super) fn is_reserved(key: &str) -> bool {
+    key.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("aws:"))
 }
 
 fn too_many_tags() -> ApiError {
@@ -227,7 +233,8 @@ pub(super) fn put_tags(tags: &mut Vec<Tag>, new: Vec<Tag>) -> ApiResult<()> {
             None => tags.push(tag),
         }
     }
-    if tags.len() > TAGS_MAX {
+    // Tags of the service do not count.
+    if tags.iter().filter(|tag| !is_reserved(&tag.key)).count() > TAGS_MAX {
         return Err(too_many_tags());
     }
     Ok(())

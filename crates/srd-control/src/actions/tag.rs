@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::list::{self, Filters};
-use super::support::{put_tags, read_tags, success};
+use super::support::{is_reserved, put_tags, read_tags, success};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::state::Region;
@@ -63,21 +63,25 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
 }
 
 /// Removes the tags with the key, and with the value if the request gives a value. Without tags in
-/// the request, all tags are removed.
+/// the request, all tags are removed, except those of the service.
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let tags = request.list("Tags");
     let mut named: BTreeMap<&str, Vec<Option<&str>>> = BTreeMap::new();
     for tag in tags {
         let key = tag["Key"].as_str().unwrap_or_default();
+        if is_reserved(key) {
+            let message = "Tag keys starting with 'aws:' are reserved for internal use";
+            return Err(ApiError::invalid(message));
+        }
         named.entry(key).or_default().push(tag["Value"].as_str());
     }
     for id in resources(request)? {
         let removed = region.with_tags(id, |old| {
             old.retain(|old| {
-                !tags.is_empty()
-                    && !named.get(old.key.as_str()).is_some_and(|values| {
-                        values.iter().any(|value| value.is_none_or(|value| value == old.value))
-                    })
+                let is_named = named.get(old.key.as_str()).is_some_and(|values| {
+                    values.iter().any(|value| value.is_none_or(|value| value == old.value))
+                });
+                is_reserved(&old.key) || !(is_named || tags.is_empty())
             });
         });
         removed.ok_or_else(|| no_such(id))?;

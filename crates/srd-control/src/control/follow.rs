@@ -89,6 +89,7 @@ impl Control {
             failed.extend(why.into_iter().map(|(id, why)| (at.clone(), id, why)));
             machines::finish(self.machines.as_mut(), region);
             region.commit();
+            self.is_unsettled = true;
         }
         self.is_stale = false;
         Ok(failed)
@@ -107,6 +108,7 @@ impl Control {
             }
             match self.store.commit(records::changes(&self.cloud)?) {
                 Ok(()) => {
+                    self.is_unsettled = true;
                     for region in self.cloud.regions.values_mut().filter(|r| r.is_changed()) {
                         region.commit();
                         if let Err(why) = self.machines.apply(region) {

@@ -2,11 +2,17 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`console`] | a page for browsers |
 //! | `follow` | the state that other controllers and earlier runs have stored |
+//! | `hosts` | transactions about hosts that enrol themselves |
 //! | `records` | the state as keys and values of a store |
+//! | `settle` | instances of Auto Scaling groups that follow each change |
 
+pub mod console;
 mod follow;
+mod hosts;
 mod records;
+mod settle;
 
 use std::sync::Arc;
 use std::thread;
@@ -17,14 +23,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::actions;
+use crate::actions::{self, scaling};
 use crate::error::{ApiError, ApiResult};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::machines::{self, Machines};
 use crate::sign::{DrawnKey, Keys, Scope, Signature};
 use crate::state::{Cloud, IdGenerator, Region, Row, TokenUse};
 use crate::store::{CommitError, KeyChange, Store};
-use crate::wire::model::model;
+use crate::wire::model::{Model, autoscaling, model};
 use crate::wire::{Request, answer, request};
 use crate::{defaults, guard, random, regions, services};
 
@@ -83,6 +89,29 @@ pub struct Control {
     entering: Option<(String, String)>,
     /// Whether the state may differ from the one of the store.
     is_stale: bool,
+    /// Whether the state has changed since the Auto Scaling groups followed it.
+    is_unsettled: bool,
+}
+
+/// A service whose actions work on the state.
+#[derive(Clone, Copy)]
+struct Service {
+    model: fn() -> &'static Model,
+    find: fn(&str) -> Option<actions::Handler>,
+}
+
+const EC2: Service = Service { model, find: actions::find };
+const SCALING: Service = Service { model: autoscaling, find: scaling::find };
+
+/// A request to a service: its action and its parameters, account and region, and the identifier of
+/// the request.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    model: &'static Model,
+    action: actions::Handler,
+    request: &'a Request,
+    at: &'a (String, String),
+    request_id: &'a str,
 }
 
 /// Causes for which a request has changed nothing.
@@ -130,8 +159,9 @@ impl Control {
         if machines.run_programs() {
             store.claim_machines()?;
         }
-        let (entering, is_stale) = (None, false);
-        let mut control = Self { cloud, store, machines, access, ids, entering, is_stale };
+        let (entering, is_stale, is_unsettled) = (None, false, true);
+        let mut control =
+            Self { cloud, store, machines, access, ids, entering, is_stale, is_unsettled };
         if matches!(control.access, Access::Local) {
             control.draw_key()?;
         }
@@ -164,6 +194,9 @@ impl Control {
         if let Err(error) = guard::check(http, self.access.is_local()) {
             return failure(&error, &request_id);
         }
+        if let Some(answer) = self.console(http, now, &request_id) {
+            return answer;
+        }
         let reset = trial
             && http.method == "POST"
             && ["/reset", "/moto-api/reset"].contains(&http.path.as_str());
@@ -178,7 +211,19 @@ impl Control {
             return self.reset();
         }
         let result = match scope.service.as_str() {
-            "ec2" => self.ec2(http, &scope, &account, now, &request_id),
+            "ec2" => self.serve(EC2, http, (&scope, &account), now, &request_id),
+            "autoscaling" => {
+                let result = self.serve(SCALING, http, (&scope, &account), now, &request_id);
+                let result = result.map_err(scaling::documented);
+                self.settle(now);
+                return match result {
+                    Ok(xml) => HttpResponse::xml(200, xml),
+                    Err(error) => {
+                        let xml = answer::write_fault(autoscaling(), &error, &request_id);
+                        HttpResponse::xml(error.status, xml)
+                    }
+                };
+            }
             "sts" => services::sts(http, &scope, &account, &request_id),
             _ if trial => {
                 return services::trial(http, (&scope, &account), &mut self.cloud, &request_id);
@@ -188,6 +233,7 @@ impl Control {
                 Err(ApiError::new("UnsupportedOperation", message))
             }
         };
+        self.settle(now);
         match result {
             Ok(xml) => HttpResponse::xml(200, xml),
             Err(error) => failure(&error, &request_id),
@@ -212,7 +258,14 @@ impl Control {
             }
         }
         self.machines.clear();
-        self.cloud = Cloud::default();
+        // Hosts are no objects of EC2, and outlive a reset.
+        let hosts = std::mem::take(&mut self.cloud.hosts);
+        let records = hosts.records().into_iter().map(|(key, value)| (key, Some(value)));
+        let kept = self.store.commit(records.collect());
+        self.cloud = Cloud { hosts, ..Cloud::default() };
+        if let Err(error) = kept {
+            return HttpResponse::json(500, json!({"status": error.to_string()}).to_string());
+        }
         HttpResponse::json(200, json!({"status": "ok"}).to_string())
     }
 
@@ -230,50 +283,49 @@ impl Control {
         Ok((signature.scope, account))
     }
 
-    fn ec2(
+    fn serve(
         &mut self,
+        service: Service,
         http: &HttpRequest,
-        scope: &Scope,
-        account: &str,
+        (scope, account): (&Scope, &str),
         now: u64,
         request_id: &str,
     ) -> ApiResult<String> {
-        let request = request::parse(model(), &services::parameters(http)?)?;
+        let model = (service.model)();
+        let request = request::parse(model, &services::parameters(http)?)?;
         if http.method != "POST"
             && !["Describe", "Get"].iter().any(|p| request.action.starts_with(p))
         {
             let message = format!("The action {} needs the method POST.", request.action);
             return Err(ApiError::with_status(405, "MethodNotAllowed", message));
         }
-        let action = actions::find(&request.action)
-            .ok_or_else(|| request::unknown_action(model(), &request.action))?;
-        let at = (account.to_owned(), scope.region.clone());
+        let action = (service.find)(&request.action)
+            .ok_or_else(|| request::unknown_action(model, &request.action))?;
+        let at = &(account.to_owned(), scope.region.clone());
+        let call = Call { model, action, request: &request, at, request_id };
         for attempt in 1..=ATTEMPTS_MAX {
             self.follow().map_err(unavailable)?;
-            let result = self.attempt(action, &at, &request, now, request_id);
+            let result = self.attempt(call, now);
             // A failure has changed nothing.
             self.recover();
             match result {
                 Ok(xml) => return Ok(xml),
                 Err(Failure::Api(error)) => return Err(error),
-                Err(Failure::Conflict) => {
-                    let random = u32::try_from(self.ids.next_u64() % 1000).unwrap_or_default();
-                    thread::sleep(ATTEMPT_PAUSE_MAX * attempt * random / 1000);
-                }
+                Err(Failure::Conflict) => self.pause(attempt),
             }
         }
         Err(unavailable("other controllers change the state without a pause".to_owned()))
     }
 
+    /// Waits for a random time after an attempt that conflicted with another controller.
+    fn pause(&mut self, attempt: u32) {
+        let random = u32::try_from(self.ids.next_u64() % 1000).unwrap_or_default();
+        thread::sleep(ATTEMPT_PAUSE_MAX * attempt * random / 1000);
+    }
+
     /// Runs an action in a region, which gets its first objects before.
-    fn attempt(
-        &mut self,
-        action: actions::Handler,
-        at: &(String, String),
-        request: &Request,
-        now: u64,
-        request_id: &str,
-    ) -> Result<String, Failure> {
+    fn attempt(&mut self, call: Call<'_>, now: u64) -> Result<String, Failure> {
+        let at = call.at;
         if !self.cloud.regions.contains_key(at) {
             let ids = IdGenerator::new(self.ids.next_u64());
             let mut new = Region::empty(&at.0, &at.1, ids);
@@ -287,18 +339,13 @@ impl Control {
         for region in self.cloud.regions.values_mut() {
             region.now = now;
         }
-        self.run(action, at, request, request_id)
+        self.run(call)
     }
 
     /// Runs an action as one transaction, and returns its answer.
-    fn run(
-        &mut self,
-        action: actions::Handler,
-        at: &(String, String),
-        request: &Request,
-        request_id: &str,
-    ) -> Result<String, Failure> {
-        let write = |answer: &Value| answer::write(model(), &request.action, answer, request_id);
+    fn run(&mut self, call: Call<'_>) -> Result<String, Failure> {
+        let Call { model, action, request, at, request_id } = call;
+        let write = |answer: &Value| answer::write(model, &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
         let token = request.text("ClientToken").map(|token| {
             let id = format!("{}/{}/{token}", TokenUse::PREFIX, request.action);
@@ -346,6 +393,7 @@ impl Control {
         if changes.is_empty() {
             return Ok(());
         }
+        self.is_unsettled = true;
         let mut applied = Vec::new();
         let result = self.store_with_machines(changes, &mut applied);
         if result.is_err() {
@@ -485,7 +533,8 @@ mod tests {
         assert!(control.commit().is_ok());
         let request = Request { action: "DescribeVpcs".to_owned(), parameters: Default::default() };
         let action = actions::Handler::Region(misfit);
-        let result = control.run(action, &at, &request, "r");
+        let call = Call { model: model(), action, request: &request, at: &at, request_id: "r" };
+        let result = control.run(call);
         assert!(matches!(result, Err(Failure::Api(error)) if error.status == 500));
         control.recover();
         assert_eq!(control.cloud.regions[&at].vpcs.len(), 1);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::hosts::record;
 use crate::state::{Cloud, IdGenerator, Region};
 use crate::store::{KeyChange, copy};
 
@@ -60,6 +61,9 @@ fn take(
     ids: &mut IdGenerator,
     is_new: bool,
 ) -> Result<(), String> {
+    if key.starts_with(record::PREFIX) {
+        return cloud.hosts.read(key, value);
+    }
     if let Some(id) = key.strip_prefix(ACCESS) {
         return match value {
             Some(value) => cloud.keys.read(id, value),
@@ -104,6 +108,7 @@ pub(super) fn difference(
     for id in cloud.keys.ids() {
         known.insert(access_key(id), cloud.keys.record(id).unwrap_or_default());
     }
+    known.extend(cloud.hosts.records());
     let is_new = |(key, value): &(String, String)| match known.remove(key) {
         Some(record) => record != *value,
         None => true,

@@ -14,13 +14,17 @@
 //! | [`vpn`] | carrier, customer and virtual private gateways, VPN connections |
 //! | [`mirror`] | traffic mirroring |
 //! | [`storage`] | volumes, snapshots, images |
+//! | [`launch`] | launch templates |
+//! | [`scaling`] | Auto Scaling groups |
 //! | [`id`] | identifiers |
 
 pub mod endpoint;
 pub mod id;
 pub mod interface;
+pub mod launch;
 pub mod mirror;
 pub mod network;
+pub mod scaling;
 pub mod storage;
 pub mod table;
 pub mod transit;
@@ -30,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::table::Hosts;
 use crate::sign::Keys;
 
 pub use endpoint::{EndpointService, VpcEndpoint};
@@ -38,11 +43,13 @@ pub use interface::{
     Address, EgressOnlyGateway, Instance, InternetGateway, NatGateway, NetworkInterface,
     SecurityGroup, SecurityGroupRule,
 };
+pub use launch::{LaunchTemplate, LaunchTemplateVersion};
 pub use mirror::{MirrorFilter, MirrorFilterRule, MirrorSession, MirrorTarget};
 pub use network::{
     DhcpOptions, FlowLog, NetworkAcl, PeeringConnection, PrefixList, RouteTable, Subnet,
     SubnetCidrReservation, Vpc,
 };
+pub use scaling::{ScalingActivity, ScalingGroup};
 pub use storage::{Image, Snapshot, Volume};
 pub use table::{Change, Object, Row, Table};
 pub use transit::{TransitAttachment, TransitGateway, TransitRouteTable};
@@ -97,9 +104,13 @@ pub struct Tag {
     pub value: String,
 }
 
-/// Declares the region, and what is done for each of its tables.
+/// Declares the region, and what is done for each of its tables: tables of rows, and tables of
+/// objects, which have tags.
 macro_rules! region {
-    ($($(#[$meta:meta])* $field:ident: $type:ty,)*) => {
+    (
+        rows { $($(#[$row_meta:meta])* $row:ident: $row_type:ty,)* }
+        objects { $($(#[$meta:meta])* $field:ident: $type:ty,)* }
+    ) => {
         /// The objects of one account in one region.
         #[derive(Clone, Debug)]
         pub struct Region {
@@ -111,8 +122,7 @@ macro_rules! region {
             pub ids: IdGenerator,
             /// Time of the current request, in seconds since 1970.
             pub now: u64,
-            /// Answers to requests with a client token.
-            pub tokens: Table<TokenUse>,
+            $($(#[$row_meta])* pub $row: Table<$row_type>,)*
             $($(#[$meta])* pub $field: Table<$type>,)*
         }
 
@@ -124,20 +134,25 @@ macro_rules! region {
                     account: account.to_owned(),
                     ids,
                     now: 0,
-                    tokens: Table::default(),
+                    $($row: Table::default(),)*
                     $($field: Table::default(),)*
                 }
             }
 
+            /// Returns the name of each table, and the number of its objects.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+                [$((stringify!($field), self.$field.len()),)*].into_iter()
+            }
+
             /// Undoes all changes since the last commit.
             pub fn rollback(&mut self) {
-                self.tokens.rollback();
+                $(self.$row.rollback();)*
                 $(self.$field.rollback();)*
             }
 
             /// Whether an object has changed since the last commit.
             pub fn is_changed(&self) -> bool {
-                $(self.$field.is_changed() ||)* self.tokens.is_changed()
+                $(self.$row.is_changed() ||)* $(self.$field.is_changed() ||)* false
             }
 
             /// All changes since the last commit.
@@ -145,7 +160,8 @@ macro_rules! region {
             /// # Errors
             /// If an object cannot be written as JSON.
             pub fn changes(&self) -> Result<Vec<Change>, String> {
-                let mut changes = self.tokens.changes()?;
+                let mut changes = Vec::new();
+                $(changes.extend(self.$row.changes()?);)*
                 $(changes.extend(self.$field.changes()?);)*
                 Ok(changes)
             }
@@ -155,19 +171,21 @@ macro_rules! region {
             /// # Errors
             /// If an object cannot be written as JSON.
             pub fn records(&self) -> Result<Vec<(String, String)>, String> {
-                let mut records = self.tokens.records()?;
+                let mut records = Vec::new();
+                $(records.extend(self.$row.records()?);)*
                 $(records.extend(self.$field.records()?);)*
                 Ok(records)
             }
 
             /// Makes all changes since the last commit permanent, so that a rollback keeps them.
             pub fn commit(&mut self) {
-                self.tokens.commit();
+                $(self.$row.commit();)*
                 $(self.$field.commit();)*
             }
 
             /// Whether the changes since the last commit make a table larger than this.
             pub fn has_grown_beyond(&self, max: usize) -> bool {
+                $(self.$row.has_grown_beyond(max) ||)*
                 $(self.$field.has_grown_beyond(max) ||)* false
             }
 
@@ -186,7 +204,7 @@ macro_rules! region {
                 };
                 let row = row.parse().map_err(|_| format!("`{row}` is no number of a row"))?;
                 match prefix {
-                    TokenUse::PREFIX => self.tokens.read(id, row, json, is_new),
+                    $(<$row_type>::PREFIX => self.$row.read(id, row, json, is_new),)*
                     $(<$type>::PREFIX => self.$field.read(id, row, json, is_new),)*
                     _ => Err(format!("`{prefix}` is no kind of object")),
                 }
@@ -194,7 +212,7 @@ macro_rules! region {
 
             /// Removes an object that another controller has removed.
             pub fn forget(&mut self, id: &str) {
-                self.tokens.remove(id);
+                $(self.$row.remove(id);)*
                 $(self.$field.remove(id);)*
             }
 
@@ -227,72 +245,86 @@ macro_rules! region {
 }
 
 region! {
-    /// VPCs of the region.
-    vpcs: Vpc,
-    /// Subnets of the region.
-    subnets: Subnet,
-    /// Reservations of addresses in subnets of the region.
-    reservations: SubnetCidrReservation,
-    /// Security groups of the region.
-    groups: SecurityGroup,
-    /// Rules of security groups of the region.
-    group_rules: SecurityGroupRule,
-    /// Network ACLs of the region.
-    acls: NetworkAcl,
-    /// Route tables of the region.
-    route_tables: RouteTable,
-    /// Internet gateways of the region.
-    internet_gateways: InternetGateway,
-    /// Egress-only internet gateways of the region.
-    egress_only_gateways: EgressOnlyGateway,
-    /// NAT gateways of the region.
-    nat_gateways: NatGateway,
-    /// Elastic addresses of the region.
-    addresses: Address,
-    /// Interfaces of the region.
-    interfaces: NetworkInterface,
-    /// Peering connections of the region.
-    peerings: PeeringConnection,
-    /// Prefix lists of the region.
-    prefix_lists: PrefixList,
-    /// Sets of DHCP options of the region.
-    dhcp_options: DhcpOptions,
-    /// Flow logs of the region.
-    flow_logs: FlowLog,
-    /// Instances of the region.
-    instances: Instance,
-    /// VPC endpoints.
-    endpoints: VpcEndpoint,
-    /// Services of VPC endpoints.
-    endpoint_services: EndpointService,
-    /// Transit gateways.
-    transit_gateways: TransitGateway,
-    /// Attachments to transit gateways.
-    transit_attachments: TransitAttachment,
-    /// Route tables of transit gateways.
-    transit_route_tables: TransitRouteTable,
-    /// Carrier gateways.
-    carrier_gateways: CarrierGateway,
-    /// Customer gateways.
-    customer_gateways: CustomerGateway,
-    /// Virtual private gateways.
-    vpn_gateways: VpnGateway,
-    /// VPN connections.
-    vpn_connections: VpnConnection,
-    /// Filters of traffic mirroring.
-    mirror_filters: MirrorFilter,
-    /// Rules of these filters.
-    mirror_filter_rules: MirrorFilterRule,
-    /// Targets of traffic mirroring.
-    mirror_targets: MirrorTarget,
-    /// Sessions of traffic mirroring.
-    mirror_sessions: MirrorSession,
-    /// Volumes.
-    volumes: Volume,
-    /// Snapshots.
-    snapshots: Snapshot,
-    /// Images of the account.
-    images: Image,
+    rows {
+        /// Answers to requests with a client token.
+        tokens: TokenUse,
+        /// Versions of launch templates.
+        template_versions: LaunchTemplateVersion,
+        /// Auto Scaling groups.
+        scaling_groups: ScalingGroup,
+        /// Starts and ends of instances of Auto Scaling groups, the oldest first.
+        scaling_activities: ScalingActivity,
+    }
+    objects {
+        /// VPCs of the region.
+        vpcs: Vpc,
+        /// Subnets of the region.
+        subnets: Subnet,
+        /// Reservations of addresses in subnets of the region.
+        reservations: SubnetCidrReservation,
+        /// Security groups of the region.
+        groups: SecurityGroup,
+        /// Rules of security groups of the region.
+        group_rules: SecurityGroupRule,
+        /// Network ACLs of the region.
+        acls: NetworkAcl,
+        /// Route tables of the region.
+        route_tables: RouteTable,
+        /// Internet gateways of the region.
+        internet_gateways: InternetGateway,
+        /// Egress-only internet gateways of the region.
+        egress_only_gateways: EgressOnlyGateway,
+        /// NAT gateways of the region.
+        nat_gateways: NatGateway,
+        /// Elastic addresses of the region.
+        addresses: Address,
+        /// Interfaces of the region.
+        interfaces: NetworkInterface,
+        /// Peering connections of the region.
+        peerings: PeeringConnection,
+        /// Prefix lists of the region.
+        prefix_lists: PrefixList,
+        /// Sets of DHCP options of the region.
+        dhcp_options: DhcpOptions,
+        /// Flow logs of the region.
+        flow_logs: FlowLog,
+        /// Instances of the region.
+        instances: Instance,
+        /// VPC endpoints.
+        endpoints: VpcEndpoint,
+        /// Services of VPC endpoints.
+        endpoint_services: EndpointService,
+        /// Transit gateways.
+        transit_gateways: TransitGateway,
+        /// Attachments to transit gateways.
+        transit_attachments: TransitAttachment,
+        /// Route tables of transit gateways.
+        transit_route_tables: TransitRouteTable,
+        /// Carrier gateways.
+        carrier_gateways: CarrierGateway,
+        /// Customer gateways.
+        customer_gateways: CustomerGateway,
+        /// Virtual private gateways.
+        vpn_gateways: VpnGateway,
+        /// VPN connections.
+        vpn_connections: VpnConnection,
+        /// Filters of traffic mirroring.
+        mirror_filters: MirrorFilter,
+        /// Rules of these filters.
+        mirror_filter_rules: MirrorFilterRule,
+        /// Targets of traffic mirroring.
+        mirror_targets: MirrorTarget,
+        /// Sessions of traffic mirroring.
+        mirror_sessions: MirrorSession,
+        /// Volumes.
+        volumes: Volume,
+        /// Snapshots.
+        snapshots: Snapshot,
+        /// Images of the account.
+        images: Image,
+        /// Launch templates.
+        launch_templates: LaunchTemplate,
+    }
 }
 
 /// Answer to a request with a client token, for repetitions of the request.
@@ -334,6 +366,8 @@ pub struct Cloud {
     pub regions: BTreeMap<(String, String), Region>,
     /// Access keys that the store contains.
     pub keys: Keys,
+    /// Hosts that have enrolled, and enrolment tokens.
+    pub hosts: Hosts,
     /// Names of log groups that a trial has recorded.
     pub log_groups: BTreeSet<String>,
     /// Names of buckets that a trial has recorded.

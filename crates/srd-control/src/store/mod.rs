@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `object/ACCOUNT/REGION/IDENTIFIER` | an object: prefix of its table, row number, JSON |
 //! | `access/IDENTIFIER` | an access key in JSON |
+//! | `hosts/…` | hosts and enrolment tokens: [`crate::hosts`] |
 //! | `copying` | present while a copy into the store is incomplete |
 //!
 //! | module | content |

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::model::{Kind, Model};
+use super::model::{Kind, Model, Protocol};
 use crate::error::{ApiError, ApiResult};
 
 /// Returns the XML of an answer. Members that the model does not contain are left out.
@@ -12,6 +12,10 @@ use crate::error::{ApiError, ApiResult};
 /// # Errors
 /// If a value has another type than the model requires.
 pub fn write(model: &Model, action: &str, value: &Value, request_id: &str) -> ApiResult<String> {
+    let output = model.operations.get(action).and_then(|operation| operation.output.as_deref());
+    if model.protocol == Protocol::Query {
+        return write_query(model, action, (output, value), request_id);
+    }
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let version = &model.version;
     let _ = write!(
@@ -19,7 +23,7 @@ pub fn write(model: &Model, action: &str, value: &Value, request_id: &str) -> Ap
         "<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/{version}/\">\
          <requestId>{request_id}</requestId>"
     );
-    match model.operations.get(action).and_then(|operation| operation.output.as_deref()) {
+    match output {
         Some(output) => members(model, output, value, &mut xml)?,
         None => xml.push_str("<return>true</return>"),
     }
@@ -27,7 +31,40 @@ pub fn write(model: &Model, action: &str, value: &Value, request_id: &str) -> Ap
     Ok(xml)
 }
 
-/// Returns the XML of an error.
+/// Returns the XML of an answer in the protocol `query`.
+fn write_query(
+    model: &Model,
+    action: &str,
+    (output, value): (Option<&str>, &Value),
+    request_id: &str,
+) -> ApiResult<String> {
+    let mut xml = format!("<{action}Response xmlns=\"{}\">", model.namespace);
+    if let Some(output) = output {
+        let _ = write!(xml, "<{action}Result>");
+        members(model, output, value, &mut xml)?;
+        let _ = write!(xml, "</{action}Result>");
+    }
+    let _ = write!(
+        xml,
+        "<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>\
+         </{action}Response>"
+    );
+    Ok(xml)
+}
+
+/// Returns the XML of an error in the protocol `query`.
+pub fn write_fault(model: &Model, error: &ApiError, request_id: &str) -> String {
+    let side = if error.status < 500 { "Sender" } else { "Receiver" };
+    let mut xml =
+        format!("<ErrorResponse xmlns=\"{}\"><Error><Type>{side}</Type><Code>", model.namespace);
+    escape(&error.code, &mut xml);
+    xml.push_str("</Code><Message>");
+    escape(&error.message, &mut xml);
+    let _ = write!(xml, "</Message></Error><RequestId>{request_id}</RequestId></ErrorResponse>");
+    xml
+}
+
+/// Returns the XML of an error in the protocol `ec2`.
 pub fn write_error(error: &ApiError, request_id: &str) -> String {
     let mut xml =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>");
@@ -79,8 +116,12 @@ fn element(model: &Model, tag: &str, name: &str, value: &Value, xml: &mut String
         (Kind::Structure, _) => members(model, name, value, xml)?,
         (Kind::List, Value::Array(elements)) => {
             let of = shape.member.as_ref().ok_or_else(|| mismatch(name, value))?;
+            let tag = match model.protocol {
+                Protocol::Ec2 => "item",
+                Protocol::Query => "member",
+            };
             for value in elements {
-                element(model, of.answer_name("item"), &of.shape, value, xml)?;
+                element(model, of.answer_name(tag), &of.shape, value, xml)?;
             }
         }
         (Kind::String | Kind::Timestamp | Kind::Blob, Value::String(text)) => escape(text, xml),
@@ -100,7 +141,7 @@ fn element(model: &Model, tag: &str, name: &str, value: &Value, xml: &mut String
 mod tests {
     use serde_json::json;
 
-    use super::super::model::model;
+    use super::super::model::{autoscaling, model};
     use super::*;
 
     #[test]
@@ -118,6 +159,34 @@ mod tests {
         );
         let wrong = json!({"Vpcs": [{"VpcId": 5}]});
         assert_eq!(write(model(), "DescribeVpcs", &wrong, "r-1").unwrap_err().status, 500);
+    }
+
+    #[test]
+    fn answers_and_errors_of_the_protocol_query_have_its_form() {
+        let value = json!({"AutoScalingInstances": [{"InstanceId": "i-1"}]});
+        let xml = write(autoscaling(), "DescribeAutoScalingInstances", &value, "r").unwrap();
+        assert_eq!(
+            xml,
+            "<DescribeAutoScalingInstancesResponse \
+             xmlns=\"http://autoscaling.amazonaws.com/doc/2011-01-01/\">\
+             <DescribeAutoScalingInstancesResult><AutoScalingInstances><member>\
+             <InstanceId>i-1</InstanceId></member></AutoScalingInstances>\
+             </DescribeAutoScalingInstancesResult><ResponseMetadata><RequestId>r</RequestId>\
+             </ResponseMetadata></DescribeAutoScalingInstancesResponse>"
+        );
+        let xml = write(autoscaling(), "SetDesiredCapacity", &json!({}), "r").unwrap();
+        assert!(xml.ends_with(
+            "2011-01-01/\"><ResponseMetadata><RequestId>r</RequestId>\
+                               </ResponseMetadata></SetDesiredCapacityResponse>"
+        ));
+        let error = ApiError::new("ValidationError", "a < b");
+        let xml = write_fault(autoscaling(), &error, "r");
+        assert!(xml.contains(
+            "<Error><Type>Sender</Type><Code>ValidationError</Code>\
+                              <Message>a &lt; b</Message></Error><RequestId>r</RequestId>"
+        ));
+        let xml = write_fault(autoscaling(), &ApiError::internal("x"), "r");
+        assert!(xml.contains("<Type>Receiver</Type>"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The protocol `ec2`: forms in, XML out, both as the service model describes them.
+//! The protocols `ec2` and `query`: forms in, XML out, both as the service models describe them.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`model`] | the service model |
+//! | [`model`] | the service models |
 //! | [`form`] | forms and percent-encoding |
 //! | [`request`] | a form becomes a checked tree of values |
 //! | [`answer`] | a tree of values becomes XML |

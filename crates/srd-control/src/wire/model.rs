@@ -1,23 +1,46 @@
-//! The service model: which actions exist, and the shapes of their parameters and answers.
+//! The service models: which actions exist, and the shapes of their parameters and answers.
 //!
-//! `model/ec2.json` is an extract of the service model of botocore (AWS's library for Python). The
-//! command `cargo xtask ec2-model` creates it.
+//! `model/ec2.json` and `model/autoscaling.json` are extracts of the service models of botocore
+//! (AWS's library for Python). The command `cargo xtask ec2-model` creates them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// Text of the extract of botocore's service model, in JSON.
-const CUT: &str = include_str!("../../model/ec2.json");
-/// The model, parsed at the first use.
-static MODEL: LazyLock<Model> = LazyLock::new(|| {
-    serde_json::from_str(CUT).unwrap_or_else(|error| panic!("the model in this program: {error}"))
-});
+/// Text of the extract of EC2's service model, in JSON.
+const EC2: &str = include_str!("../../model/ec2.json");
+/// Text of the extract of the service model of Auto Scaling, in JSON.
+const AUTOSCALING: &str = include_str!("../../model/autoscaling.json");
+/// The model of EC2, parsed at the first use.
+static EC2_MODEL: LazyLock<Model> = LazyLock::new(|| parse(EC2));
+/// The model of Auto Scaling, parsed at the first use.
+static AUTOSCALING_MODEL: LazyLock<Model> = LazyLock::new(|| parse(AUTOSCALING));
+
+fn parse(cut: &str) -> Model {
+    serde_json::from_str(cut).unwrap_or_else(|error| panic!("the model in this program: {error}"))
+}
 
 /// Returns the model of EC2's actions and shapes.
 pub fn model() -> &'static Model {
-    &MODEL
+    &EC2_MODEL
+}
+
+/// Returns the model of the actions and shapes of Auto Scaling.
+pub fn autoscaling() -> &'static Model {
+    &AUTOSCALING_MODEL
+}
+
+/// Protocol of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// The elements of a list are `Name.1`, and `item` in answers.
+    #[default]
+    Ec2,
+    /// The elements of a list are `Name.member.1`, and `member` in answers. The members of an
+    /// answer are in the element `ACTIONResult`.
+    Query,
 }
 
 /// A service model.
@@ -25,6 +48,12 @@ pub fn model() -> &'static Model {
 pub struct Model {
     /// Version of the API.
     pub version: String,
+    /// Protocol of the service.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Name space of answers in the protocol `query`.
+    #[serde(default)]
+    pub namespace: String,
     /// Names of all actions of the service, also of those whose shapes this model does not contain.
     pub names: BTreeSet<String>,
     /// The actions with shapes.
@@ -139,8 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn each_shape_of_the_cut_is_complete() {
-        let model = model();
+    fn each_shape_of_the_cuts_is_complete() {
+        for model in [model(), autoscaling()] {
+            check_shapes(model);
+        }
+        assert_eq!((model().protocol, autoscaling().protocol), (Protocol::Ec2, Protocol::Query));
+    }
+
+    fn check_shapes(model: &Model) {
         let member = |member: &Member| assert!(model.shape(&member.shape).is_some());
         for shape in model.shapes.values() {
             shape.members.values().for_each(member);

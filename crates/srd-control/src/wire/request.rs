@@ -7,7 +7,7 @@ use base64::engine::general_purpose::GeneralPurpose;
 use base64::engine::{DecodePaddingMode, general_purpose};
 use serde_json::{Map, Value};
 
-use super::model::{Kind, Member, Model, Shape};
+use super::model::{Kind, Member, Model, Protocol, Shape};
 use crate::error::{ApiError, ApiResult};
 
 /// Largest number of parts of a parameter's name, for example 3 in `Filter.1.Name`.
@@ -21,6 +21,8 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 255;
 /// Largest length of a policy document in bytes.
 const POLICY_BYTES_MAX: usize = 20 << 10;
+/// Largest length of a list of subnets in bytes.
+const SUBNETS_BYTES_MAX: usize = 5000;
 /// Largest length of user data in bytes, after base64 is decoded.
 pub const USER_DATA_BYTES_MAX: usize = 16 << 10;
 /// Largest length of a client token in bytes.
@@ -206,12 +208,25 @@ fn value(model: &Model, of: &Member, node: Node<'_>, path: &str) -> ApiResult<Op
 }
 
 /// Returns the elements by their numbers, whose sequence may have gaps. An empty value without
-/// elements is an empty list.
+/// elements is an empty list. In the protocol `query`, the numbers follow the name of an element.
 fn list(model: &Model, shape: &Shape, mut node: Node<'_>, path: &str) -> ApiResult<Option<Value>> {
     if node.value.is_some_and(|value| !value.is_empty()) {
         return Err(unknown(path));
     }
     let Some(element) = &shape.member else { return Ok(None) };
+    let mut path = path.to_owned();
+    if model.protocol == Protocol::Query {
+        let name = element.answer_name("member");
+        let below = node.take(name);
+        if let Some(other) = node.below.keys().next() {
+            return Err(unknown(&join(&path, other)));
+        }
+        let Some(below) = below else { return Ok(Some(Value::Array(Vec::new()))) };
+        if below.value.is_some_and(|value| !value.is_empty()) {
+            return Err(unknown(&join(&path, name)));
+        }
+        (node, path) = (below, join(&path, name));
+    }
     if node.below.len() > ELEMENTS_MAX {
         let message = format!("The parameter {path} has more than {ELEMENTS_MAX} elements");
         return Err(ApiError::invalid(message));
@@ -219,7 +234,7 @@ fn list(model: &Model, shape: &Shape, mut node: Node<'_>, path: &str) -> ApiResu
     let mut elements = BTreeMap::new();
     while let Some(name) = node.below.keys().next().copied() {
         let Some(below) = node.take(name) else { break };
-        let path = join(path, name);
+        let path = join(&path, name);
         let canonical = !name.starts_with(['+', '0']) || name == "0";
         let Some(number) = name.parse::<u32>().ok().filter(|_| canonical) else {
             return Err(unknown(&path));
@@ -254,6 +269,7 @@ fn check_length(text: &str, path: &str) -> ApiResult<()> {
             4 * USER_DATA_BYTES_MAX
         }
         "PolicyDocument" => POLICY_BYTES_MAX,
+        "VPCZoneIdentifier" => SUBNETS_BYTES_MAX,
         "ClientToken" => TOKEN_BYTES_MAX,
         _ => TEXT_BYTES_MAX,
     };
@@ -351,7 +367,8 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{form, model::model};
+    use super::super::form;
+    use super::super::model::{autoscaling, model};
     use super::*;
     use serde_json::json;
 
@@ -376,6 +393,26 @@ mod tests {
             read("Action=CreateVpc&CidrBlock=10.0.0.0/16&InstanceTenancy=Default").unwrap();
         assert_eq!(tenancy.text("InstanceTenancy"), Some("default"));
         assert_eq!((request.number("MaxResults"), request.flag("DryRun")), (Some(5), Some(true)));
+    }
+
+    #[test]
+    fn lists_of_the_protocol_query_name_their_elements() {
+        let read = |text: &str| parse(autoscaling(), &form::parse(text).unwrap());
+        let form = "Action=AttachInstances&AutoScalingGroupName=g&InstanceIds";
+        let request = read(&format!("{form}.member.1=i-1&InstanceIds.member.2=i-2")).unwrap();
+        assert_eq!(request.texts("InstanceIds"), ["i-1", "i-2"]);
+        assert_eq!(read(&format!("{form}=")).unwrap().parameters["InstanceIds"], json!([]));
+        for bad in [".1=i-1", ".member=x", ".member.x=i-1", ".member.1=i-1&InstanceIds.1=i-1"] {
+            let error = read(&format!("{form}{bad}")).unwrap_err();
+            assert_eq!(error.code, "UnknownParameter", "{bad}");
+        }
+        let subnets = |bytes| {
+            let subnets = "a".repeat(bytes);
+            let form = "Action=UpdateAutoScalingGroup&AutoScalingGroupName=g&VPCZoneIdentifier";
+            read(&format!("{form}={subnets}"))
+        };
+        assert!(subnets(SUBNETS_BYTES_MAX).is_ok());
+        assert_eq!(subnets(SUBNETS_BYTES_MAX + 1).unwrap_err().code, "InvalidParameterValue");
     }
 
     #[test]

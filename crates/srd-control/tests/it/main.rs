@@ -4,13 +4,17 @@
 
 mod access;
 mod addresses;
+mod console;
 mod controllers;
 mod endpoints;
+mod hosts;
+mod launches;
 mod mirrors;
 mod overlaps;
 mod planes;
 mod requests;
 mod rules;
+mod scaling;
 mod seams;
 mod socket;
 mod storage;

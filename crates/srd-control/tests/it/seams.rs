@@ -61,9 +61,12 @@ fn an_instance_has_an_interface_for_as_long_as_it_lives() {
         let one = |n| format!("&NetworkInterface.{n}.DeviceIndex={}", n - 1);
         (1..=count).map(one).collect::<String>()
     };
-    let form = format!("{RUN}c7i.large{}", devices(16));
-    assert_eq!(client.code(&form), "AttachmentLimitExceeded");
-    client.ok(&format!("{RUN}c7i.large{}", devices(15)));
+    for (kind, count) in [("c7i.large", 3), ("c7i.24xlarge", 15)] {
+        let form = format!("{RUN}{kind}{}", devices(count + 1));
+        assert_eq!(client.code(&form), "AttachmentLimitExceeded");
+        client.ok(&format!("{RUN}{kind}{}", devices(count)));
+    }
+    assert_eq!(client.code(&format!("{RUN}c7i.lagre")), "InvalidParameterValue");
     let many = RUN.replace("MaxCount=1", "MaxCount=101");
     assert_eq!(client.code(&format!("{many}c7i.large")), "InvalidParameterValue");
 }
@@ -132,7 +135,7 @@ fn a_panic_of_a_request_is_undone_before_the_next_one() {
     let mut client = Client::with(Box::new(store.clone()), Box::new(recorder));
     client.ok("Action=DescribeVpcs");
     let interfaces = client.state().interfaces.len();
-    let run = std::panic::AssertUnwindSafe(|| client.send(&format!("{RUN}t3.panic")));
+    let run = std::panic::AssertUnwindSafe(|| client.send(&format!("{RUN}t3a.nano")));
     assert!(std::panic::catch_unwind(run).is_err());
     assert!(client.state().is_changed());
     client.ok("Action=CreateVpc&CidrBlock=10.0.0.0/16");

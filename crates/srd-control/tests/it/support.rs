@@ -159,14 +159,14 @@ impl Store for SharedStore {
 
 /// Machines that record what happens to them, and the number of running instances of the state that
 /// was applied last. An instance of the type `t3.nano` does not start, and the start of a
-/// `t3.panic` panics.
+/// `t3a.nano` panics.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(pub(crate) Arc<Mutex<Vec<String>>>, pub(crate) Arc<Mutex<usize>>);
 
 impl Machines for Recorder {
     fn start(&mut self, region: &Region, instance: &Instance) -> Result<(), String> {
         assert!(region.instances.get(&instance.instance_id).is_some());
-        assert_ne!(instance.instance_type, "t3.panic", "a defect of the data plane");
+        assert_ne!(instance.instance_type, "t3a.nano", "a defect of the data plane");
         if instance.instance_type == "t3.nano" {
             return Err("no machine of this type".to_owned());
         }

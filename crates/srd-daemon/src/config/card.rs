@@ -1,5 +1,6 @@
 //! Files `card.toml` of an earlier form, in which earlier versions had the settings of instances.
-//! Such files are refused, and the error contains their settings in the present form.
+//! Such files are refused, and the error contains their settings in the present form. It also names
+//! the keys that have no counterpart, at most [`NAMED_MAX`] of them.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,9 @@ const TABLES: [&str; 3] = ["transport", "vhost_user", "vhost_user_client"];
 /// Keys of `[transport]` that `[interface]` has under the same name.
 const SAME: [&str; 4] = ["listen", "private_key_file", "protection", "dscp"];
 
+/// Largest number of keys without a counterpart that the error names.
+const NAMED_MAX: usize = 20;
+
 /// Returns the error for a file of the earlier form; `None` for any other text.
 pub(super) fn refusal(source: &Source<'_>) -> Option<ConfigError> {
     let old: Table = toml::from_str(source.text).ok()?;
@@ -23,32 +27,63 @@ pub(super) fn refusal(source: &Source<'_>) -> Option<ConfigError> {
         return None;
     }
     let what = "this has the form of card.toml, which earlier versions had for instances";
-    let remedy = format!("write these lines instead; their meaning is the same:\n\n{}", new(&old));
-    Some(source.error(None, what, remedy))
+    let New { text, left_out } = new(&old);
+    let remedy = match left_out.as_slice() {
+        [] => String::from("write these lines instead; their meaning is the same:"),
+        names => format!(
+            "write these lines instead. Unknown keys are left out: {}. For the others, \
+             their meaning is the same:",
+            listed(names)
+        ),
+    };
+    Some(source.error(None, what, format!("{remedy}\n\n{text}")))
 }
 
-/// Returns the text of a file of the earlier form in the present form.
-fn new(old: &Table) -> String {
+/// Returns a list of names for people.
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED_MAX).map(|name| format!("`{name}`"));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED_MAX) {
+        None | Some(0) => shown,
+        Some(others) => format!("{shown} and {others} more"),
+    }
+}
+
+/// A file of the earlier form in the present form.
+struct New {
+    text: String,
+    /// Keys of the file that have no counterpart in the text.
+    left_out: Vec<String>,
+}
+
+/// Converts a file of the earlier form to the present form.
+fn new(old: &Table) -> New {
     let table = |name: &str| old.get(name).and_then(Value::as_table);
     let (mut interface, mut cloud, mut control) = (Table::new(), Table::new(), Table::new());
+    let mut left_out = Vec::new();
     for (key, value) in old {
         match key.as_str() {
-            "poll" => interface.insert(key.clone(), value.clone()),
-            "socket" => control.insert(key.clone(), value.clone()),
+            "poll" => drop(interface.insert(key.clone(), value.clone())),
+            "socket" => drop(control.insert(key.clone(), value.clone())),
             key if KEYS.contains(&key) || TABLES[1..].contains(&key) => {
-                cloud.insert(key.to_owned(), value.clone())
+                cloud.insert(key.to_owned(), value.clone());
             }
-            _ => None,
-        };
+            "transport" | "metrics" if value.is_table() => {}
+            "peer" if value.as_array().is_some_and(|all| all.iter().all(Value::is_table)) => {}
+            "expert" => {}
+            _ => left_out.push(key.clone()),
+        }
     }
     for (key, value) in table("transport").into_iter().flatten() {
         match (key.as_str(), value.as_integer()) {
             ("link_rate_mbps", Some(rate)) => {
-                interface.insert("link_rate".into(), Value::String(format!("{rate}M")))
+                interface.insert("link_rate".into(), Value::String(format!("{rate}M")));
             }
-            (key, _) if SAME.contains(&key) => interface.insert(key.to_owned(), value.clone()),
-            _ => None,
-        };
+            (key, _) if SAME.contains(&key) => {
+                interface.insert(key.to_owned(), value.clone());
+            }
+            _ => left_out.push(format!("transport.{key}")),
+        }
     }
     if !interface.is_empty() {
         interface.insert("mode".into(), Value::String("cloud".into()));
@@ -72,7 +107,7 @@ fn new(old: &Table) -> String {
         new.insert("peer", Value::Array(peers.collect()));
     }
     // Values that were parsed from TOML can be written as TOML.
-    toml::to_string(&new).unwrap_or_default()
+    New { text: toml::to_string(&new).unwrap_or_default(), left_out }
 }
 
 /// Returns a copy of a table in which one key has another name.
@@ -145,6 +180,23 @@ mod tests {
         assert_eq!(config.peers[0].endpoint.unwrap().to_string(), "192.0.2.2:7535");
         let metrics = config.metrics.unwrap();
         assert!(metrics.allow_remote && metrics.host_names == ["card.rack.example"]);
+    }
+
+    #[test]
+    fn keys_of_the_earlier_form_that_are_unknown_are_named() {
+        let remedy =
+            |old: &str| Config::parse(old, Path::new("/etc/srd/card.toml")).unwrap_err().remedy;
+        let old = "vpc = \"cloud.toml\"\nhsot = \"a\"\n[transport]\nlinkrate = 1\n[metric]\n";
+        let text = remedy(old);
+        let (said, text) = text.split_once("\n\n").unwrap();
+        assert!(said.contains("left out: `hsot`, `metric`, `transport.linkrate`."), "{said}");
+        Config::parse(text, Path::new("/etc/srd/srd0.toml")).expect(text);
+        let unknown = |count| (0..count).map(|n| format!("x{n:02} = 1\n")).collect::<String>();
+        let said = remedy(&format!("vpc = \"a\"\n{}", unknown(super::NAMED_MAX)));
+        assert!(said.contains("`x19`."), "{said}");
+        let said = remedy(&format!("vpc = \"a\"\n{}", unknown(super::NAMED_MAX + 1)));
+        assert!(said.contains("`x19` and 1 more.") && !said.contains("x20"), "{said}");
+        assert!(!remedy(OLD).contains("left out"));
     }
 
     #[test]

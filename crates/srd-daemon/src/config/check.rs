@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::address::{addresses, socket_address};
 use super::back_end;
 use super::cloud;
+use super::enrol;
 use super::file::{ControlTable, Document, ExpertTable, InterfaceTable};
 use super::key_files::{Keys, key_file, unused_key};
 use super::metrics::metrics;
@@ -53,7 +54,8 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Converts a parsed file into a checked configuration, or returns its first error.
-pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Result<Config> {
+pub(super) fn check(source: &Source<'_>, mut document: Document, keys: Keys) -> Result<Config> {
+    let enrolled = enrol::complete(source, &mut document, keys)?;
     let expert = &document.expert;
     let cloud = cloud::cloud(source, document.cloud.as_ref(), expert)?;
     let mut interface = match (&document.interface, &document.cloud, document.peer.first()) {
@@ -86,8 +88,13 @@ pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Resu
     }
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
-    let peers = peers(source, &document.peer, (&interface, cloud.as_ref()), &[], keys)?;
-    Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers, cloud })
+    let mut peers = peers(source, &document.peer, (&interface, cloud.as_ref()), &[], keys)?;
+    let enrol = enrolled.map(|enrolled| {
+        peers = enrol::add(&peers, &enrolled.peers, (&interface, cloud.as_ref()));
+        enrolled.enrol
+    });
+    let file = source.path.to_path_buf();
+    Ok(Config { file, interface, control, metrics, peers, enrol, cloud })
 }
 
 fn interface(
@@ -286,7 +293,15 @@ fn control(source: &Source<'_>, table: &ControlTable, interface: &str) -> Result
         None => socket_default(interface),
     };
     let group = table.group.as_ref().map(|name| group(source, name)).transpose()?;
-    Ok(Control { socket, group })
+    let group_captures = match &table.group_captures {
+        Some(captures) if *captures.as_ref() && group.is_none() => {
+            let what = "`group_captures` permits captures to a group, and there is no `group`";
+            let remedy = "add `group`, or take `group_captures` out";
+            return Err(source.error(Some(captures.span()), what, remedy));
+        }
+        captures => captures.as_ref().is_some_and(|captures| *captures.as_ref()),
+    };
+    Ok(Control { socket, is_named: table.socket.is_some(), group, group_captures })
 }
 
 fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {

@@ -65,6 +65,8 @@ pub struct ReloadReport {
     pub live: Vec<String>,
     /// Keys of changed settings that apply only after a restart.
     pub restart: Vec<String>,
+    /// Whether the VPC's file has changed. Its rules and instances are in force.
+    pub vpc: bool,
 }
 
 impl PeerChange {
@@ -101,6 +103,7 @@ impl Difference {
             failed: Vec::new(),
             live: words(&self.live),
             restart: words(&self.restart),
+            vpc: false,
         }
     }
 }
@@ -115,15 +118,12 @@ impl fmt::Display for ReloadReport {
             ("settings taken over", &self.live),
             ("settings that wait for a restart", &self.restart),
         ];
-        let mut is_first = true;
-        for (what, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
-            if !is_first {
-                writeln!(f)?;
-            }
-            write!(f, "{what}: {}", names.join(", "))?;
-            is_first = false;
-        }
-        if is_first { f.write_str("nothing has changed") } else { Ok(()) }
+        let rows = rows.iter().filter(|(_, names)| !names.is_empty());
+        let rows = rows.map(|(what, names)| format!("{what}: {}", names.join(", ")));
+        let vpc = self.vpc.then(|| String::from("changes in the VPC's file taken over"));
+        let lines: Vec<String> = rows.chain(vpc).collect();
+        f.write_str(if lines.is_empty() { "nothing has changed" } else { "" })?;
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -245,7 +245,9 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("table", from.table != to.table),
         ("kill_switch", from.kill_switch != to.kill_switch),
         ("pre_up, post_up, pre_down or post_down", from.hooks != to.hooks),
-        ("cloud", old.cloud != new.cloud),
+        // If both files have instances, their card reports the keys that it cannot apply.
+        ("cloud", old.cloud.is_some() != new.cloud.is_some()),
+        ("enrol", old.enrol != new.enrol),
         ("control", old.control != new.control),
         ("metrics", old.metrics != new.metrics),
     ])

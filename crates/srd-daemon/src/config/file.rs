@@ -28,6 +28,7 @@ pub(super) struct Document {
     pub(super) control: Option<ControlTable>,
     pub(super) metrics: Maybe<MetricsTable>,
     pub(super) cloud: Maybe<CloudTable>,
+    pub(super) enrol: Maybe<EnrolTable>,
     #[serde(default)]
     pub(super) peer: Vec<Spanned<PeerTable>>,
 }
@@ -104,9 +105,20 @@ pub(super) struct CloudTable {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct EnrolTable {
+    pub(super) controller: Maybe<String>,
+    pub(super) token_file: Maybe<String>,
+    pub(super) name: Maybe<String>,
+    pub(super) endpoint: Maybe<Several>,
+    pub(super) directory: Maybe<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ControlTable {
     pub(super) socket: Maybe<String>,
     pub(super) group: Maybe<String>,
+    pub(super) group_captures: Maybe<bool>,
 }
 
 #[derive(Debug, Deserialize)]

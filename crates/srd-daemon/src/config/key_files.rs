@@ -58,7 +58,7 @@ pub(super) fn key_file(
 }
 
 /// Returns the remedy if a daemon that has changed its user cannot read a key file. `is_srd`:
-/// whether the daemon runs as the user `srd`, and not as `nobody`.
+/// whether the daemon runs as the user `srd`, and not as a user of no account.
 fn remedy_of_daemon(key: &Path, is_srd: bool) -> String {
     let key = key.display();
     let give = format!("chown {} {key}", privileges::OWN_ACCOUNT);
@@ -72,7 +72,7 @@ fn remedy_of_daemon(key: &Path, is_srd: bool) -> String {
 }
 
 /// Resolves a path relative to the directory of the file that contains it.
-fn beside(file: &Path, path: &str) -> PathBuf {
+pub(super) fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
@@ -97,11 +97,11 @@ mod tests {
         let text = "[interface]\nmode = \"cloud\"\nlisten = \"192.0.2.1:7471\"\n\
                     private_key_file = \"key\"\n[cloud]\n";
         std::fs::write(&file, text).unwrap();
-        let id = privileges::user_of_daemons();
+        let id = srd_trust::spare::FIRST;
         let read = move || {
-            let nobody = rustix::process::Uid::from_raw(id);
+            let daemon = rustix::process::Uid::from_raw(id);
             // The change of the user affects only this thread.
-            rustix::thread::set_thread_res_uid(None, nobody, None).ok()?;
+            rustix::thread::set_thread_res_uid(None, daemon, None).ok()?;
             Some(super::super::Config::parse(text, &file).unwrap_err())
         };
         let key = directory.path().join("key");

@@ -25,6 +25,7 @@
 //! | [`diff`] | the difference between two configurations |
 //! | [`edit`] | adds or removes one peer, by command |
 //! | [`endpoint`] | the endpoint of a peer: an address, or a name |
+//! | [`enrol`] | the controller at which this host enrols, and the peers that it sends |
 //! | `several` | values with one address, or one for each network card |
 //! | `back_end`, `workers` | the packet back end, and the number of its threads |
 //! | [`wireguard`] | converts a configuration file of WireGuard |
@@ -40,6 +41,7 @@ pub mod cloud;
 pub mod diff;
 pub mod edit;
 pub mod endpoint;
+pub mod enrol;
 pub mod file;
 mod key_files;
 mod metrics;
@@ -68,6 +70,7 @@ pub use cloud::Cloud;
 pub use diff::{Difference, PeerChange, ReloadReport};
 pub use edit::PeerForm;
 pub use endpoint::HostPort;
+pub use enrol::Enrol;
 pub(crate) use several::in_words;
 pub use srd_config::ConfigError;
 
@@ -101,8 +104,11 @@ pub struct Config {
     pub control: Control,
     /// Settings of the server for metrics and the web page; `None`: the server is off.
     pub metrics: Option<Metrics>,
-    /// The peers, in the order of the file.
+    /// The peers, in the order of the file; those of the controller follow.
     pub peers: Vec<PeerSettings>,
+    /// The controller at which this host enrols; `None`: the file contains the address and all
+    /// peers.
+    pub enrol: Option<Enrol>,
     /// The instances of virtual private clouds on this host; `None`: there are no instances. Always
     /// present in [`Mode::Cloud`].
     pub cloud: Option<Cloud>,
@@ -232,9 +238,20 @@ impl Protection {
 pub struct Control {
     /// Path of the socket.
     pub socket: PathBuf,
+    /// Whether the file contains the path. Otherwise it is the default of the interface.
+    pub is_named: bool,
     /// The group whose members may use the socket; `None`: only root and the daemon's user may use
     /// it.
     pub group: Option<Group>,
+    /// Whether members of the group may capture packets.
+    pub group_captures: bool,
+}
+
+impl Control {
+    /// Settings of a socket at this path, which only root and the daemon's user may use.
+    pub fn at(socket: PathBuf) -> Self {
+        Self { socket, is_named: true, group: None, group_captures: false }
+    }
 }
 
 /// A user group of this machine.

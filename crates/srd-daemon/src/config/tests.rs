@@ -42,6 +42,7 @@ table = 7000
 [control]
 socket = "/run/srd/other.sock"
 group = "root"
+group_captures = true
 
 [metrics]
 listen = "127.0.0.1:9471"
@@ -100,6 +101,7 @@ fn the_whole_file_is_understood() {
     assert_eq!(interface.dscp, 26);
     assert_eq!(interface.table, Table::Number(7000));
     assert_eq!(config.control.socket, Path::new("/run/srd/other.sock"));
+    assert!(config.control.is_named && config.control.group_captures);
     assert_eq!(config.control.group, Some(Group { name: "root".into(), id: 0 }));
     assert!(!config.metrics.unwrap().allow_remote);
     let [b, c] = config.peers.as_slice() else { panic!("two peers") };
@@ -219,6 +221,7 @@ fn bad_values_are_refused_with_what_is_good() {
         ("protection = \"encrypted\"", "protection = \"some\"", "\"encrypted\" or \"plain\""),
         ("/run/srd/other.sock", "other.sock", "absolute"),
         ("group = \"root\"", "group = \"nobody-has-this\"", "groupadd"),
+        ("group = \"root\"\n", "", "add `group`"),
         ("127.0.0.1:9471", "0.0.0.0:9471", "allow_remote = true"),
         ("name = \"b\"", "name = \"b c\"", "peer's name"),
         ("name = \"b\"", "name = \"all\"", "every peer"),

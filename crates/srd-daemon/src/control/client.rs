@@ -239,10 +239,12 @@ impl Stopper {
 /// answers.
 fn check(stream: &UnixStream, path: &Path) -> Result<(), ClientError> {
     let socket = path.to_path_buf();
-    peer::check(stream, &[privileges::user_of_daemons()]).map_err(|e| match peer::stranger(&e) {
-        Some(Stranger { user }) => ClientError::Stranger { socket, user },
-        None => ClientError::Io(socket, e),
-    })
+    let Err(error) = peer::check(stream) else { return Ok(()) };
+    match peer::stranger(&error) {
+        Some(Stranger { user }) if privileges::is_of_daemons(user) => Ok(()),
+        Some(Stranger { user }) => Err(ClientError::Stranger { socket, user }),
+        None => Err(ClientError::Io(socket, error)),
+    }
 }
 
 /// Returns the name of the group that may use a socket; `None` if only root may, or if the group
@@ -264,6 +266,7 @@ mod tests {
 
     use rustix::process::Uid;
     use rustix::thread::set_thread_res_uid;
+    use srd_trust::spare;
 
     #[test]
     fn errors_say_what_to_do() {
@@ -316,7 +319,7 @@ mod tests {
         assert!(matches!(error, ClientError::Stranger { user, .. } if user == other), "{error}");
         serves.join().unwrap();
         let path = directory.path().join("b.sock");
-        let serves = answer_as(privileges::user_of_daemons(), &path, r#"{"ok":"believed"}"#);
+        let serves = answer_as(spare::FIRST, &path, r#"{"ok":"believed"}"#);
         let client = Client::connect(&path).unwrap();
         assert_eq!(client.ask::<String>(&Request::Stats).unwrap(), "believed");
         serves.join().unwrap();

@@ -27,6 +27,14 @@ pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Longest time in which a client must read one whole answer.
 pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 
+/// Refusal of a change of peers.
+const PEERS: &str =
+    "peers are added and removed by root or the user that started the daemon: use sudo";
+/// Refusal of a capture.
+const CAPTURES: &str = "a capture contains the packets of all users, so root or the user that \
+                        started the daemon begins it: use sudo, or permit it to the group by \
+                        `group_captures = true` in [control]";
+
 /// Use of a connection after its request was answered.
 pub(super) enum Next {
     /// The connection is closed.
@@ -137,16 +145,21 @@ fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<
         Request::Paths { peer } => write_answer(stream, paths(plane, &peer)),
         Request::Set(change) => write_answer(stream, set(plane, change)),
         Request::AddPeer(form) => {
-            write_answer(stream, of_owner(stream, shared).and_then(|()| add_peer(plane, &form)))
+            let may = of_owner(stream, shared, PEERS);
+            write_answer(stream, may.and_then(|()| add_peer(plane, &form)))
         }
         Request::RemovePeer { peer } => {
-            write_answer(stream, of_owner(stream, shared).and_then(|()| remove_peer(plane, &peer)))
+            let may = of_owner(stream, shared, PEERS);
+            write_answer(stream, may.and_then(|()| remove_peer(plane, &peer)))
         }
         Request::Reload => write_answer(stream, reload(shared)),
         Request::Watch { interval_ms, paths, flows } => {
             watch(stream, shared, interval_ms, &detail(paths, flows))
         }
-        Request::Capture(filter) => run_capture(stream, shared, filter),
+        Request::Capture(filter) => match may_capture(stream, shared) {
+            Ok(()) => run_capture(stream, shared, filter),
+            Err(refusal) => write_answer::<()>(stream, Err(refusal)),
+        },
         Request::Instances => Ok(()),
     }
 }
@@ -177,16 +190,22 @@ fn log(stream: &UnixStream, request: &Request) {
     tracing::info!("asked {what} ({by})");
 }
 
-/// Checks that the client may add and remove peers. A peer decides where the machine's packets go,
-/// and its preshared key is read from a file, so only root and the user that started the daemon may
-/// do this. A user to which the daemon has changed since may be shared with other programs. The
-/// group of the socket may read the state, capture packets and change settings.
-fn of_owner(stream: &UnixStream, shared: &Shared) -> Result<(), Refusal> {
-    srd_trust::peer::check_one(stream, shared.owner).map_err(|_| {
-        let text =
-            "peers are added and removed by root or the user that started the daemon: use sudo";
-        Refusal::new(RefusalKind::NotPermitted, text.to_owned())
-    })
+/// Checks that the client is root or the user that started the daemon. A user to which the daemon
+/// has changed since is refused, because this user has fewer rights. The group of the socket may
+/// read the state and change settings. Other actions need this check:
+///
+/// - A peer decides where the machine's packets go, and its preshared key is read from a file.
+/// - A capture contains the packets of all users, unless the configuration permits captures to the
+///   group.
+///
+/// `refusal` is the text of the error.
+fn of_owner(stream: &UnixStream, shared: &Shared, refusal: &str) -> Result<(), Refusal> {
+    let checked = srd_trust::peer::check_one(stream, shared.owner);
+    checked.map_err(|_| Refusal::new(RefusalKind::NotPermitted, refusal.to_owned()))
+}
+
+fn may_capture(stream: &UnixStream, shared: &Shared) -> Result<(), Refusal> {
+    if shared.group_captures { Ok(()) } else { of_owner(stream, shared, CAPTURES) }
 }
 
 fn detail(paths: bool, flows: usize) -> Detail {

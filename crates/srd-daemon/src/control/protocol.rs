@@ -64,7 +64,9 @@ pub enum Request {
         #[serde(default)]
         flows: usize,
     },
-    /// Starts a capture; the answer is null, and packets follow it as pcapng.
+    /// Starts a capture; the answer is null, and packets follow it as pcapng. Root and the user
+    /// that started the daemon may do this, and the group of the socket if the configuration
+    /// permits it.
     Capture(Filter),
     /// Begins requests about instances; the answer is null. The requests and answers that follow on
     /// this connection are those of the crate srd-guest.

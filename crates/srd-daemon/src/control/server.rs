@@ -56,6 +56,7 @@ impl Server {
             plane,
             loader,
             owner: socket.user,
+            group_captures: socket.permits_captures(),
             instances,
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),

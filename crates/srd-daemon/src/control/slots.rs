@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) loader: Loader,
     /// The user that created the socket first: the one that started the daemon.
     pub(super) owner: u32,
+    /// Whether all users that may connect may capture packets.
+    pub(super) group_captures: bool,
     /// Serves requests about instances; `None` if the node has no instances.
     pub(super) instances: Option<ServeInstances>,
     pub(super) connections: AtomicUsize,

@@ -16,6 +16,10 @@ use crate::config::{Control, socket_default};
 const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of the socket: only the owner and the group may connect to it.
 const SOCKET_MODE: u32 = 0o660;
+/// Path of the control socket of a card (`srd card up`) of an earlier version, beside the sockets
+/// of daemons. A daemon of an interface with the name `card` also has this path; commands reach it
+/// by the name of the interface.
+pub const CARD_EARLIER: &str = "/run/srd/card.sock";
 /// Flags to open a directory, but no other file and no symbolic link (`O_DIRECTORY`, `O_NOFOLLOW`).
 const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
@@ -55,6 +59,11 @@ impl Socket {
             socket::listen(path, options).map_err(|e| because(&what, &e))?;
         let user = rustix::process::geteuid().as_raw();
         Ok(Self { listener, control: control.clone(), identity, user })
+    }
+
+    /// Whether all users that may connect may capture packets.
+    pub(super) fn permits_captures(&self) -> bool {
+        self.control.group_captures
     }
 
     /// Path of the socket.
@@ -157,7 +166,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Returns the path of the socket that a command uses: the given path, or the default path for the
 /// given interface. If neither is given, this is the only socket that exists, or the socket of
-/// `srd0` if there are several sockets or no socket.
+/// `srd0` if there are several sockets or no socket. The socket of a card of an earlier version
+/// ([`CARD_EARLIER`]) does not count, because no daemon serves it.
 ///
 /// # Errors
 /// The names of the interfaces, if there are several sockets and none of them is for `srd0`.
@@ -173,7 +183,10 @@ pub fn find(interface: Option<&str>, socket: Option<&Path>) -> Result<PathBuf, V
 fn find_in(usual: &Path) -> Result<PathBuf, Vec<String>> {
     let entries = usual.parent().and_then(|directory| fs::read_dir(directory).ok());
     let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_socket = |path: &PathBuf| path.extension().is_some_and(|e| e == "sock");
+    let is_socket = |path: &PathBuf| {
+        path.extension().is_some_and(|e| e == "sock")
+            && path.file_name() != Path::new(CARD_EARLIER).file_name()
+    };
     let mut found: Vec<PathBuf> = files.filter(is_socket).collect();
     found.sort();
     match found.as_slice() {
@@ -194,15 +207,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
-    fn control(path: PathBuf) -> Control {
-        Control { socket: path, group: None }
-    }
-
     #[test]
     fn socket_and_directory_are_for_owner_and_group_only_and_go_away() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/a.sock");
-        let socket = Socket::bind(&control(path.clone())).unwrap();
+        let socket = Socket::bind(&Control::at(path.clone())).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o660);
         assert_eq!(mode(path.parent().unwrap()), 0o750);
@@ -231,7 +240,7 @@ mod tests {
                 }
             });
             for _ in 0..1000 {
-                let _ = Socket::bind(&control(path.clone()));
+                let _ = Socket::bind(&Control::at(path.clone()));
             }
             is_over.store(true, Ordering::Relaxed);
         });
@@ -253,13 +262,13 @@ mod tests {
         let path = directory.path().join("a.sock");
         leave_stale(&path);
         assert!(path.exists());
-        let socket = Socket::bind(&control(path.clone())).unwrap();
-        let error = Socket::bind(&control(path.clone())).unwrap_err();
+        let socket = Socket::bind(&Control::at(path.clone())).unwrap();
+        let error = Socket::bind(&Control::at(path.clone())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("serves"), "{error}");
         drop(socket);
         fs::write(&path, "somebody's").unwrap();
-        let error = Socket::bind(&control(path.clone())).unwrap_err();
+        let error = Socket::bind(&Control::at(path.clone())).unwrap_err();
         assert!(error.to_string().contains("no socket"), "{error}");
         assert!(path.exists());
     }
@@ -270,11 +279,11 @@ mod tests {
     fn regression_a_full_queue_of_connections_delays_no_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sock");
-        let first = Socket::bind(&control(path.clone())).unwrap();
+        let first = Socket::bind(&Control::at(path.clone())).unwrap();
         rustix::net::listen(&first.listener, 0).unwrap();
         let _queued: Vec<_> = std::iter::from_fn(|| socket::connect(&path).ok()).collect();
         let (send, receive) = std::sync::mpsc::channel();
-        thread::spawn(move || send.send(Socket::bind(&control(path)).map(drop)));
+        thread::spawn(move || send.send(Socket::bind(&Control::at(path)).map(drop)));
         let bound = receive.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits");
         assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(first.is_there());
@@ -286,7 +295,7 @@ mod tests {
     fn regression_a_socket_that_this_user_may_not_see_is_not_taken_for_removed() {
         let directory = tempfile::tempdir().unwrap();
         let within = directory.path().join("run");
-        let socket = Socket::bind(&control(within.join("a.sock"))).unwrap();
+        let socket = Socket::bind(&Control::at(within.join("a.sock"))).unwrap();
         // The thread below keeps the group of this process.
         fs::set_permissions(&within, Permissions::from_mode(0o700)).unwrap();
         let nobody = rustix::process::Uid::from_raw(65_534);
@@ -326,9 +335,9 @@ mod tests {
     fn a_successors_socket_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.sock");
-        let first = Socket::bind(&control(path.clone())).unwrap();
+        let first = Socket::bind(&Control::at(path.clone())).unwrap();
         fs::rename(&path, directory.path().join("moved.sock")).unwrap();
-        let _second = Socket::bind(&control(path.clone())).unwrap();
+        let _second = Socket::bind(&Control::at(path.clone())).unwrap();
         drop(first);
         assert!(path.exists());
     }
@@ -341,12 +350,14 @@ mod tests {
         assert_eq!(find_in(&usual).unwrap(), usual);
         fs::write(at("srd7.sock"), "").unwrap();
         fs::write(at("srd7.pid"), "").unwrap();
+        fs::write(at("card.sock"), "").unwrap();
         assert_eq!(find_in(&usual).unwrap(), at("srd7.sock"));
         fs::write(at("srd8.sock"), "").unwrap();
         assert_eq!(find_in(&usual).unwrap_err(), ["srd7", "srd8"]);
         fs::write(&usual, "").unwrap();
         assert_eq!(find_in(&usual).unwrap(), usual);
         assert_eq!(find(Some("a"), None).unwrap(), Path::new("/run/srd/a.sock"));
+        assert_eq!(find(Some("card"), None).unwrap(), Path::new(CARD_EARLIER));
         assert_eq!(find(Some("a"), Some(Path::new("/x"))).unwrap(), Path::new("/x"));
     }
 }

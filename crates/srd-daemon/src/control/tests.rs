@@ -33,7 +33,7 @@ fn config() -> Result<Config, ConfigError> {
 fn start_with(loader: Loader, plane: &PlaneHandle) -> (tempfile::TempDir, PathBuf, Server) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/srd0.sock");
-    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
+    let socket = Socket::bind(&Control::at(path.clone())).unwrap();
     let server = Server::start(socket, plane.clone(), loader, None).unwrap();
     (directory, path, server)
 }
@@ -68,7 +68,7 @@ fn requests_about_instances_follow_on_the_connection_if_the_node_has_any() {
     let plane = FakePlane::start();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/srd0.sock");
-    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
+    let socket = Socket::bind(&Control::at(path.clone())).unwrap();
     // It repeats what it reads, until the client closes the connection.
     let echo = |mut stream: UnixStream| {
         let mut bytes = [0; 64];
@@ -342,15 +342,12 @@ fn become_nobody() {
     rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
 }
 
-#[test]
-fn regression_a_user_that_the_daemon_has_changed_to_does_not_rule_the_peers() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+/// A daemon that root has started, and that has changed to a user that other programs share. Every
+/// user may connect to it, as if all users were members of the socket's group.
+fn open_to_all(control: impl FnOnce(PathBuf) -> Control) -> Daemon {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/srd0.sock");
-    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
-    // As if the client were a member of the socket's group.
+    let socket = Socket::bind(&control(path.clone())).unwrap();
     for (place, mode) in
         [(directory.path(), 0o755), (path.parent().unwrap(), 0o755), (&path, 0o666)]
     {
@@ -362,24 +359,55 @@ fn regression_a_user_that_the_daemon_has_changed_to_does_not_rule_the_peers() {
         become_nobody();
         Server::start(socket, handle, Arc::new(config), None).unwrap()
     });
-    let _server = serve.join().unwrap();
-    let ask = |request: &'static str, path: PathBuf| {
-        move || {
-            let mut stream = UnixStream::connect(path).unwrap();
-            stream.write_all(request.as_bytes()).unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            answer
-        }
-    };
-    let request = "{\"request\":\"remove-peer\",\"peer\":\"b\"}\n";
-    let as_nobody = ask(request, path.clone());
-    let answer = std::thread::spawn(move || {
+    Daemon { _directory: directory, path, plane, _server: serve.join().unwrap() }
+}
+
+/// Sends a request, and returns the first line of the answer.
+fn ask_at(path: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stream), &mut answer).unwrap();
+    answer
+}
+
+/// Sends a request as a user that has not started the daemon, and returns the first line of the
+/// answer.
+fn ask_as_nobody(path: &Path, request: &'static str) -> String {
+    let path = path.to_owned();
+    let ask = move || {
         become_nobody();
-        as_nobody()
-    });
-    let answer = answer.join().unwrap();
+        ask_at(&path, request)
+    };
+    std::thread::spawn(ask).join().unwrap()
+}
+
+#[test]
+fn regression_a_user_that_the_daemon_has_changed_to_does_not_rule_the_peers() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let daemon = open_to_all(Control::at);
+    let request = "{\"request\":\"remove-peer\",\"peer\":\"b\"}\n";
+    let answer = ask_as_nobody(&daemon.path, request);
     assert!(answer.contains("not-permitted"), "{answer}");
-    let answer = ask(request, path)();
+    let answer = ask_at(&daemon.path, request);
+    assert!(answer.starts_with("{\"ok\""), "{answer}");
+}
+
+#[test]
+fn regression_the_group_of_the_socket_captures_packets_only_if_the_file_permits_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let request = "{\"request\":\"capture\",\"count\":1}\n";
+    let daemon = open_to_all(Control::at);
+    let answer = ask_as_nobody(&daemon.path, request);
+    assert!(answer.contains("not-permitted") && answer.contains("group_captures"), "{answer}");
+    let status = ask_as_nobody(&daemon.path, "{\"request\":\"status\"}\n");
+    assert!(status.starts_with("{\"ok\""), "{status}");
+    assert!(ask_at(&daemon.path, request).starts_with("{\"ok\""), "root may");
+    let daemon = open_to_all(|path| Control { group_captures: true, ..Control::at(path) });
+    let answer = ask_as_nobody(&daemon.path, request);
     assert!(answer.starts_with("{\"ok\""), "{answer}");
 }

@@ -304,6 +304,9 @@ counters!(Counters {
     flows_full: u64,
     send_refused: u64,
     send_failed: u64,
+    cloud_malformed: u64,
+    cloud_no_peer: u64,
+    cloud_too_big: u64,
     cloud_refused: u64,
     order: OrderCounts,
 });

@@ -167,6 +167,9 @@ fn counters(totals: &Totals, queue_bytes: u64) -> Counters {
         tx_drops: card.guest_malformed
             + card.guest_no_peer
             + card.guest_too_big
+            + card.cloud_malformed
+            + card.cloud_no_peer
+            + card.cloud_too_big
             + card.send_refused
             + traffic.queue_dropped_late
             + traffic.queue_dropped_full,

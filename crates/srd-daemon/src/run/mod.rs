@@ -41,6 +41,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use crate::config::{Config, Mode};
+use crate::control_plane::follow;
 use crate::netconf::{self, Network, Request};
 use crate::notify::Notify;
 use crate::pages::Pages;
@@ -202,6 +203,7 @@ impl Prepared {
         let ipv4_only = config.interface.is_ipv4_only();
         let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
         let file = config.file.clone();
+        let enrolled = config.enrol.is_some().then(|| config.clone());
         let parts = Parts { config, crew, pages, waker, resolver, mtu };
         let control = Control::new(parts, network)?;
         let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
@@ -209,6 +211,9 @@ impl Prepared {
         let socket = control_socket::Server::start(socket, handle.clone(), of_socket, serve)?;
         let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose()?;
         signals::serve(handle.clone(), loader)?;
+        if let Some(config) = enrolled {
+            follow::start(&config, handle.clone())?;
+        }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
     }
 }

@@ -196,18 +196,19 @@ pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
     }
     let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
     privileges::drop_all()?;
-    if stays.as_deref() == Some(privileges::NO_ACCOUNT) {
+    let Some(user) = stays else { return Ok(()) };
+    if user == privileges::OWN_ACCOUNT {
+        tracing::warn!(
+            "the daemon stays user root, without capabilities: the user {user} could not read {} \
+             and its key files for a reload. The systemd unit runs as a user of its own",
+            config.file.display()
+        );
+    } else {
         // If the package's account does not exist, there is no user who could read the file.
         tracing::info!(
             "the daemon stays user root, without capabilities; the package's unit runs it as the \
              user {}",
             privileges::OWN_ACCOUNT
-        );
-    } else if let Some(user) = stays {
-        tracing::warn!(
-            "the daemon stays user root, without capabilities: the user {user} could not read {} \
-             and its key files for a reload. The systemd unit runs as a user of its own",
-            config.file.display()
         );
     }
     Ok(())

@@ -42,8 +42,9 @@ impl Service {
         began: Instant,
         back: Sender<Answer>,
     ) {
+        let is_new = !self.vpc.is_same_file(&file);
         let vpc = self.vpc.replaced(file);
-        self.change(now, vpc, Then::Applied(began, back));
+        self.change(now, vpc, Then::Applied { began, is_new, back });
     }
 
     pub(crate) fn attach(
@@ -175,12 +176,12 @@ impl Service {
 
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
         match then {
-            Then::Applied(began, back) => {
+            Then::Applied { began, is_new, back } => {
                 if done.is_ok() {
                     self.restore();
                 }
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
-                let answer = done.map(|()| Answer::Applied { microseconds });
+                let answer = done.map(|()| Answer::Applied { microseconds, is_new });
                 let failed = |error| Answer::Failed { what: format!("{error:#}") };
                 let _ = back.send(answer.unwrap_or_else(failed));
             }

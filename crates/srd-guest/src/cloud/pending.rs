@@ -54,8 +54,15 @@ pub(crate) enum Step {
 
 /// The answer at the end of a change.
 pub(crate) enum Then {
-    /// The answer to a request for other rules. It contains the time since this instant.
-    Applied(Instant, Sender<Answer>),
+    /// The answer to a request for other rules.
+    Applied {
+        /// Start of the time that the answer contains.
+        began: Instant,
+        /// Whether the file describes other objects than the file before.
+        is_new: bool,
+        /// Receives the answer.
+        back: Sender<Answer>,
+    },
     /// The answer to a request for an additional instance. It contains the name of the instance.
     Attached(String, Sender<Result<String, String>>),
     /// No answer: the instance of this name was removed.

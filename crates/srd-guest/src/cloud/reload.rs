@@ -20,6 +20,16 @@ pub struct Reloader {
     orders: Orders,
 }
 
+/// Result of a reload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reloaded {
+    /// Whether the VPC's file describes other objects than before. These are now in force.
+    pub is_new: bool,
+    /// Keys of changed settings that this process cannot apply. A card that takes over can apply
+    /// them.
+    pub others: Vec<String>,
+}
+
 impl Service {
     /// Returns a handle with which another thread applies a changed configuration.
     pub fn reloader(&self) -> Reloader {
@@ -32,20 +42,20 @@ impl Reloader {
         Self { orders }
     }
 
-    /// Reads the configuration again, and applies the rules of the VPC's file. Returns the keys of
-    /// changed settings that this process cannot apply. A card that takes over can apply them.
+    /// Reads the configuration again, and applies the rules of the VPC's file.
     ///
     /// # Errors
     /// A file is wrong, or cannot be applied: the previous rules stay in force.
-    pub fn reload(&self) -> Result<Vec<String>> {
+    pub fn reload(&self) -> Result<Reloaded> {
         let began = clock::now();
         let (file, others) = self.orders.helper()?.reload()?;
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
         let (back, answer) = channel();
         let command = Command::Apply(Box::new(file), began, back);
         match hand(&self.orders, command, &answer)? {
+            Answer::Applied { is_new, .. } => Ok(Reloaded { is_new, others }),
             Answer::Failed { what } => bail!(what),
-            _ => Ok(others),
+            _ => bail!("the card answers something else"),
         }
     }
 }

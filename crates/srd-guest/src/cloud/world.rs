@@ -129,6 +129,11 @@ impl Vpc {
         Ok(vpc)
     }
 
+    /// Whether this file describes the same objects, under the same names, as the present file.
+    pub(crate) fn is_same_file(&self, file: &VpcFile) -> bool {
+        *self.file == *file
+    }
+
     /// Returns the directories of the file's flow logs.
     pub(crate) fn log_directories(&self) -> BTreeSet<String> {
         self.file.world.flow_logs.values().map(|log| log.directory.clone()).collect()

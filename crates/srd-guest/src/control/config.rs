@@ -14,13 +14,14 @@ use crate::traffic::transport::TransportOptions;
 
 /// Keys of [`other_settings`] that a node itself applies at a reload, or reports as effective only
 /// after a restart.
-pub(crate) const KEYS_OF_NODE: [&str; 3] = [INTERFACE, METRICS, POLL];
+pub(crate) const KEYS_OF_NODE: [&str; 4] = [INTERFACE, METRICS, POLL, SOCKET];
 const INTERFACE: &str = "interface and peer";
 const METRICS: &str = "metrics";
 const POLL: &str = "poll";
+const SOCKET: &str = "socket";
 
-/// Reads a file. Relative paths in it start at its directory. The path of the socket, which is no
-/// setting of the file, is the default one.
+/// Reads a file. Relative paths in it start at its directory. The path of the socket is the default
+/// one, because the command line may name another socket than the file.
 ///
 /// # Errors
 /// An error if the file cannot be read; otherwise the first mistake in its text.
@@ -35,7 +36,7 @@ impl Options {
     /// # Errors
     /// The file has no table `[cloud]`.
     pub fn of(config: Config, socket: &Path) -> Result<Self, ConfigError> {
-        let Config { file, interface, metrics, peers, cloud, .. } = config;
+        let Config { file, interface, metrics, peers, cloud, control, .. } = config;
         let Some(cloud) = cloud else {
             return Err(ConfigError {
                 file,
@@ -61,6 +62,7 @@ impl Options {
             internet_private,
             transport: (!transport.hosts.is_empty()).then_some(transport),
             socket: socket.to_owned(),
+            socket_named: control.is_named.then_some(control.socket),
             vhost_user,
             vhost_user_client,
             poll,
@@ -83,6 +85,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         (POLL, runs.poll == new.poll),
         (INTERFACE, runs.transport == new.transport),
         (METRICS, runs.metrics == new.metrics),
+        (SOCKET, runs.socket_named == new.socket_named),
         ("vhost_user", runs.vhost_user == new.vhost_user),
         ("vhost_user_client", runs.vhost_user_client == new.vhost_user_client),
         ("end_programs", runs.end_programs == new.end_programs),
@@ -128,6 +131,8 @@ mod tests {
             endpoint = "192.0.2.2:7471"
             [metrics]
             listen = "127.0.0.1:9472"
+            [control]
+            socket = "/run/other.sock"
         "#;
         let all = options(text);
         assert_eq!(all.file.as_deref(), Some(Path::new("/etc/srd/cloud.toml")));
@@ -147,6 +152,7 @@ mod tests {
             "poll",
             "interface and peer",
             "metrics",
+            "socket",
             "vhost_user",
             "vhost_user_client",
             "end_programs",

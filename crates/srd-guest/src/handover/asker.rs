@@ -27,7 +27,7 @@ pub(crate) fn check(version: u32) -> Result<()> {
 /// Checks the user of the process that listens at the card's socket, before any of its data is
 /// trusted.
 pub(crate) fn check_giver(stream: &UnixStream) -> Result<()> {
-    let checked = peer::check(stream, &[]);
+    let checked = peer::check(stream);
     if let Some(of) = checked.as_ref().err().and_then(peer::stranger) {
         bail!(
             "the socket belongs to user {}, which is neither root nor this card's user: it is no \

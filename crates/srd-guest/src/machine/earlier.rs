@@ -11,11 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+pub(crate) use srd_daemon::control::socket::CARD_EARLIER as SOCKET;
 use srd_trust::peer;
 use srd_trust::socket::connect;
 
-/// Socket of a card of an earlier version.
-pub const SOCKET: &str = "/run/srd/card.sock";
 /// Directory of the locks of a card of an earlier version.
 const LOCKS: &str = "/run/srd/locks";
 /// Longest wait for the end of a card that has handed everything over.
@@ -34,7 +33,7 @@ pub(crate) fn card() -> Option<UnixStream> {
 fn card_at(socket: &Path) -> Option<UnixStream> {
     is_socket(socket).then_some(())?;
     let stream = connect(socket).ok()?;
-    peer::check(&stream, &[]).is_ok().then_some(stream)
+    peer::check(&stream).is_ok().then_some(stream)
 }
 
 fn is_socket(path: &Path) -> bool {

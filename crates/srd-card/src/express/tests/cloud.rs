@@ -84,7 +84,7 @@ fn the_largest_super_packet_travels_whole_by_srd_and_cut_plainly() {
     rig.ship(1, true, &super_packet(65_535 - OFFLOAD_BYTES - 40 - TRAILER_BYTES + 1));
     rig.run_ms(20);
     assert_eq!(rig.ends[1].instances.0.len(), 2);
-    assert_eq!(rig.ends[0].express.counters().guest_malformed, 0);
+    assert_eq!(rig.ends[0].express.counters().cloud_malformed, 0);
 }
 
 /// C1: the same addresses and ports in two clouds are two flows.
@@ -159,6 +159,27 @@ fn a_peer_without_a_cloud_gets_no_frame_of_one() {
     assert_eq!(numbers(&rig.ends[1].guest.0), [3]);
 }
 
+/// Packets of clouds and of the interface that were dropped for the same reason had one counter, so
+/// that those of the interface were shown as frames of instances.
+#[test]
+fn regression_drops_of_clouds_and_of_the_interface_have_counters_of_their_own() {
+    let mut rig = both();
+    rig.ship(1, true, b"nothing");
+    let counters = rig.ends[0].express.counters();
+    assert_eq!((counters.cloud_malformed, counters.guest_malformed), (1, 0));
+    rig.send_frame(0, b"nothing");
+    let counters = rig.ends[0].express.counters();
+    assert_eq!((counters.cloud_malformed, counters.guest_malformed), (1, 1));
+    let peer = rig.ends[0].peer;
+    rig.ends[0].express.remove_peer(peer);
+    rig.ship_packet(1, true, &tcp(1));
+    let counters = rig.ends[0].express.counters();
+    assert_eq!((counters.cloud_no_peer, counters.guest_no_peer), (1, 0));
+    rig.send(0, &tcp(1));
+    let counters = rig.ends[0].express.counters();
+    assert_eq!((counters.cloud_no_peer, counters.guest_no_peer), (1, 1));
+}
+
 /// C3: a packet outside of SRD that fits no datagram is dropped and counted; over SRD it arrives.
 #[test]
 fn a_plain_packet_that_fits_no_datagram_is_counted() {
@@ -169,7 +190,8 @@ fn a_plain_packet_that_fits_no_datagram_is_counted() {
     rig.ship_packet(1, true, &v4(protocol::UDP, (1, 2), &vec![0; most - 27]));
     rig.run_ms(20);
     assert_eq!(rig.ends[1].instances.0.len(), 2);
-    assert_eq!(rig.ends[0].express.counters().guest_too_big, 1);
+    let counters = rig.ends[0].express.counters();
+    assert_eq!((counters.cloud_too_big, counters.guest_too_big), (1, 0));
 }
 
 #[test]

@@ -361,6 +361,9 @@ fn the_card_does_what_the_naive_card_does() {
         "queue_dropped_full",
         "order_full",
         "flows_full",
+        "cloud_malformed",
+        "cloud_no_peer",
+        "cloud_too_big",
         "cloud_refused",
     ];
     for (at, (name, _)) in counted[0].named().iter().enumerate() {

@@ -125,6 +125,10 @@ pub enum Answer {
         /// Time from the request until no packet was admitted by the old rules any more, in
         /// microseconds.
         microseconds: u64,
+        /// Whether the file describes other objects than the file that was applied before. Cards
+        /// of earlier versions send no such field.
+        #[serde(default)]
+        is_new: bool,
     },
     /// Answer to [`Request::Attach`].
     Attached(Instance),

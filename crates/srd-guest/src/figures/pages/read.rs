@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::iter::zip;
 
+use srd_card::Counters;
 use srd_card::vpc::Cause;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
@@ -30,7 +31,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     let lost = pages.lost_names.with(&totals.lost);
     drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), packets)));
     let between = between.into_iter().filter(|_| about.has_transport);
-    drops.extend(between.map(|(why, frames)| (format!("between hosts: {why}"), frames)));
+    drops.extend(between.map(|(why, frames)| (of_transport(why), frames)));
     let edge_failed = pages.edge_failed.get();
     Status {
         host: about.host.clone(),
@@ -54,6 +55,13 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     }
 }
 
+/// Returns the name of a cause in the status. In a node, the causes of the interface count packets
+/// of the interface, and no frame of an instance.
+fn of_transport(why: &str) -> String {
+    let of = if Counters::is_of_interface(why) { "interface" } else { "between hosts" };
+    format!("{of}: {why}")
+}
+
 /// Returns the attributes and figures of an instance; `None` if there is no instance of this name.
 pub(crate) fn instance_of(pages: &Pages, name: &str) -> Option<Instance> {
     let directory = pages.directory.get();
@@ -69,8 +77,8 @@ fn in_seconds(duration: Duration) -> f64 {
     std::time::Duration::from_nanos(duration.as_nanos()).as_secs_f64()
 }
 
-/// Returns the figures of the whole card, and the numbers of frames that were lost between hosts,
-/// by cause.
+/// Returns the figures of the whole card, and the numbers of packets that the transport to other
+/// hosts has dropped, by cause.
 fn totals(pages: &Pages) -> (Totals, Vec<(&'static str, u64)>) {
     pages.totals.read(|from| {
         let totals = Totals::take(from);

@@ -7,15 +7,40 @@
 //! All processes of a user have to find the same directory, so its path depends only on the user.
 //! Another user may have created a directory at this path in `/tmp`. Then the runtime directory of
 //! the user is used instead, which exists only while the user is logged in.
+//!
+//! A process that is killed leaves the names of its sockets. Each endpoint that starts removes such
+//! names, also those of other addresses ([`Directory::sweep`]). The work of one start is bounded by
+//! [`NAMES_MAX`], [`LOOKS_MAX`] and [`CHECKS_MAX`].
 
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Mode, OFlags, fstat, mkdir, open, stat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, mkdir, open, stat, unlinkat,
+    utimensat,
+};
 use rustix::net::SocketAddrUnix;
 use rustix::process::geteuid;
+use srd_trust::file_identity;
+
+/// Prefix of the names of all versions.
+const PREFIX: &str = "srd-near-";
+/// Smallest age of a name that is checked. A process that starts has bound its name before it
+/// listens, and a name whose process lives is checked only once in this time.
+const AGE_MIN: Duration = Duration::from_secs(60);
+/// Maximum number of names that one start reads.
+const NAMES_MAX: usize = 65_536;
+/// Maximum number of names whose age one start reads.
+const LOOKS_MAX: usize = 4096;
+/// Maximum number of names that one start checks by a connection.
+const CHECKS_MAX: usize = 64;
 
 /// Descriptor of a directory that only this user can enter.
 #[derive(Debug)]
@@ -56,7 +81,61 @@ impl Directory {
 
     /// Removes a name. A name that does not exist is no error.
     pub(super) fn remove(&self, name: &str) {
-        let _ = rustix::fs::unlinkat(&self.0, name, rustix::fs::AtFlags::empty());
+        let _ = unlinkat(&self.0, name, AtFlags::empty());
+    }
+
+    /// Removes names at which no process listens any more. `is_dead` returns whether this is so at
+    /// an address; it connects to the socket. If there are more names than one call examines, each
+    /// call begins at a random one.
+    ///
+    /// # Errors
+    /// An error of the operating system, if the directory cannot be read.
+    pub(super) fn sweep(
+        &self,
+        is_dead: impl Fn(&SocketAddrUnix) -> io::Result<bool>,
+    ) -> io::Result<()> {
+        let place = PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
+        let names = fs::read_dir(&place)?.take(NAMES_MAX).flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with(PREFIX)).collect();
+        let random = RandomState::new().build_hasher().finish();
+        let first = random % (names.len() as u64).max(1);
+        names.rotate_left(usize::try_from(first).unwrap_or(0));
+        let now = SystemTime::now();
+        let is_old = |name: &&String| {
+            let facts = fs::symlink_metadata(place.join(name));
+            let facts = facts.ok().filter(|facts| facts.file_type().is_socket());
+            let changed = facts.and_then(|facts| facts.modified().ok());
+            let age = changed.and_then(|at| now.duration_since(at).ok());
+            age.is_some_and(|age| age >= AGE_MIN)
+        };
+        for name in names.iter().take(LOOKS_MAX).filter(is_old).take(CHECKS_MAX) {
+            let path = place.join(name);
+            let Some(was) = file_identity::identity(&path) else { continue };
+            let Ok(address) = self.address(name) else { continue };
+            match is_dead(&address) {
+                // If the name belongs to another socket by now, it stays.
+                Ok(true) => drop(file_identity::remove(&path, was)),
+                Ok(false) => self.set_time(name, Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the time from which the age of a name counts.
+    fn set_time(&self, name: &str, at: Timespec) {
+        let times = Timestamps { last_access: at, last_modification: at };
+        let _ = utimensat(&self.0, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+    }
+
+    /// Makes a name as old as a name has to be before it is checked.
+    #[cfg(test)]
+    pub(super) fn age(&self, name: &str) {
+        let long_ago = SystemTime::now() - 2 * AGE_MIN;
+        let at = long_ago.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = Timespec { tv_sec: at.as_secs().cast_signed(), tv_nsec: 0 };
+        self.set_time(name, at);
     }
 }
 
@@ -73,8 +152,10 @@ pub(super) fn name(version: &str, of: SocketAddr) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
     #[test]
     fn a_directory_that_another_user_can_enter_or_has_made_is_refused() {
@@ -99,6 +180,58 @@ mod tests {
             let error = Directory::open(&path).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         }
+    }
+
+    /// Creates a directory, with the path of each name in it.
+    fn made() -> (tempfile::TempDir, Directory, impl Fn(&str) -> PathBuf) {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("d");
+        let directory = Directory::open(&path).unwrap();
+        (above, directory, move |name: &str| path.join(name))
+    }
+
+    fn refuses(address: &SocketAddrUnix) -> io::Result<bool> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        Ok(connect(&socket, address) == Err(rustix::io::Errno::CONNREFUSED))
+    }
+
+    #[test]
+    fn old_names_of_dead_processes_are_removed_and_no_other_ones() {
+        let (_above, directory, path) = made();
+        let listen = |name: &str| UnixListener::bind(path(name)).unwrap();
+        for name in ["srd-near-1-dead", "srd-near-2-fresh", "other-dead"] {
+            // If another test starts a process at this moment, that process has the socket as well.
+            rustix::net::shutdown(listen(name), rustix::net::Shutdown::Both).unwrap();
+        }
+        let _lives = listen("srd-near-2-lives");
+        fs::write(path("srd-near-2-file"), "").unwrap();
+        for name in ["srd-near-1-dead", "other-dead", "srd-near-2-lives", "srd-near-2-file"] {
+            directory.age(name);
+        }
+        directory.sweep(refuses).unwrap();
+        let left = |name: &str| path(name).exists();
+        assert!(!left("srd-near-1-dead"));
+        for name in ["srd-near-2-fresh", "other-dead", "srd-near-2-lives", "srd-near-2-file"] {
+            assert!(left(name), "{name}");
+        }
+        // The living process is not checked again at once.
+        directory.sweep(|_| panic!("it is checked again")).unwrap();
+    }
+
+    #[test]
+    fn a_sweep_checks_so_many_names_and_the_next_one_goes_on() {
+        let (_above, directory, path) = made();
+        for number in 0..CHECKS_MAX + 10 {
+            let name = format!("srd-near-2-{number}");
+            drop(UnixListener::bind(path(&name)).unwrap());
+            directory.age(&name);
+        }
+        let count = || fs::read_dir(path("")).unwrap().count();
+        directory.sweep(|_| Ok(true)).unwrap();
+        assert_eq!(count(), 10);
+        directory.sweep(|_| Ok(true)).unwrap();
+        assert_eq!(count(), 0);
     }
 
     #[test]

@@ -15,8 +15,8 @@
 //! memory, and connections that may carry such descriptors, are closed on a separate thread,
 //! because closing them may block ([`srd_trust::closing`]).
 //!
-//! The name of a process that was killed stays in the directory, until an endpoint listens at the
-//! same address.
+//! The name of a process that was killed stays in the directory, until an endpoint of the same user
+//! starts: [`Directory::sweep`].
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -167,6 +167,8 @@ pub(super) fn listener(at: SocketAddr) -> io::Result<Listener> {
     }
     let listener = Listener { socket, directory, name, owner: Some(getpid()) };
     listen(&listener.socket, BACKLOG)?;
+    // If names of other processes stay, they take only space.
+    let _ = listener.directory.sweep(is_dead);
     Ok(listener)
 }
 
@@ -354,5 +356,27 @@ mod tests {
         assert!(Directory::all().any(exists));
         drop(next);
         assert!(!Directory::all().any(exists));
+    }
+
+    /// In an earlier version, only an endpoint at the same address replaced the name.
+    #[test]
+    fn regression_the_name_of_a_killed_process_is_removed_at_the_start_of_another_one() {
+        let (_port, at) = place();
+        let mut killed = listener(at).unwrap();
+        killed.owner = None;
+        let name = killed.name.clone();
+        drop(killed);
+        let directory = Directory::all().next().unwrap();
+        let address = directory.address(&name).unwrap();
+        assert!(is_dead(&address).unwrap());
+        directory.age(&name);
+        let began = std::time::Instant::now();
+        // Other processes may have left more names than one start checks.
+        let is_there = || connect(socket().unwrap(), &address) != Err(rustix::io::Errno::NOENT);
+        while is_there() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "the name stays");
+            let (_port, other) = place();
+            drop(listener(other).unwrap());
+        }
     }
 }

@@ -3,13 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::Result;
 use srd_vpc::id::EniId;
 use srd_vpc::judge::Origin;
 use srd_vpc::object::Eni;
-use srd_vpc_file::{Kind, VpcFile};
 
-use crate::failure::usage;
+use crate::{Kind, VpcFile};
 
 /// IPv4 address that stands for the end `internet`. Like [`OUTSIDE_V6`], it is a documentation
 /// address, which is outside of all clouds.
@@ -30,7 +28,7 @@ pub(super) fn of(
     from: &str,
     to: &str,
     ipv6: bool,
-) -> Result<(Origin, IpAddr, IpAddr)> {
+) -> Result<(Origin, IpAddr, IpAddr), String> {
     let (from_end, to_end) = (end(file, from)?, end(file, to)?);
     let ipv4 = match (from_end, to_end) {
         (End::Address(address), _) | (_, End::Address(address)) => address.is_ipv4(),
@@ -48,12 +46,12 @@ pub(super) fn of(
         _ => address(to_end, to, ipv4)?,
     };
     if source.is_ipv4() != destination.is_ipv4() {
-        return usage(format!("{source} and {destination} are of different families"));
+        return Err(format!("{source} and {destination} are of different families"));
     }
     Ok((origin, source, destination))
 }
 
-fn end<'a>(file: &'a VpcFile, text: &str) -> Result<End<'a>> {
+fn end<'a>(file: &'a VpcFile, text: &str) -> Result<End<'a>, String> {
     if text == "internet" {
         return Ok(End::Internet);
     }
@@ -73,13 +71,13 @@ fn end<'a>(file: &'a VpcFile, text: &str) -> Result<End<'a>> {
     });
     match primary {
         Some((id, eni)) => Ok(End::Eni(*id, eni)),
-        None => usage(format!(
+        None => Err(format!(
             "`{text}` is no interface, no instance with one, no address, and not `internet`"
         )),
     }
 }
 
-fn address(end: End<'_>, text: &str, ipv4: bool) -> Result<IpAddr> {
+fn address(end: End<'_>, text: &str, ipv4: bool) -> Result<IpAddr, String> {
     let of_eni = |eni: &Eni| {
         let v4 = eni.ipv4.first().map(|address| IpAddr::V4(*address));
         let v6 = eni.ipv6.first().map(|address| IpAddr::V6(*address));
@@ -90,13 +88,13 @@ fn address(end: End<'_>, text: &str, ipv4: bool) -> Result<IpAddr> {
         End::Address(address) => Ok(address),
         End::Eni(_, eni) => match of_eni(eni) {
             Some(address) => Ok(address),
-            None => usage(format!("`{text}` has no IPv{} address", if ipv4 { 4 } else { 6 })),
+            None => Err(format!("`{text}` has no IPv{} address", if ipv4 { 4 } else { 6 })),
         },
     }
 }
 
 /// Returns the interface that has the address `source`; `None` if the address belongs to no cloud.
-fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
+fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>, String> {
     let has = |eni: &Eni| match source {
         IpAddr::V4(address) => eni.ipv4.contains(&address),
         IpAddr::V6(address) => eni.ipv6.contains(&address),
@@ -105,17 +103,17 @@ fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
     match owners[..] {
         [] => Ok(None),
         [(id, _)] => Ok(Some(*id)),
-        _ => usage(format!("{source} belongs to interfaces of several clouds: name the interface")),
+        _ => Err(format!("{source} belongs to interfaces of several clouds: name the interface")),
     }
 }
 
 /// Returns the public address (elastic address) of an interface.
-fn public(file: &VpcFile, id: EniId, eni: &Eni, text: &str) -> Result<IpAddr> {
+fn public(file: &VpcFile, id: EniId, eni: &Eni, text: &str) -> Result<IpAddr, String> {
     let primary = eni.ipv4.first().copied();
     let mut all = file.world.addresses.values();
     let address = all.find(|a| a.association.map(|(of, at)| (of, Some(at))) == Some((id, primary)));
     match address {
         Some(address) => Ok(IpAddr::V4(address.public)),
-        None => usage(format!("`{text}` has no elastic address, so the internet cannot name it")),
+        None => Err(format!("`{text}` has no elastic address, so the internet cannot name it")),
     }
 }

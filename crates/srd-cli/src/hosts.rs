@@ -1,0 +1,332 @@
+//! `srd control hosts` and `srd control token`: hosts that enrol themselves at `srd control up`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use ipnet::IpNet;
+use rustix::process::geteuid;
+use serde::de::DeserializeOwned;
+use srd_control::control::Control;
+use srd_control::hosts::admin::{self, HostEntry, Listing, NewToken, Request, TokenEntry};
+use srd_control::hosts::hub::Hub;
+use srd_control::hosts::serve;
+
+use crate::failure::{Usage, usage};
+use crate::output::say;
+
+/// Block from which overlay addresses are assigned if the operator names no other.
+const OVERLAY: &str = "10.77.0.0/16";
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd control up --state control.db --hosts 192.0.2.10:4600
+  srd control token create --lifetime 1h --uses 3 > token
+  srd up --control 192.0.2.10:4600 --token-file token      # on each host
+  srd control hosts
+  srd control hosts --json
+  srd control hosts rotate web-1
+  srd control hosts remove web-1
+
+docs/control-hosts.md describes each step.";
+
+/// Arguments of `srd control up` for hosts.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeArgs {
+    /// Address and port at which hosts enrol and receive their peers, by TLS.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    hosts: Option<SocketAddr>,
+    /// Block from which hosts get overlay addresses. Default: the block of the state, or
+    /// 10.77.0.0/16 in a new state.
+    #[arg(long, value_name = "PREFIX", requires = "hosts")]
+    overlay: Option<IpNet>,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// The local socket of a server.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AdminArgs {
+    /// Unix socket of the server for `srd control hosts` and `srd control token`. Default:
+    /// /run/srd-control.sock for root, and srd-control.sock in $XDG_RUNTIME_DIR for other users.
+    #[arg(long, value_name = "PATH")]
+    admin: Option<PathBuf>,
+}
+
+/// Arguments of `srd control hosts`.
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(crate) struct HostsArgs {
+    #[command(subcommand)]
+    command: Option<HostsCommand>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// Arguments of a command that lists something.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ListArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Commands for hosts.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum HostsCommand {
+    /// Remove a host: all others drop their connections with it at once.
+    Remove(HostArgs),
+    /// Make a host draw another key, which it uses from its next start on.
+    Rotate(HostArgs),
+}
+
+/// A host.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HostArgs {
+    /// Name of the host.
+    name: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Commands for enrolment tokens.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Print a new token, with which hosts can enrol.
+    #[command(after_help = EXAMPLES)]
+    Create(CreateArgs),
+    /// List the tokens, without their secrets.
+    List(ListArgs),
+    /// Make a token useless. Hosts that have enrolled with it stay.
+    Revoke(RevokeArgs),
+}
+
+/// Arguments of `srd control token create`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CreateArgs {
+    /// Time until the token expires: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime)]
+    lifetime: Duration,
+    /// Number of hosts that can enrol with the token.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    uses: u32,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// Arguments of `srd control token revoke`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RevokeArgs {
+    /// Identifier of the token, as `srd control token list` prints it.
+    #[arg(allow_hyphen_values = true)]
+    id: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Parses a lifetime, such as `90s`, `30m`, `24h` or `7d`.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a time as 90s, 30m, 24h or 7d".to_owned();
+    let (at, unit) = text.char_indices().last().ok_or_else(wrong)?;
+    let unit_s: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..at].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit_s).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+impl AdminArgs {
+    fn path(&self) -> Result<PathBuf> {
+        if let Some(path) = &self.admin {
+            return Ok(path.clone());
+        }
+        if geteuid().is_root() {
+            return Ok(PathBuf::from("/run/srd-control.sock"));
+        }
+        match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(directory) => Ok(Path::new(&directory).join("srd-control.sock")),
+            None => usage("$XDG_RUNTIME_DIR is not set: name the socket of the server by --admin"),
+        }
+    }
+
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        admin::ask(&self.path()?, request).map_err(anyhow::Error::msg)
+    }
+}
+
+impl ServeArgs {
+    /// Starts the listener for hosts, if there is one. Returns the lines that describe it.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened, or the store refuses the overlay.
+    pub(crate) fn start(&self, control: &Arc<Mutex<Control>>) -> Result<Vec<String>> {
+        let Some(address) = self.hosts else { return Ok(Vec::new()) };
+        let default: IpNet = OVERLAY.parse().context("the default of --overlay")?;
+        let hub = Arc::new(Hub::new(Arc::clone(control)));
+        hub.decide(|table| table.begin(self.overlay, default))
+            .map_err(|refusal| Usage(refusal.message))?;
+        let listener =
+            serve::listen(address).with_context(|| format!("cannot listen at {address}"))?;
+        let at = listener.local_addr().context("the address of the socket")?;
+        let path = self.admin.path()?;
+        let socket = admin::listen(&path).map_err(anyhow::Error::msg)?;
+        let (fingerprint, overlay) = {
+            let table = hub.hosts().table();
+            (table.fingerprint(), table.overlay())
+        };
+        serve::start(listener, Arc::clone(&hub)).context("cannot serve hosts")?;
+        admin::start(socket, hub).context("cannot serve the operator")?;
+        let fingerprint = fingerprint.map(|own| own.to_string()).unwrap_or_default();
+        let overlay = overlay.map(|block| block.to_string()).unwrap_or_default();
+        Ok(vec![
+            format!("hosts: {at}, overlay {overlay}, fingerprint {fingerprint}"),
+            format!("admin: {}", path.display()),
+        ])
+    }
+}
+
+/// Runs `srd control hosts`.
+pub(crate) fn hosts(args: &HostsArgs) -> Result<u8> {
+    match &args.command {
+        None => list(&args.list)?,
+        Some(HostsCommand::Remove(HostArgs { name, admin })) => {
+            let () = admin.ask(&Request::Remove { name: name.clone() })?;
+            say(format!("{name} is removed"))?;
+        }
+        Some(HostsCommand::Rotate(HostArgs { name, admin })) => {
+            let () = admin.ask(&Request::Rotate { name: name.clone() })?;
+            say(format!("{name} draws another key, and uses it from its next start on"))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Runs `srd control token`.
+pub(crate) fn token(command: &TokenCommand) -> Result<u8> {
+    match command {
+        TokenCommand::Create(args) => {
+            let lifetime_s = args.lifetime.as_secs();
+            let request = Request::CreateToken { lifetime_s, uses: args.uses };
+            let token: NewToken = args.list.admin.ask(&request)?;
+            match args.list.json {
+                true => say(serde_json::to_string_pretty(&token)?)?,
+                false => say(token.token)?,
+            }
+        }
+        TokenCommand::List(args) => {
+            let tokens: Vec<TokenEntry> = args.admin.ask(&Request::Tokens)?;
+            if args.json {
+                say(serde_json::to_string_pretty(&tokens)?)?;
+            } else {
+                let row = |token: &TokenEntry| {
+                    let left = token.expires_at.saturating_sub(now_s());
+                    let end = match left {
+                        0 => "expired".to_owned(),
+                        left => format!("expires in {}", span(left)),
+                    };
+                    [token.id.clone(), format!("{} uses left", token.uses), end]
+                };
+                columns(&tokens.iter().map(row).collect::<Vec<_>>())?;
+            }
+        }
+        TokenCommand::Revoke(RevokeArgs { id, admin }) => {
+            let () = admin.ask(&Request::RevokeToken { id: id.clone() })?;
+            say(format!("the token {id} is revoked"))?;
+        }
+    }
+    Ok(0)
+}
+
+fn list(args: &ListArgs) -> Result<()> {
+    let listing: Listing = args.admin.ask(&Request::Hosts)?;
+    if args.json {
+        return say(serde_json::to_string_pretty(&listing)?);
+    }
+    let mut rows =
+        vec![["NAME", "ADDRESS", "ENDPOINT", "STATE", "GENERATION", "CAPACITY"].map(str::to_owned)];
+    rows.extend(listing.hosts.iter().map(|host| row(host, listing.generation)));
+    columns(&rows)?;
+    if listing.strangers > 0 {
+        say(format!("connections that were no hosts: {}", listing.strangers))?;
+    }
+    for (reason, count) in &listing.refused {
+        say(format!("refused ({}): {count}", reason.replace('_', " ")))?;
+    }
+    Ok(())
+}
+
+fn row(host: &HostEntry, generation: u64) -> [String; 6] {
+    let endpoints: Vec<String> = host.endpoints.iter().map(ToString::to_string).collect();
+    let mut state = match (host.connected, host.seen_at) {
+        (true, _) => "connected".to_owned(),
+        (false, Some(at)) => format!("seen {} ago", span(now_s().saturating_sub(at))),
+        (false, None) => "not seen yet".to_owned(),
+    };
+    if let Some(rotation) = &host.rotation {
+        state += &format!(", key: {rotation}");
+    }
+    let applied = host.applied.map_or("-".to_owned(), |applied| applied.to_string());
+    let memory_gib = host.memory_bytes as f64 / f64::from(1 << 30);
+    [
+        host.name.clone(),
+        host.address.clone(),
+        endpoints.join(","),
+        state,
+        format!("{applied} of {generation}"),
+        format!("{} processors, {memory_gib:.1} GiB", host.processors),
+    ]
+}
+
+/// Returns the time in seconds since 1970.
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Returns a time in its largest whole unit.
+fn span(s: u64) -> String {
+    match s {
+        0..120 => format!("{s} s"),
+        120..7200 => format!("{} min", s / 60),
+        7200..172_800 => format!("{} h", s / 3600),
+        _ => format!("{} days", s / 86_400),
+    }
+}
+
+/// Prints rows in columns.
+fn columns<const N: usize>(rows: &[[String; N]]) -> Result<()> {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        say(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_are_numbers_with_a_unit() {
+        for (text, s) in [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)] {
+            assert_eq!(lifetime(text), Ok(Duration::from_secs(s)));
+        }
+        for bad in ["", "h", "1", "-1h", "1.5h", "1w", "99999999999999999d", "1ä"] {
+            lifetime(bad).unwrap_err();
+        }
+        assert_eq!(
+            [span(119), span(120), span(7200), span(172_800)],
+            ["119 s", "2 min", "2 h", "2 days"]
+        );
+    }
+}

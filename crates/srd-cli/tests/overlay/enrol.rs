@@ -1,0 +1,285 @@
+//! Hosts that enrol at `srd control up --hosts`: a mesh of machines whose names, keys and addresses
+//! come from one place. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::pair::{PATIENCE, ip, must, own_suffix, ready};
+
+const SRD: &str = env!("CARGO_BIN_EXE_srd");
+/// Number of machines: the controller, and four hosts.
+const MACHINES: usize = 5;
+/// The machine of the controller.
+const CONTROLLER: usize = 0;
+/// Port at which the controller serves hosts.
+const PORT: u16 = 4600;
+
+/// Machines that a switch connects. Each machine is a network namespace. Machine `n` has the
+/// address `198.18.0.(n + 1)`.
+struct Net {
+    switch: String,
+    names: Vec<String>,
+    processes: Vec<Option<Child>>,
+    directory: tempfile::TempDir,
+}
+
+impl Net {
+    fn new(tag: &str) -> Self {
+        let suffix = own_suffix();
+        let switch = format!("srden{tag}s{suffix}");
+        let names: Vec<String> = (0..MACHINES).map(|n| format!("srden{tag}{n}{suffix}")).collect();
+        let processes = (0..MACHINES).map(|_| None).collect();
+        let net = Self { switch, names, processes, directory: tempfile::tempdir().unwrap() };
+        let switch = &net.switch;
+        must(&format!("netns add {switch}"));
+        must(&format!("-n {switch} link add br0 type bridge"));
+        must(&format!("-n {switch} link set br0 up"));
+        for (n, name) in net.names.iter().enumerate() {
+            must(&format!("netns add {name}"));
+            must(&format!("-n {switch} link add p{n} type veth peer name v0 netns {name}"));
+            must(&format!("-n {switch} link set p{n} master br0"));
+            must(&format!("-n {switch} link set p{n} up"));
+            must(&format!("-n {name} addr add 198.18.0.{}/24 dev v0", n + 1));
+            must(&format!("-n {name} link set lo up"));
+            must(&format!("-n {name} link set v0 up"));
+        }
+        net
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.directory.path().join(file)
+    }
+
+    /// Returns the command `srd` in the namespace of a machine.
+    fn srd(&self, machine: usize) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[machine], SRD]);
+        command
+    }
+
+    fn kill(&mut self, machine: usize) {
+        if let Some(mut child) = self.processes[machine].take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts the controller, and waits until it serves.
+    fn start_controller(&mut self) {
+        let mut command = self.srd(CONTROLLER);
+        command.args(["control", "up", "--state-only", "--listen", "127.0.0.1:0"]);
+        command.arg("--state").arg(self.path("control.db"));
+        command.arg("--admin").arg(self.path("admin.sock"));
+        command.args(["--hosts", &format!("198.18.0.1:{PORT}")]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        self.processes[CONTROLLER] = Some(child);
+        assert!(lines.into_iter().any(|line| line.starts_with("admin:")), "the controller ended");
+    }
+
+    /// Runs `srd control` with the socket of the controller.
+    fn control(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(SRD);
+        command.arg("control").args(words).arg("--admin").arg(self.path("admin.sock"));
+        command.output().unwrap()
+    }
+
+    fn must_control(&self, words: &[&str]) -> String {
+        let output = self.control(words);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn listing(&self) -> Value {
+        serde_json::from_str(&self.must_control(&["hosts", "--json"])).unwrap()
+    }
+
+    /// Makes a token, and writes it to the file that all hosts read.
+    fn make_token(&self, uses: &str) {
+        let token = self.must_control(&["token", "create", "--uses", uses, "--lifetime", "10m"]);
+        let path = self.path("token");
+        fs::write(&path, token).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Starts a host, which enrols unless it has enrolled.
+    fn start_host(&mut self, machine: usize) {
+        let text = format!(
+            "[expert]\npaths = 4\n[interface]\nlisten = \"0.0.0.0:7471\"\n[enrol]\n\
+             controller = \"198.18.0.1:{PORT}\"\ntoken_file = \"token\"\nname = \"h{machine}\"\n\
+             directory = \"state{machine}\"\n[control]\nsocket = \"{}\"\n",
+            self.path(&format!("{machine}.sock")).display()
+        );
+        let file = self.path(&format!("{machine}.toml"));
+        fs::write(&file, text).unwrap();
+        let child = self.srd(machine).arg("up").arg("-c").arg(file).spawn().unwrap();
+        self.processes[machine] = Some(child);
+    }
+
+    /// Returns the names of the peers of a host; `None` if its daemon does not answer.
+    fn peers(&self, machine: usize) -> Option<Vec<String>> {
+        let socket = self.path(&format!("{machine}.sock"));
+        let output = Command::new(SRD).args(["status", "--json", "--socket"]).arg(socket).output();
+        let status: Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
+        let name = |peer: &Value| peer["name"].as_str().unwrap().to_owned();
+        Some(status["peers"].as_array()?.iter().map(name).collect())
+    }
+
+    /// Whether a host gets an answer from the overlay address of another host.
+    fn pings(&self, from: usize, to: usize) -> bool {
+        let address = format!("10.77.0.{to}");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[from], "ping", "-q", "-c1", "-W1", &address]);
+        command.output().unwrap().status.success()
+    }
+
+    fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Duration {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        begin.elapsed()
+    }
+
+    /// Waits until each of these hosts gets an answer from each other one.
+    fn wait_for_mesh(&self, hosts: &[usize]) {
+        for from in hosts {
+            for to in hosts.iter().filter(|to| *to != from) {
+                self.wait(&format!("a ping from {from} to {to}"), |net| net.pings(*from, *to));
+            }
+        }
+    }
+
+    /// Waits until this number of hosts is connected and uses the present peers.
+    fn wait_for_hosts(&self, count: usize) {
+        self.wait("all hosts", |net| {
+            let listing = net.listing();
+            let hosts = listing["hosts"].as_array().unwrap();
+            let is_up_to_date = |host: &Value| {
+                host["connected"] == true && host["applied"] == listing["generation"]
+            };
+            hosts.len() == count && hosts.iter().all(is_up_to_date)
+        });
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for mut child in self.processes.iter_mut().filter_map(Option::take) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for name in self.names.iter().chain([&self.switch]) {
+            ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+#[test]
+fn hosts_enrol_outlive_their_controller_and_are_removed() {
+    if !ready() {
+        return;
+    }
+    let mut net = Net::new("m");
+    net.start_controller();
+    net.make_token("3");
+    // Each host enrols before the next one starts, so that its number is that of its address.
+    for (count, host) in [1, 2, 3].into_iter().enumerate() {
+        net.start_host(host);
+        net.wait_for_hosts(count + 1);
+    }
+    net.wait_for_mesh(&[1, 2, 3]);
+    // A reload reads the file of the host, and keeps the peers of the controller.
+    let socket = net.path("1.sock");
+    let reload = Command::new(SRD).args(["reload", "--socket"]).arg(socket).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&reload.stdout), "nothing has changed\n", "{reload:?}");
+    assert_eq!(net.peers(1).unwrap(), ["h2", "h3"]);
+    let files = fs::read_dir(net.path("state1")).unwrap().flatten();
+    for file in files {
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600, "{file:?}");
+    }
+
+    // Without the controller, traffic goes on. A host that starts again uses its stored peers.
+    net.kill(CONTROLLER);
+    net.wait_for_mesh(&[1, 2, 3]);
+    net.kill(2);
+    net.start_host(2);
+    net.wait_for_mesh(&[1, 2, 3]);
+
+    // A fourth host enrols after the restart of the controller.
+    net.start_controller();
+    net.wait_for_hosts(3);
+    net.make_token("1");
+    net.start_host(4);
+    net.wait_for_hosts(4);
+    net.wait_for_mesh(&[1, 2, 3, 4]);
+
+    // A host that is removed is shut out by all others.
+    net.must_control(&["hosts", "remove", "h3"]);
+    let others = [1, 2, 4];
+    let spent = net.wait("the removal", |net| {
+        others
+            .iter()
+            .all(|host| net.peers(*host).is_some_and(|peers| !peers.contains(&"h3".to_owned())))
+    });
+    println!("the other hosts dropped the host after {spent:?}");
+    net.wait("the end of its peers", |net| net.peers(3).is_some_and(|peers| peers.is_empty()));
+    assert!(!net.pings(1, 3) && !net.pings(3, 1));
+    net.wait_for_mesh(&others);
+
+    // A host changes its key at its next start.
+    let key = |net: &Net| net.listing()["hosts"][1]["public_key"].as_str().unwrap().to_owned();
+    let before = key(&net);
+    net.must_control(&["hosts", "rotate", "h2"]);
+    net.wait("the next key", |net| net.listing()["hosts"][1]["rotation"] == "waits for a restart");
+    net.kill(2);
+    net.start_host(2);
+    net.wait("the new key", |net| key(net) != before);
+    net.wait_for_hosts(3);
+    net.wait_for_mesh(&others);
+    let error = String::from_utf8(net.control(&["hosts", "remove", "x"]).stderr).unwrap();
+    assert!(error.contains("there is no host `x`"), "{error}");
+}
+
+/// Errors of a host that cannot enrol name their cause.
+#[test]
+fn hosts_that_cannot_enrol_end_with_an_error() {
+    if !ready() {
+        return;
+    }
+    let mut net = Net::new("e");
+    let fails = |net: &mut Net, machine: usize, says: &str| {
+        net.start_host(machine);
+        net.kill(machine);
+        let file = net.path(&format!("{machine}.toml"));
+        let output = net.srd(machine).arg("up").arg("-c").arg(file).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(says), "{error}");
+    };
+    fails(&mut net, 1, "the enrolment token");
+    net.start_controller();
+    net.make_token("1");
+    // The controller with this state is another one.
+    net.kill(CONTROLLER);
+    fails(&mut net, 1, "198.18.0.1:4600");
+    fs::remove_file(net.path("control.db")).unwrap();
+    net.start_controller();
+    fails(&mut net, 1, "does not have the fingerprint");
+    net.make_token("1");
+    net.start_host(1);
+    net.wait_for_hosts(1);
+    fails(&mut net, 2, "no use left");
+    let listing = net.listing();
+    assert!(listing["refused"]["token_used"].as_u64() >= Some(1), "{listing}");
+    assert_eq!(listing["hosts"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,49 @@
+//! Transactions about hosts that enrol themselves.
+
+use std::thread;
+
+use srd_enrol::{Refusal, RefusalKind};
+
+use super::{ATTEMPT_PAUSE_MAX, ATTEMPTS_MAX, Control};
+use crate::hosts::decide::Decision;
+use crate::hosts::table::{Hosts, Table};
+use crate::store::CommitError;
+
+impl Control {
+    /// Returns the hosts, which later transactions change.
+    pub fn hosts(&self) -> Hosts {
+        self.cloud.hosts.clone()
+    }
+
+    /// Makes the changes of a decision as one transaction. If another controller has changed the
+    /// state, the decision is made again.
+    ///
+    /// # Errors
+    /// The refusal of the decision, or the error of the store.
+    pub fn decide<T>(
+        &mut self,
+        mut decide: impl FnMut(&Table) -> Decision<T>,
+    ) -> Result<T, Refusal> {
+        let unavailable = |why: String| {
+            Refusal::new(RefusalKind::Unavailable, format!("the controller cannot store it: {why}"))
+        };
+        for attempt in 1..=ATTEMPTS_MAX {
+            self.follow().map_err(unavailable)?;
+            let (changes, result) = decide(&self.cloud.hosts.table())?;
+            if changes.is_empty() {
+                return Ok(result);
+            }
+            match self.store.commit(changes.clone()) {
+                Ok(()) => {
+                    for (key, value) in changes {
+                        self.cloud.hosts.read(&key, value.as_deref()).map_err(unavailable)?;
+                    }
+                    return Ok(result);
+                }
+                Err(CommitError::Conflict) => thread::sleep(ATTEMPT_PAUSE_MAX * attempt),
+                Err(error) => return Err(unavailable(error.to_string())),
+            }
+        }
+        Err(unavailable("other controllers change the state without a pause".to_owned()))
+    }
+}

@@ -1,0 +1,308 @@
+//! The local API of the operator: a Unix socket that only this user and root can use.
+//!
+//! A client sends one request, a line of JSON, and receives one answer, a line of JSON:
+//! `{"ok": …}` or `{"error": "…"}`.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use srd_enrol::{Refusal, RefusalKind};
+use srd_trust::{peer, socket};
+
+use super::decide::TokenOptions;
+use super::hub::{Hub, now_s};
+
+/// Largest request, in bytes.
+const REQUEST_BYTES_MAX: u64 = 4096;
+/// Largest answer, in bytes.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+/// Longest time for a request of a client. Requests are answered one after the other.
+const CLIENT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest time for an answer, which may have to wait for the store.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A request of the operator.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "action", deny_unknown_fields)]
+pub enum Request {
+    /// The hosts: [`Listing`].
+    Hosts,
+    /// Removes a host.
+    Remove {
+        /// Name of the host.
+        name: String,
+    },
+    /// Requests another key of a host.
+    Rotate {
+        /// Name of the host.
+        name: String,
+    },
+    /// Makes an enrolment token: [`NewToken`].
+    CreateToken {
+        /// Time until its end, in seconds.
+        lifetime_s: u64,
+        /// Number of hosts that may enrol with it.
+        uses: u32,
+    },
+    /// The enrolment tokens: a list of [`TokenEntry`].
+    Tokens,
+    /// Revokes an enrolment token.
+    RevokeToken {
+        /// Identifier of the token.
+        id: String,
+    },
+}
+
+/// A new enrolment token.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NewToken {
+    /// Its public identifier.
+    pub id: String,
+    /// The token, which contains its secret.
+    pub token: String,
+    /// Time of the end of its life, in seconds since 1970.
+    pub expires_at: u64,
+    /// Number of hosts that may enrol with it.
+    pub uses: u32,
+}
+
+/// An enrolment token, without its secret.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TokenEntry {
+    /// Its public identifier.
+    pub id: String,
+    /// Time of the end of its life, in seconds since 1970.
+    pub expires_at: u64,
+    /// Number of hosts that may still enrol.
+    pub uses: u32,
+}
+
+/// All hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Listing {
+    /// Fingerprint of the controller.
+    pub controller: String,
+    /// Block from which overlay addresses are assigned.
+    pub overlay: Option<IpNet>,
+    /// Generation of the last change of a host.
+    pub generation: u64,
+    /// The hosts, in the order of their names.
+    pub hosts: Vec<HostEntry>,
+    /// Number of connections since the start of the controller that were no hosts: without a valid
+    /// handshake, or without a first message.
+    pub strangers: u64,
+    /// Number of refusals since the start of the controller, by their reasons.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// A host in the list.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Name of the host.
+    pub name: String,
+    /// Overlay address.
+    pub address: String,
+    /// Public key of its transport.
+    pub public_key: String,
+    /// Addresses at which its peers reach it.
+    pub endpoints: Vec<SocketAddr>,
+    /// Number of its processors.
+    pub processors: u32,
+    /// Size of its memory in bytes.
+    pub memory_bytes: u64,
+    /// Whether it is connected to this controller.
+    pub connected: bool,
+    /// Address of its last connection; absent: it has not connected since the start of the
+    /// controller.
+    pub from: Option<SocketAddr>,
+    /// Time of its last message, in seconds since 1970.
+    pub seen_at: Option<u64>,
+    /// Generation of the peers that it uses.
+    pub applied: Option<u64>,
+    /// Progress of a change of its key: `requested`, or `waits for a restart`.
+    pub rotation: Option<String>,
+}
+
+/// Listens at a path. A socket that a killed server has left is replaced. The socket has mode 0600.
+///
+/// # Errors
+/// A text for the operator.
+pub fn listen(path: &Path) -> Result<UnixListener, String> {
+    let shown = path.display();
+    socket::remove_dead(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("another controller uses the socket {shown}: choose another one by --admin")
+        }
+        io::ErrorKind::AlreadyExists => format!("{shown} is no socket: choose another path"),
+        _ => format!("{shown}: {error}"),
+    })?;
+    let options = socket::Options { mode: 0o600, group: None, replace: false };
+    let bound = socket::listen(path, options).map_err(|error| format!("{shown}: {error}"))?;
+    Ok(bound.listener)
+}
+
+/// Answers requests at the socket on a thread of its own, until the process ends.
+///
+/// # Errors
+/// If the thread cannot start.
+pub fn start(listener: UnixListener, hub: Arc<Hub>) -> io::Result<()> {
+    let serve = move || {
+        for stream in listener.incoming() {
+            match stream {
+                // An error of a connection concerns its client only.
+                Ok(stream) => drop(serve(stream, &hub)),
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    };
+    thread::Builder::new().name("srd-admin".to_owned()).spawn(serve)?;
+    Ok(())
+}
+
+fn serve(mut stream: UnixStream, hub: &Hub) -> io::Result<()> {
+    peer::check(&stream)?;
+    stream.set_read_timeout(Some(CLIENT_WAIT_MAX))?;
+    stream.set_write_timeout(Some(CLIENT_WAIT_MAX))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => answer(hub, request).map_err(|refusal| refusal.message),
+        Err(error) => Err(format!("the request is not valid: {error}")),
+    };
+    let answer = match answer {
+        Ok(value) => json!({"ok": value}),
+        Err(error) => json!({"error": error}),
+    };
+    stream.write_all(format!("{answer}\n").as_bytes())
+}
+
+/// Answers a request of the operator.
+///
+/// # Errors
+/// The refusal.
+pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
+    let value = |value: serde_json::Result<Value>| {
+        value.map_err(|error| Refusal::new(RefusalKind::Unavailable, error.to_string()))
+    };
+    match request {
+        Request::Hosts => value(serde_json::to_value(listing(hub))),
+        Request::Remove { name } => {
+            hub.decide(|table| table.remove(&name))?;
+            Ok(Value::Null)
+        }
+        Request::Rotate { name } => {
+            hub.decide(|table| table.rotate(&name))?;
+            Ok(Value::Null)
+        }
+        Request::CreateToken { lifetime_s, uses } => {
+            let now = now_s();
+            let options = TokenOptions { lifetime_s, uses };
+            let token = hub.decide(|table| table.create_token(options, now))?;
+            value(serde_json::to_value(NewToken {
+                id: token.id.clone(),
+                token: token.expose(),
+                expires_at: now + lifetime_s,
+                uses,
+            }))
+        }
+        Request::Tokens => {
+            let table = hub.hosts().table();
+            let entries: Vec<TokenEntry> = table
+                .tokens
+                .iter()
+                .map(|(id, token)| TokenEntry {
+                    id: id.clone(),
+                    expires_at: token.expires_at,
+                    uses: token.uses,
+                })
+                .collect();
+            value(serde_json::to_value(entries))
+        }
+        Request::RevokeToken { id } => {
+            hub.decide(|table| table.revoke_token(&id))?;
+            Ok(Value::Null)
+        }
+    }
+}
+
+fn listing(hub: &Hub) -> Listing {
+    let sessions = hub.sessions().clone();
+    let table = hub.hosts().table();
+    let hosts = table.hosts.iter().map(|(name, record)| {
+        let session = sessions.get(name);
+        let rotation = match (record.must_rotate, &record.next_key) {
+            (true, _) => Some("requested".to_owned()),
+            (false, Some(_)) => Some("waits for a restart".to_owned()),
+            (false, None) => None,
+        };
+        HostEntry {
+            name: name.clone(),
+            address: table.address_of(record).to_string(),
+            public_key: record.host.public_key.clone(),
+            endpoints: record.host.endpoints.clone(),
+            processors: record.host.processors,
+            memory_bytes: record.host.memory_bytes,
+            connected: session.is_some_and(|session| session.is_connected),
+            from: session.map(|session| session.from),
+            seen_at: session.map(|session| session.seen_at),
+            applied: session.map(|session| session.applied),
+            rotation,
+        }
+    });
+    let refused = RefusalKind::ALL.iter().filter_map(|kind| {
+        let count = hub.counters.refused(*kind);
+        let name = serde_json::to_value(kind).ok()?.as_str()?.to_owned();
+        (count > 0).then_some((name, count))
+    });
+    Listing {
+        controller: table.fingerprint().map(|own| own.to_string()).unwrap_or_default(),
+        overlay: table.overlay(),
+        generation: table.generation(),
+        hosts: hosts.collect(),
+        strangers: hub.counters.strangers(),
+        refused: refused.collect(),
+    }
+}
+
+/// Sends a request to the socket of a controller, and returns its answer.
+///
+/// # Errors
+/// A text for the operator: the refusal, or the reason why no controller answers.
+pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, String> {
+    let shown = path.display();
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!(
+                "no controller listens at {shown}: start `srd control up --hosts`, or name its \
+                     socket by --admin"
+            )
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("{shown}: run this command as the user of the controller, or as root")
+        }
+        _ => format!("the controller at {shown}: {error}"),
+    };
+    let mut stream = UnixStream::connect(path).map_err(failed)?;
+    peer::check(&stream).map_err(failed)?;
+    stream.set_read_timeout(Some(ANSWER_WAIT_MAX)).map_err(failed)?;
+    let text = serde_json::to_string(request).map_err(|error| error.to_string())?;
+    stream.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    (&stream).take(ANSWER_BYTES_MAX).read_to_string(&mut answer).map_err(failed)?;
+    let wrong = |error: serde_json::Error| format!("the answer of {shown} is not valid: {error}");
+    let answer: Value = serde_json::from_str(&answer).map_err(wrong)?;
+    match answer.get("error").and_then(Value::as_str) {
+        Some(error) => Err(error.to_owned()),
+        None => serde_json::from_value(answer["ok"].clone()).map_err(wrong),
+    }
+}

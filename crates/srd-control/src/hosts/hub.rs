@@ -1,0 +1,148 @@
+//! The sessions of connected hosts, and counters.
+//!
+//! A host has at most one session here: if its identity connects again, the older session ends. The
+//! times of sessions are known to this controller only, and since its start only.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use srd_enrol::{Refusal, RefusalKind};
+use tokio::sync::Notify;
+
+use super::decide::Decision;
+use super::table::{Hosts, Table};
+use crate::control::Control;
+
+/// Returns the time in seconds since 1970.
+pub(super) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Counters of the listener for hosts.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections whose handshake failed, or that sent no valid first message in time.
+    pub(super) strangers: AtomicU64,
+    refused: [AtomicU64; RefusalKind::ALL.len()],
+}
+
+impl Counters {
+    pub(super) fn count(&self, kind: RefusalKind) {
+        if let Some(at) = RefusalKind::ALL.iter().position(|known| *known == kind) {
+            self.refused[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of connections without a valid first message.
+    pub fn strangers(&self) -> u64 {
+        self.strangers.load(Ordering::Relaxed)
+    }
+
+    /// Number of refusals of this kind.
+    pub fn refused(&self, kind: RefusalKind) -> u64 {
+        let at = RefusalKind::ALL.iter().position(|known| *known == kind);
+        at.map_or(0, |at| self.refused[at].load(Ordering::Relaxed))
+    }
+}
+
+/// A host that is connected, or was connected since the start of this controller.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    number: u64,
+    /// Whether the host is connected.
+    pub(super) is_connected: bool,
+    /// Address from which it has connected.
+    pub(super) from: SocketAddr,
+    /// Time of its last message, in seconds since 1970.
+    pub(super) seen_at: u64,
+    /// Generation of the peers that the host uses.
+    pub(super) applied: u64,
+    end: Arc<Notify>,
+}
+
+/// A session that has begun.
+#[derive(Debug)]
+pub(super) struct Entered {
+    number: u64,
+    /// Signal that a newer session of the same host has begun.
+    pub(super) end: Arc<Notify>,
+}
+
+/// State that all sessions share.
+#[derive(Debug)]
+pub struct Hub {
+    control: Arc<Mutex<Control>>,
+    hosts: Hosts,
+    sessions: Mutex<BTreeMap<String, Session>>,
+    next_number: AtomicU64,
+    /// Counters of the listener.
+    pub counters: Counters,
+}
+
+impl Hub {
+    /// State without sessions.
+    pub fn new(control: Arc<Mutex<Control>>) -> Self {
+        let hosts = control.lock().unwrap_or_else(PoisonError::into_inner).hosts();
+        Self {
+            control,
+            hosts,
+            sessions: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    /// Makes a decision as one transaction. The call waits for the store.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn decide<T>(&self, decide: impl FnMut(&Table) -> Decision<T>) -> Result<T, Refusal> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).decide(decide)
+    }
+
+    pub(super) fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a session of a host, and ends an older one.
+    pub(super) fn enter(&self, name: &str, from: SocketAddr, applied: u64) -> Entered {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let end = Arc::new(Notify::new());
+        let (seen_at, entered) = (now_s(), Arc::clone(&end));
+        let new = Session { number, is_connected: true, from, seen_at, applied, end };
+        let mut sessions = self.sessions();
+        // Records of hosts that were removed have no use.
+        let table = self.hosts.table();
+        sessions.retain(|name, session| session.is_connected || table.hosts.contains_key(name));
+        drop(table);
+        if let Some(old) = sessions.insert(name.to_owned(), new).filter(|old| old.is_connected) {
+            old.end.notify_one();
+        }
+        Entered { number, end: entered }
+    }
+
+    /// Records that a host has sent a message, and the generation that it uses.
+    pub(super) fn saw(&self, name: &str, entered: &Entered, applied: Option<u64>) {
+        if let Some(session) = self.sessions().get_mut(name).filter(|s| s.number == entered.number)
+        {
+            session.seen_at = now_s();
+            session.applied = applied.unwrap_or(session.applied);
+        }
+    }
+
+    /// Ends a session.
+    pub(super) fn leave(&self, name: &str, entered: &Entered) {
+        if let Some(session) = self.sessions().get_mut(name).filter(|s| s.number == entered.number)
+        {
+            session.is_connected = false;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The listener for hosts: TLS connections with bounds.
+//!
+//! A stranger costs a connection for at most ten seconds, and nothing afterwards. At most
+//! [`STRANGERS_MAX`] connections have not identified their host yet; further ones wait in the
+//! kernel's queue.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use srd_enrol::tls;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use super::HOSTS_MAX;
+use super::hub::Hub;
+use super::session;
+
+/// Largest number of connections that have not identified their host yet.
+pub const STRANGERS_MAX: usize = 128;
+/// Largest number of connections.
+pub const CONNECTIONS_MAX: usize = HOSTS_MAX + STRANGERS_MAX;
+/// Pause after an error of `accept`, for example if there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Opens the socket for hosts.
+///
+/// # Errors
+/// If the address cannot be used.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Serves the socket on a thread of its own, until the process ends. [`Table::begin`] must have
+/// prepared the store.
+///
+/// # Errors
+/// If the store has no identity, or the thread cannot start.
+///
+/// [`Table::begin`]: super::table::Table::begin
+pub fn start(listener: TcpListener, hub: Arc<Hub>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let identity = hub.hosts().table().identity.clone();
+    let identity = identity.ok_or_else(|| io::Error::other("the store has no identity"))?;
+    let tls = tls::of_controller(&identity).map_err(io::Error::other)?;
+    let serve = move || runtime.block_on(accept(listener, tls, hub));
+    thread::Builder::new().name("srd-hosts".to_owned()).spawn(serve)?;
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let acceptor = TlsAcceptor::from(tls);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    loop {
+        let connection = Arc::clone(&connections).acquire_owned().await;
+        let stranger = Arc::clone(&strangers).acquire_owned().await;
+        let (Ok(connection), Ok(stranger)) = (connection, stranger) else { return };
+        let Ok((stream, from)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (acceptor, hub) = (acceptor.clone(), Arc::clone(&hub));
+        tokio::spawn(async move {
+            session::run(stream, from, (acceptor, stranger), hub).await;
+            drop(connection);
+        });
+    }
+}

@@ -1,0 +1,284 @@
+//! One connection of a host.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use srd_enrol::frame::{CONTROLLER_BYTES_MAX, FrameError, HOST_BYTES_MAX, Inbox, encode};
+use srd_enrol::message::VERSION;
+use srd_enrol::{Fingerprint, FromController, FromHost, Refusal, RefusalKind, tls};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::decide::{Admitted, Enrolment};
+use super::hub::{Entered, Hub, now_s};
+
+/// Longest time from the acceptance of a connection to the first message.
+const FIRST_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest time without a message of the host, which sends one every five seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// Longest time in which a host does not take a message.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Bytes that one call reads of a connection.
+const READ_BYTES: usize = 4096;
+
+/// Reason for the end of a connection.
+#[derive(Debug)]
+enum End {
+    /// The connection or its messages.
+    Broken,
+    /// The controller refuses the host.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<FrameError> for End {
+    fn from(error: FrameError) -> Self {
+        Self::Refused(Refusal::new(RefusalKind::Invalid, error.to_string()))
+    }
+}
+
+/// A connection, and the bytes that were received on it.
+struct Link {
+    stream: TlsStream<TcpStream>,
+    inbox: Inbox,
+}
+
+impl Link {
+    /// Returns the next message. If the caller drops the future, no byte is lost.
+    async fn receive(&mut self) -> Result<FromHost, End> {
+        loop {
+            if let Some(message) = self.inbox.take()? {
+                return Ok(message);
+            }
+            let mut bytes = [0; READ_BYTES];
+            match self.stream.read(&mut bytes).await {
+                Ok(0) | Err(_) => return Err(End::Broken),
+                Ok(count) => self.inbox.push(&bytes[..count]),
+            }
+        }
+    }
+
+    async fn send(&mut self, message: &FromController) -> Result<(), End> {
+        let bytes = encode(message, CONTROLLER_BYTES_MAX)?;
+        let write = async {
+            self.stream.write_all(&bytes).await?;
+            self.stream.flush().await
+        };
+        match timeout(WRITE_WAIT_MAX, write).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(End::Broken),
+        }
+    }
+
+    /// Sends a refusal, and closes the connection.
+    async fn refuse(mut self, refusal: Refusal) {
+        if self.send(&FromController::Refused(refusal)).await.is_ok() {
+            let _ = timeout(WRITE_WAIT_MAX, self.stream.shutdown()).await;
+        }
+    }
+}
+
+/// Serves a connection until its end. `stranger` is released when the host is known.
+pub(super) async fn run(
+    stream: TcpStream,
+    from: SocketAddr,
+    (acceptor, stranger): (TlsAcceptor, OwnedSemaphorePermit),
+    hub: Arc<Hub>,
+) {
+    let opened = timeout(FIRST_WAIT_MAX, open(stream, &acceptor)).await;
+    let Ok(Some((mut link, identity, first))) = opened else {
+        hub.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let ended = match first {
+        Ok(first) => match admit(&hub, identity, first).await {
+            Ok((admitted, generation)) => {
+                drop(stranger);
+                let entered = hub.enter(&admitted.name, from, generation);
+                let end =
+                    follow(&hub, &mut link, (identity, &entered), &admitted, generation).await;
+                hub.leave(&admitted.name, &entered);
+                end
+            }
+            Err(refusal) => End::Refused(refusal),
+        },
+        Err(end) => end,
+    };
+    if let End::Refused(refusal) = ended {
+        hub.counters.count(refusal.reason);
+        link.refuse(refusal).await;
+    }
+}
+
+/// Makes the handshake, and reads the first message.
+async fn open(
+    stream: TcpStream,
+    acceptor: &TlsAcceptor,
+) -> Option<(Link, Fingerprint, Result<FromHost, End>)> {
+    stream.set_nodelay(true).ok()?;
+    let stream = acceptor.accept(stream).await.ok()?;
+    let identity = tls::peer(stream.get_ref().1.peer_certificates())?;
+    let mut link = Link { stream, inbox: Inbox::new(HOST_BYTES_MAX) };
+    let first = link.receive().await;
+    match first {
+        Err(End::Broken) => None,
+        first => Some((link, identity, first)),
+    }
+}
+
+/// Decides about the first message of a host. Returns the generation of the peers that it has.
+async fn admit(
+    hub: &Arc<Hub>,
+    identity: Fingerprint,
+    first: FromHost,
+) -> Result<(Admitted, u64), Refusal> {
+    let version = match &first {
+        FromHost::Enrol { version, .. } | FromHost::Follow { version, .. } => *version,
+        _ => {
+            let what = "the first message of a host is `enrol` or `follow`";
+            return Err(Refusal::new(RefusalKind::Invalid, what));
+        }
+    };
+    if version != VERSION {
+        let what = format!(
+            "the host uses version {version} of the protocol, and the controller version {VERSION}"
+        );
+        return Err(Refusal::new(RefusalKind::Version, what));
+    }
+    if let Some(admitted) = admit_unchanged(hub, identity, &first)? {
+        return Ok(admitted);
+    }
+    let hub = Arc::clone(hub);
+    let decided = tokio::task::spawn_blocking(move || match first {
+        FromHost::Enrol { token, secret, name, host, .. } => {
+            let request = Enrolment { identity, token, secret, name, host };
+            // A refusal needs no transaction.
+            hub.hosts().table().enrol(&request, now_s())?;
+            let admitted = hub.decide(|table| table.enrol(&request, now_s()))?;
+            Ok((admitted, 0))
+        }
+        FromHost::Follow { generation, host, .. } => {
+            Ok((hub.decide(|table| table.follow(identity, &host))?, generation))
+        }
+        _ => Err(Refusal::new(RefusalKind::Invalid, "it is no first message")),
+    });
+    let defect = || Refusal::new(RefusalKind::Unavailable, "the request has ended in a defect");
+    decided.await.unwrap_or_else(|_| Err(defect()))
+}
+
+/// Admits a host that connects again and has not changed; `None`: the first message needs a
+/// transaction. A stranger is refused here, and costs no transaction.
+fn admit_unchanged(
+    hub: &Hub,
+    identity: Fingerprint,
+    first: &FromHost,
+) -> Result<Option<(Admitted, u64)>, Refusal> {
+    let FromHost::Follow { generation, host, .. } = first else { return Ok(None) };
+    let (changes, admitted) = hub.hosts().table().follow(identity, host)?;
+    Ok(changes.is_empty().then_some((admitted, *generation)))
+}
+
+/// Sends a host its peers and each change, until the connection ends.
+async fn follow(
+    hub: &Arc<Hub>,
+    link: &mut Link,
+    (identity, entered): (Fingerprint, &Entered),
+    admitted: &Admitted,
+    generation: u64,
+) -> End {
+    let done = async {
+        let Admitted { name, address } = admitted.clone();
+        link.send(&FromController::Welcome { name, address }).await?;
+        work(hub, link, (identity, entered), &admitted.name, generation).await
+    };
+    match done.await {
+        Ok(never) => match never {},
+        Err(end) => end,
+    }
+}
+
+async fn work(
+    hub: &Arc<Hub>,
+    link: &mut Link,
+    (identity, entered): (Fingerprint, &Entered),
+    name: &str,
+    mut generation: u64,
+) -> Result<std::convert::Infallible, End> {
+    let mut changes = hub.hosts().changes();
+    let mut has_asked = false;
+    loop {
+        changes.mark_unchanged();
+        let news = {
+            let table = hub.hosts().table();
+            if table.name_of(identity) != Some(name) {
+                let what = format!("`{name}` was removed from the control plane");
+                return Err(Refusal::new(RefusalKind::HostUnknown, what).into());
+            }
+            (table.since(generation, name), table.must_rotate(name))
+        };
+        let (update, must_rotate) = news;
+        if let Some((present, message)) = update {
+            link.send(&message).await?;
+            generation = present;
+        }
+        if must_rotate && !has_asked {
+            link.send(&FromController::Rotate).await?;
+        }
+        has_asked = must_rotate;
+        tokio::select! {
+            message = timeout(SILENCE_MAX, link.receive()) => {
+                let message = message.map_err(|_| End::Broken)??;
+                answer(hub, link, (identity, entered), name, message).await?;
+            }
+            changed = changes.changed() => changed.map_err(|_| End::Broken)?,
+            () = entered.end.notified() => {
+                let what = format!(
+                    "`{name}` has connected again from elsewhere: if its state directory was \
+                     copied to a second machine, enrol that machine under a name of its own"
+                );
+                return Err(Refusal::new(RefusalKind::Superseded, what).into());
+            }
+        }
+    }
+}
+
+async fn answer(
+    hub: &Arc<Hub>,
+    link: &mut Link,
+    (identity, entered): (Fingerprint, &Entered),
+    name: &str,
+    message: FromHost,
+) -> Result<(), End> {
+    match message {
+        FromHost::Applied { generation } => hub.saw(name, entered, Some(generation)),
+        FromHost::Ping => {
+            hub.saw(name, entered, None);
+            link.send(&FromController::Pong).await?;
+        }
+        FromHost::NextKey { public_key } => {
+            hub.saw(name, entered, None);
+            let (hub, key) = (Arc::clone(hub), public_key.clone());
+            let decided = tokio::task::spawn_blocking(move || {
+                hub.decide(|table| table.next_key(identity, &key))
+            });
+            decided.await.map_err(|_| End::Broken)??;
+            link.send(&FromController::KeyStored { public_key }).await?;
+        }
+        FromHost::Enrol { .. } | FromHost::Follow { .. } => {
+            let what = "the host has identified itself already";
+            return Err(Refusal::new(RefusalKind::Invalid, what).into());
+        }
+    }
+    Ok(())
+}

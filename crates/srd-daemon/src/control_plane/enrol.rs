@@ -1,0 +1,203 @@
+//! The first enrolment of this host, and the change of its key at a start.
+
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use srd_enrol::message::VERSION;
+use srd_enrol::{FromController, FromHost, Host, Token};
+use srd_trust::{private, privileges};
+
+use super::link::{Link, LinkError};
+use super::state::{Enrolment, NEXT_KEY, PRIVATE_KEY};
+use crate::config::{Config, Enrol, Interface};
+use crate::keys::PublicKey;
+
+/// Longest wait for an answer of the controller.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Largest file with a token, in bytes.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// Enrols this host if its configuration names a controller and it has not enrolled yet. If the
+/// host has enrolled, puts its next key into use, if there is one.
+///
+/// # Errors
+/// An error of the configuration, or the reason why the host has not enrolled.
+pub fn prepare(path: &Path) -> Result<()> {
+    let config = Config::load_without_keys(path)?;
+    let Some(enrol) = &config.enrol else { return Ok(()) };
+    let state = &enrol.directory;
+    match state.enrolment().map_err(anyhow::Error::msg)? {
+        Some(enrolment) if !enrolment.is_removed => {
+            if let Err(error) = rotate(&config.interface, enrol, enrolment) {
+                tracing::warn!("the next key waits for another start: {error:#}");
+            }
+            Ok(())
+        }
+        _ => first(&config.interface, enrol),
+    }
+}
+
+fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
+    let Some(file) = &enrol.token_file else {
+        bail!(
+            "this host has not enrolled at {}: write a token of `srd control token create` into a \
+             file, and name it by `token_file` in [enrol]",
+            enrol.controller
+        );
+    };
+    let token = token(file)?;
+    let state = &enrol.directory;
+    state.create().map_err(anyhow::Error::msg)?;
+    let identity = state.identity().map_err(anyhow::Error::msg)?;
+    let key = state.key(PRIVATE_KEY).map_err(anyhow::Error::msg)?;
+    let mut link = Link::open(&enrol.controller, &identity, token.controller).map_err(words)?;
+    let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
+    let endpoints = endpoints.ok_or_else(|| {
+        anyhow!("the controller is reached through the overlay: name `endpoint` in [enrol]")
+    })?;
+    let name = enrol.name.clone();
+    let host = describe(key.public(), endpoints.clone());
+    let Token { id: token, secret, controller } = token;
+    let request = FromHost::Enrol { version: VERSION, token, secret, name, host };
+    link.send(&request).map_err(words)?;
+    let mut enrolment = Enrolment {
+        endpoints,
+        peers: Vec::new(),
+        generation: 0,
+        is_removed: false,
+        ..welcome(&mut link, controller)?
+    };
+    if let FromController::Snapshot { generation, peers } = expect(&mut link)? {
+        (enrolment.generation, enrolment.peers) = (generation, peers);
+    }
+    state.store(&enrolment).map_err(anyhow::Error::msg)?;
+    tracing::info!(
+        "enrolled at {} as {}, with the overlay address {}",
+        enrol.controller,
+        enrolment.name,
+        enrolment.address
+    );
+    Ok(())
+}
+
+/// Puts the next key into use, if there is one: the controller sends it to all peers.
+fn rotate(interface: &Interface, enrol: &Enrol, enrolment: Enrolment) -> Result<()> {
+    let state = &enrol.directory;
+    let next = state.key_if_any(NEXT_KEY).map_err(anyhow::Error::msg)?;
+    let Some(next) = next else { return Ok(()) };
+    let identity = state.identity().map_err(anyhow::Error::msg)?;
+    let controller = enrolment.controller;
+    let mut link = Link::open(&enrol.controller, &identity, controller).map_err(words)?;
+    let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
+    let endpoints = endpoints.unwrap_or(enrolment.endpoints);
+    let host = describe(next.public(), endpoints);
+    let generation = enrolment.generation;
+    link.send(&FromHost::Follow { version: VERSION, generation, host }).map_err(words)?;
+    welcome(&mut link, controller)?;
+    state.rename(NEXT_KEY, PRIVATE_KEY).map_err(anyhow::Error::msg)?;
+    tracing::info!("this host uses its next key from now on");
+    Ok(())
+}
+
+fn words(error: LinkError) -> anyhow::Error {
+    anyhow!("{error}")
+}
+
+fn expect(link: &mut Link) -> Result<FromController> {
+    link.expect(Instant::now() + ANSWER_WAIT_MAX).map_err(words)
+}
+
+/// Waits until the controller has admitted this host. The result has no peers.
+fn welcome(link: &mut Link, controller: srd_enrol::Fingerprint) -> Result<Enrolment> {
+    match expect(link)? {
+        FromController::Welcome { name, address } => Ok(Enrolment {
+            controller,
+            name,
+            address,
+            endpoints: Vec::new(),
+            generation: 0,
+            peers: Vec::new(),
+            is_removed: false,
+        }),
+        _ => bail!("the controller has sent another message than a welcome"),
+    }
+}
+
+/// Reads an enrolment token from its file, which only its owner may read.
+fn token(path: &Path) -> Result<Token> {
+    let shown = path.display().to_string();
+    let file = private::open(path).with_context(|| format!("the enrolment token {shown}"))?;
+    let file = file.ok_or_else(|| anyhow!("{shown} is no regular file"))?;
+    let checked = private::check(&file, privileges::own_user()).with_context(|| shown.clone())?;
+    checked.map_err(|exposed| exposed.fault(path))?;
+    let mut text = String::new();
+    file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).with_context(|| shown.clone())?;
+    Token::parse(&text).map_err(|error| anyhow!("{shown}: {error}"))
+}
+
+/// Returns the addresses at which peers reach this host: those of the configuration, or the
+/// addresses at which it listens. If it listens at all addresses, this is the address from which it
+/// reaches the controller, which is `local`; `None` if this is an overlay address.
+pub(super) fn endpoints(
+    interface: &Interface,
+    enrol: &Enrol,
+    local: IpAddr,
+) -> Option<Vec<SocketAddr>> {
+    if !enrol.endpoints.is_empty() {
+        return Some(enrol.endpoints.clone());
+    }
+    if !interface.listen.ip().is_unspecified() {
+        return Some(interface.listens().collect());
+    }
+    (!interface.is_inside(local)).then(|| vec![SocketAddr::new(local, interface.listen.port())])
+}
+
+/// Returns the description of this host.
+pub(super) fn describe(public_key: PublicKey, endpoints: Vec<SocketAddr>) -> Host {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Host {
+        public_key: public_key.to_string(),
+        endpoints,
+        processors: u32::try_from(processors).unwrap_or(u32::MAX),
+        memory_bytes: memory_bytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+    }
+}
+
+/// Returns the size of the memory from the text of `/proc/meminfo`; 0 if it is not known.
+fn memory_bytes(meminfo: &str) -> u64 {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map_or(0, |kib| kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_size_of_the_memory_is_read_in_bytes() {
+        assert_eq!(memory_bytes("MemTotal:       16318 kB\nMemFree: 1 kB\n"), 16318 * 1024);
+        assert_eq!(memory_bytes(""), 0);
+    }
+
+    #[test]
+    fn a_file_of_a_token_that_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        assert!(format!("{:#}", token(&path).unwrap_err()).contains("the enrolment token"));
+        let drawn = Token::draw(srd_enrol::Identity::draw().unwrap().fingerprint()).unwrap();
+        std::fs::write(&path, drawn.expose()).unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o644);
+        assert!(token(&path).unwrap_err().to_string().contains("chmod 600"));
+        mode(0o600);
+        assert_eq!(token(&path).unwrap(), drawn);
+        std::fs::write(&path, "hidden").unwrap();
+        let error = token(&path).unwrap_err().to_string();
+        assert!(error.contains("srd1.ID.SECRET.FINGERPRINT"), "{error}");
+    }
+}

@@ -1,0 +1,307 @@
+//! The thread that applies changes of the controller while the daemon runs.
+//!
+//! Each change is first stored in the state directory, then applied by the control thread, and then
+//! acknowledged. While the controller is away, the daemon uses the peers that it has. The pause
+//! between two attempts to connect grows to [`PAUSE_MAX`], and is random, so that many hosts do not
+//! connect at once after the controller has started again.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use srd_enrol::message::VERSION;
+use srd_enrol::{FromController, FromHost, Identity, Peer, RefusalKind};
+
+use super::enrol;
+use super::link::{Link, LinkError};
+use super::state::{Enrolment, NEXT_KEY, PENDING_KEY};
+use crate::config::{Config, Enrol, Interface};
+use crate::keys::PublicKey;
+use crate::plane::{PlaneError, PlaneHandle};
+
+/// Shortest pause between two attempts to connect.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// Longest pause between two attempts to connect.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Interval at which the host sends a message.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// Longest time without a message of the controller, which answers each ping.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Number of attempts to apply a change, one second apart.
+const ATTEMPTS_MAX: u32 = 10;
+
+/// Starts the thread.
+///
+/// # Errors
+/// If the state directory cannot be read, or the thread cannot start.
+pub(crate) fn start(config: &Config, plane: PlaneHandle) -> Result<()> {
+    let (Some(enrol), Some(key)) = (&config.enrol, config.interface.protection.private_key())
+    else {
+        return Ok(());
+    };
+    let state = &enrol.directory;
+    let identity = state.identity().map_err(anyhow::Error::msg)?;
+    let enrolment = state.enrolment().map_err(anyhow::Error::msg)?;
+    let enrolment = enrolment.context("this host has not enrolled")?;
+    let mut follower = Follower {
+        applied: enrolment.peers.clone(),
+        interface: config.interface.clone(),
+        key: key.public(),
+        enrol: enrol.clone(),
+        enrolment,
+        identity,
+        plane,
+    };
+    let work = move || follower.run();
+    thread::Builder::new()
+        .name("srd-follow".into())
+        .spawn(work)
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+struct Follower {
+    enrol: Enrol,
+    interface: Interface,
+    key: PublicKey,
+    identity: Identity,
+    enrolment: Enrolment,
+    /// The peers of the controller that the daemon uses.
+    applied: Vec<Peer>,
+    plane: PlaneHandle,
+}
+
+/// Reason for the end of a connection.
+enum End {
+    Link(LinkError),
+    /// The state directory cannot be written.
+    State(String),
+    /// The daemon ends.
+    Daemon,
+}
+
+impl From<LinkError> for End {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl Follower {
+    fn run(&mut self) {
+        let mut pause = PAUSE_MIN;
+        let mut is_away = false;
+        loop {
+            let mut is_admitted = false;
+            let end = match self.session(&mut is_admitted) {
+                Ok(never) => match never {},
+                Err(end) => end,
+            };
+            if is_admitted {
+                (pause, is_away) = (PAUSE_MIN, false);
+            }
+            match end {
+                End::Daemon => return,
+                End::Link(LinkError::Refused(refusal))
+                    if refusal.reason == RefusalKind::HostUnknown =>
+                {
+                    if !self.enrolment.is_removed {
+                        tracing::error!("{refusal}; this host drops all peers of the controller");
+                    }
+                    pause = PAUSE_MAX;
+                    if let Err(End::Daemon) = self.leave() {
+                        return;
+                    }
+                }
+                End::Link(LinkError::Refused(refusal)) => {
+                    tracing::error!("the controller refuses this host: {refusal}");
+                    if !refusal.reason.is_temporary() {
+                        pause = PAUSE_MAX;
+                    }
+                }
+                End::Link(error) if !is_away => {
+                    tracing::warn!("{error}; the daemon goes on with the peers that it has");
+                    is_away = true;
+                }
+                End::Link(error) => tracing::debug!("{error}"),
+                End::State(why) => tracing::error!("{why}"),
+            }
+            thread::sleep(jittered(pause));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Connects, and applies changes until the connection ends.
+    fn session(&mut self, is_admitted: &mut bool) -> Result<std::convert::Infallible, End> {
+        let controller = self.enrolment.controller;
+        let mut link = Link::open(&self.enrol.controller, &self.identity, controller)?;
+        let endpoints = enrol::endpoints(&self.interface, &self.enrol, link.local()?);
+        let endpoints = endpoints.unwrap_or_else(|| self.enrolment.endpoints.clone());
+        let host = enrol::describe(self.key, endpoints);
+        // A host that was removed has forgotten its peers.
+        let generation = self.enrolment.generation;
+        link.send(&FromHost::Follow { version: VERSION, generation, host })?;
+        let mut heard_at = Instant::now();
+        let mut pinged_at = heard_at;
+        loop {
+            if let Some(message) = link.receive()? {
+                heard_at = Instant::now();
+                *is_admitted = true;
+                self.take(&mut link, message)?;
+            }
+            let now = Instant::now();
+            if now.duration_since(heard_at) > SILENCE_MAX {
+                let what = format!("{}: the controller is silent", self.enrol.controller);
+                return Err(End::Link(LinkError::Broken(what)));
+            }
+            if now.duration_since(pinged_at) > PING_EVERY {
+                pinged_at = now;
+                link.send(&FromHost::Ping)?;
+            }
+        }
+    }
+
+    fn take(&mut self, link: &mut Link, message: FromController) -> Result<(), End> {
+        match message {
+            FromController::Welcome { name, address } => {
+                tracing::info!("connected to the controller {} as {name}", self.enrol.controller);
+                if address != self.enrolment.address {
+                    tracing::warn!("the overlay address of this host is {address} after a restart");
+                    self.enrolment.address = address;
+                }
+                self.enrolment.name = name;
+                self.enrolment.is_removed = false;
+                let generation = self.enrolment.generation;
+                link.send(&FromHost::Applied { generation })?;
+                self.offer_key(link, false)?;
+            }
+            FromController::Snapshot { generation, peers } => {
+                self.apply(link, generation, peers)?;
+            }
+            FromController::Delta { generation, changed, removed } => {
+                let peers = merge(&self.enrolment.peers, changed, &removed);
+                self.apply(link, generation, peers)?;
+            }
+            FromController::Rotate => self.offer_key(link, true)?,
+            FromController::KeyStored { public_key } => self.keep_key(&public_key)?,
+            FromController::Pong | FromController::Refused(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Stores, applies and acknowledges the peers of a generation.
+    fn apply(&mut self, link: &mut Link, generation: u64, peers: Vec<Peer>) -> Result<(), End> {
+        self.enrolment.generation = generation;
+        self.enrolment.peers = peers;
+        self.enrol.directory.store(&self.enrolment).map_err(End::State)?;
+        self.change()?;
+        Ok(link.send(&FromHost::Applied { generation })?)
+    }
+
+    /// Makes the daemon use the stored peers.
+    fn change(&mut self) -> Result<(), End> {
+        for _ in 0..ATTEMPTS_MAX {
+            let (old, new) = (&self.applied, &self.enrolment.peers);
+            let changed =
+                self.plane.change(|running| Ok::<_, String>(running.with_roster(old, new)));
+            let why = match changed {
+                Ok(Ok(report)) => {
+                    tracing::info!("generation {}: {report}", self.enrolment.generation);
+                    self.applied = self.enrolment.peers.clone();
+                    return Ok(());
+                }
+                Err(PlaneError::Gone) => return Err(End::Daemon),
+                Ok(Err(why)) => why,
+                Err(error) => error.to_string(),
+            };
+            tracing::warn!("generation {} is not applied yet: {why}", self.enrolment.generation);
+            thread::sleep(Duration::from_secs(1));
+        }
+        Err(End::State("the daemon does not apply the peers of the controller".to_owned()))
+    }
+
+    /// Forgets all peers of the controller, because it has removed this host.
+    fn leave(&mut self) -> Result<(), End> {
+        if self.enrolment.is_removed && self.applied.is_empty() {
+            return Ok(());
+        }
+        self.enrolment.peers.clear();
+        self.enrolment.generation = 0;
+        self.enrolment.is_removed = true;
+        if let Err(why) = self.enrol.directory.store(&self.enrolment) {
+            tracing::error!("{why}");
+        }
+        self.change()
+    }
+
+    /// Sends the next public key to the controller, if there is one. `draws`: draws one.
+    fn offer_key(&mut self, link: &mut Link, draws: bool) -> Result<(), End> {
+        let state = &self.enrol.directory;
+        let key = match draws {
+            true => Some(state.key(PENDING_KEY).map_err(End::State)?),
+            false => state.key_if_any(PENDING_KEY).map_err(End::State)?,
+        };
+        if let Some(key) = key {
+            let public_key = key.public().to_string();
+            link.send(&FromHost::NextKey { public_key })?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the next key for the next start, after the controller has stored its public key.
+    fn keep_key(&self, public_key: &str) -> Result<(), End> {
+        let state = &self.enrol.directory;
+        let pending = state.key_if_any(PENDING_KEY).map_err(End::State)?;
+        if pending.is_some_and(|key| key.public().to_string() == public_key) {
+            state.rename(PENDING_KEY, NEXT_KEY).map_err(End::State)?;
+            tracing::info!("the next key of this host is ready: it is used from the next start on");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the peers after a delta.
+fn merge(before: &[Peer], changed: Vec<Peer>, removed: &[String]) -> Vec<Peer> {
+    let is_kept = |peer: &&Peer| {
+        !removed.contains(&peer.name) && !changed.iter().any(|new| new.name == peer.name)
+    };
+    let mut peers: Vec<Peer> = before.iter().filter(is_kept).cloned().collect();
+    peers.extend(changed);
+    peers.sort_by(|a, b| a.name.cmp(&b.name));
+    peers
+}
+
+/// Returns a random time from half of `pause` to `pause`.
+fn jittered(pause: Duration) -> Duration {
+    let random = srd_net::clock::seed().map_or(0, |seed| u32::from(seed[0]));
+    pause / 2 + pause / 2 * random / 255
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(name: &str, last: u8) -> Peer {
+        Peer {
+            name: name.to_owned(),
+            public_key: name.to_owned(),
+            endpoints: Vec::new(),
+            address: [10, 77, 0, last].into(),
+        }
+    }
+
+    #[test]
+    fn a_delta_removes_changes_and_adds_peers() {
+        let before = [peer("a", 1), peer("b", 2), peer("c", 3)];
+        let after = merge(&before, vec![peer("d", 4), peer("b", 9)], &["a".to_owned()]);
+        assert_eq!(after, [peer("b", 9), peer("c", 3), peer("d", 4)]);
+        assert_eq!(merge(&after, Vec::new(), &["x".to_owned()]), after);
+    }
+
+    #[test]
+    fn the_pause_between_attempts_is_at_most_the_bound() {
+        for _ in 0..50 {
+            let pause = jittered(PAUSE_MAX);
+            assert!(pause >= PAUSE_MAX / 2 && pause <= PAUSE_MAX, "{pause:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The connection to the controller.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustls::{ClientConnection, StreamOwned};
+use srd_enrol::frame::{CONTROLLER_BYTES_MAX, HOST_BYTES_MAX, Inbox, encode};
+use srd_enrol::{Fingerprint, FromController, FromHost, Identity, Refusal, tls};
+
+use crate::config::HostPort;
+
+/// Longest time for a connection to one address of the controller, and for its handshake.
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest pause of [`Link::receive`] without a message.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+/// Longest time in which the controller takes no byte of a message.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Bytes that one call reads of the connection.
+const READ_BYTES: usize = 16 << 10;
+
+/// Reason why there is no connection.
+#[derive(Debug)]
+pub(super) enum LinkError {
+    /// The controller cannot be reached, or the connection has ended.
+    Broken(String),
+    /// Another controller answers at the address.
+    OtherController(String),
+    /// The controller has refused the host.
+    Refused(Refusal),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(why) | Self::OtherController(why) => f.write_str(why),
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+/// A connection to the controller.
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    inbox: Inbox,
+    at: String,
+}
+
+impl Link {
+    /// Connects to the controller, and checks its fingerprint.
+    pub(super) fn open(
+        controller: &HostPort,
+        own: &Identity,
+        fingerprint: Fingerprint,
+    ) -> Result<Self, LinkError> {
+        let at = controller.to_string();
+        let broken = |why: &dyn fmt::Display| LinkError::Broken(format!("{at}: {why}"));
+        let addresses = controller.resolve(false).map_err(|why| broken(&why))?;
+        let socket = connect(&addresses).map_err(|error| broken(&error))?;
+        let settings = tls::of_host(own, fingerprint).map_err(|error| broken(&error))?;
+        let connection = ClientConnection::new(settings, tls::controller_name());
+        let mut stream = StreamOwned::new(connection.map_err(|error| broken(&error))?, socket);
+        shake(&mut stream).map_err(|error| {
+            let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+            match cause {
+                Some(cause) if tls::is_other_controller(cause) => {
+                    LinkError::OtherController(format!(
+                        "{at}: the controller there does not have the fingerprint {fingerprint}: \
+                         check the address, or enrol this host again with a new token"
+                    ))
+                }
+                _ => broken(&format!("no TLS connection to a controller: {error}")),
+            }
+        })?;
+        let timeouts = stream.sock.set_read_timeout(Some(TICK));
+        timeouts.map_err(|error| broken(&error))?;
+        Ok(Self { stream, inbox: Inbox::new(CONTROLLER_BYTES_MAX), at })
+    }
+
+    fn broken(&self, why: &dyn fmt::Display) -> LinkError {
+        LinkError::Broken(format!("{}: {why}", self.at))
+    }
+
+    /// Returns the address of this end.
+    pub(super) fn local(&self) -> Result<IpAddr, LinkError> {
+        let local = self.stream.sock.local_addr().map_err(|error| self.broken(&error))?;
+        Ok(local.ip().to_canonical())
+    }
+
+    pub(super) fn send(&mut self, message: &FromHost) -> Result<(), LinkError> {
+        let bytes = encode(message, HOST_BYTES_MAX).map_err(|error| self.broken(&error))?;
+        let sent = self.stream.write_all(&bytes).and_then(|()| self.stream.flush());
+        sent.map_err(|error| self.broken(&error))
+    }
+
+    /// Returns the next message; `None` if none has arrived for [`TICK`].
+    pub(super) fn receive(&mut self) -> Result<Option<FromController>, LinkError> {
+        loop {
+            match self.inbox.take().map_err(|error| self.broken(&error))? {
+                Some(FromController::Refused(refusal)) => return Err(LinkError::Refused(refusal)),
+                Some(message) => return Ok(Some(message)),
+                None => {}
+            }
+            let mut bytes = [0; READ_BYTES];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(self.broken(&"the controller has closed the connection")),
+                Ok(count) => self.inbox.push(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(self.broken(&error)),
+                },
+            }
+        }
+    }
+
+    /// Waits for a message until `deadline`.
+    pub(super) fn expect(&mut self, deadline: Instant) -> Result<FromController, LinkError> {
+        loop {
+            if let Some(message) = self.receive()? {
+                return Ok(message);
+            }
+            if Instant::now() >= deadline {
+                return Err(self.broken(&"the controller does not answer"));
+            }
+        }
+    }
+}
+
+fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(address, CONNECT_WAIT_MAX) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(CONNECT_WAIT_MAX))?;
+                socket.set_write_timeout(Some(WRITE_WAIT_MAX))?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Makes the handshake.
+fn shake(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> io::Result<()> {
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! The files of the state directory. Each file has mode 0600 and is replaced as a whole.
+//!
+//! | file | content |
+//! |---|---|
+//! | `identity.key` | identity of the host at the controller |
+//! | `private.key` | private key of the transport |
+//! | `pending.key` | next private key, which the controller has not stored yet |
+//! | `next.key` | next private key, which replaces `private.key` at the next start |
+//! | `enrolment.json` | [`Enrolment`]: name, overlay address, peers |
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use srd_enrol::frame::CONTROLLER_BYTES_MAX;
+use srd_enrol::{Fingerprint, Identity, Peer};
+use srd_trust::{place, private, privileges};
+
+use crate::keys::SecretKey;
+
+/// Name of the file with the private key of the transport.
+pub const PRIVATE_KEY: &str = "private.key";
+/// Name of the file with the next private key, which the controller has not stored yet.
+pub(super) const PENDING_KEY: &str = "pending.key";
+/// Name of the file with the next private key.
+pub(super) const NEXT_KEY: &str = "next.key";
+const IDENTITY: &str = "identity.key";
+const ENROLMENT: &str = "enrolment.json";
+/// Largest file of this directory, in bytes.
+const FILE_BYTES_MAX: usize = 2 * CONTROLLER_BYTES_MAX;
+
+/// The host, as the controller has admitted it, and its peers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Enrolment {
+    /// Fingerprint of the controller.
+    pub controller: Fingerprint,
+    /// Name of this host.
+    pub name: String,
+    /// Overlay address of this host, with the length of the overlay's prefix.
+    pub address: IpNet,
+    /// Addresses at which peers reach this host.
+    pub endpoints: Vec<SocketAddr>,
+    /// Generation of the peers; 0: the host has no peers yet.
+    pub generation: u64,
+    /// The peers.
+    pub peers: Vec<Peer>,
+    /// Whether the controller has removed this host. It may enrol again with a new token.
+    pub is_removed: bool,
+}
+
+/// The state directory of a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateDirectory(PathBuf);
+
+impl StateDirectory {
+    /// The directory at this path.
+    pub fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Returns the path of a file in the directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Creates the directory and those above it, with mode 0700. If the user `srd` exists, it gets
+    /// the new directories, because the daemon runs as this user.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn create(&self) -> Result<(), String> {
+        let failed =
+            |at: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", at.display());
+        place::check(&self.0).map_err(|error| failed(&self.0, &error))?;
+        let missing = self.0.ancestors().take_while(|path| !path.as_os_str().is_empty());
+        let missing: Vec<&Path> = missing.take_while(|path| !path.exists()).collect();
+        for path in missing.into_iter().rev() {
+            DirBuilder::new().mode(0o700).create(path).map_err(|error| failed(path, &error))?;
+            give(path).map_err(|error| failed(path, &error))?;
+        }
+        give(&self.0).map_err(|error| failed(&self.0, &error))
+    }
+
+    /// Returns the content of a file; `None` if there is no such file.
+    fn read(&self, name: &str) -> Result<Option<String>, String> {
+        let path = self.file(name);
+        let shown = path.display();
+        let file = match private::open(&path) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Err(format!("{shown} is no regular file")),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{shown}: {error}")),
+        };
+        let checked = private::check(&file, privileges::own_user());
+        let checked = checked.map_err(|error| format!("{shown}: {error}"))?;
+        checked.map_err(|exposed| exposed.fault(&path).to_string())?;
+        let mut text = String::new();
+        let read = file.take(FILE_BYTES_MAX as u64).read_to_string(&mut text);
+        read.map_err(|error| format!("{shown}: {error}"))?;
+        Ok(Some(text))
+    }
+
+    /// Replaces a file. The new content is durable when the call returns.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        let path = self.file(name);
+        self.replace(&path, text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    fn replace(&self, path: &Path, text: &str) -> io::Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        if let Some(user) = privileges::own_user() {
+            fchown(&file, Some(user), None)?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        File::open(&self.0)?.sync_all()
+    }
+
+    /// Gives a file of the directory another name.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), String> {
+        let renamed = fs::rename(self.file(from), self.file(to));
+        let renamed = renamed.and_then(|()| File::open(&self.0)?.sync_all());
+        renamed.map_err(|error| format!("cannot rename {}: {error}", self.file(from).display()))
+    }
+
+    /// Returns the enrolment; `None` if this host has not enrolled.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn enrolment(&self) -> Result<Option<Enrolment>, String> {
+        let Some(text) = self.read(ENROLMENT)? else { return Ok(None) };
+        let read = serde_json::from_str(&text);
+        let shown = self.file(ENROLMENT);
+        read.map(Some).map_err(|error| {
+            format!(
+                "{}: {error}: remove it, and enrol this host again with a new token",
+                shown.display()
+            )
+        })
+    }
+
+    /// Stores the enrolment.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn store(&self, enrolment: &Enrolment) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(enrolment).map_err(|error| error.to_string())?;
+        self.write(ENROLMENT, &text)
+    }
+
+    /// Returns the identity of this host at the controller; draws it if it is missing.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(super) fn identity(&self) -> Result<Identity, String> {
+        if let Some(text) = self.read(IDENTITY)? {
+            let shown = self.file(IDENTITY);
+            return Identity::parse(&text).map_err(|error| format!("{}: {error}", shown.display()));
+        }
+        let identity = Identity::draw()?;
+        self.write(IDENTITY, &identity.expose())?;
+        Ok(identity)
+    }
+
+    /// Returns a private key of the transport; draws it if it is missing.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(super) fn key(&self, name: &str) -> Result<SecretKey, String> {
+        if let Some(key) = self.key_if_any(name)? {
+            return Ok(key);
+        }
+        let key = SecretKey::draw_private().map_err(|error| format!("random numbers: {error}"))?;
+        self.write(name, &key.expose())?;
+        Ok(key)
+    }
+
+    /// Returns a private key of the transport; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(super) fn key_if_any(&self, name: &str) -> Result<Option<SecretKey>, String> {
+        let Some(text) = self.read(name)? else { return Ok(None) };
+        let shown = self.file(name);
+        let key = SecretKey::parse(&text);
+        key.map(Some).map_err(|error| format!("{}: {error}", shown.display()))
+    }
+}
+
+/// Gives a directory to the user `srd`, if this user exists and this process runs as root.
+fn give(path: &Path) -> io::Result<()> {
+    match privileges::own_user() {
+        Some(user) => lchown(path, Some(user), None),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn enrolment() -> Enrolment {
+        Enrolment {
+            controller: Identity::draw().unwrap().fingerprint(),
+            name: "a".to_owned(),
+            address: "10.77.0.1/16".parse().unwrap(),
+            endpoints: vec!["192.0.2.1:7471".parse().unwrap()],
+            generation: 3,
+            peers: Vec::new(),
+            is_removed: false,
+        }
+    }
+
+    #[test]
+    fn files_are_private_and_survive_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::new(directory.path().join("a/b"));
+        assert_eq!(state.enrolment(), Ok(None));
+        state.create().unwrap();
+        let (identity, key) = (state.identity().unwrap(), state.key(PRIVATE_KEY).unwrap());
+        let enrolment = enrolment();
+        state.store(&enrolment).unwrap();
+        state.store(&enrolment).unwrap();
+        assert_eq!(state.identity().unwrap().fingerprint(), identity.fingerprint());
+        assert_eq!(state.key(PRIVATE_KEY), Ok(key));
+        assert_eq!(state.enrolment(), Ok(Some(enrolment)));
+        let files: Vec<_> = fs::read_dir(state.file("")).unwrap().flatten().collect();
+        assert_eq!(files.len(), 3);
+        for file in files {
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        }
+    }
+
+    #[test]
+    fn files_that_others_can_read_or_that_are_damaged_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::new(directory.path().to_owned());
+        state.store(&enrolment()).unwrap();
+        fs::set_permissions(state.file(ENROLMENT), fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(state.enrolment().unwrap_err().contains("chmod 600"));
+        state.write(ENROLMENT, "{").unwrap();
+        assert!(state.enrolment().unwrap_err().contains("enrol this host again"));
+        state.write(IDENTITY, "hidden").unwrap();
+        let error = state.identity().unwrap_err();
+        assert!(error.contains(IDENTITY) && !error.contains("hidden"), "{error}");
+    }
+}

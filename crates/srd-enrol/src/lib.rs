@@ -1,0 +1,36 @@
+//! Enrolment of hosts at the control plane: the parts of the protocol that both ends have.
+//!
+//! A host has one TLS connection to its controller. Both ends identify themselves by Ed25519 keys
+//! (raw public keys, RFC 7250), so there are no certificates and no authorities. A host finds the
+//! controller's fingerprint in its enrolment token. The controller finds the fingerprint of a host
+//! in its store.
+//!
+//! ```text
+//!   host                                                      controller
+//!   ---- TLS 1.3: each end shows its key ---------------------------
+//!   Enrol { token, name, key, endpoints, capacity }  ----->   a token is used up, a name is taken
+//!   or Follow { generation }                         ----->   the host of this identity
+//!                                   <----- Welcome { name, overlay address }
+//!                                   <----- Snapshot { generation, peers }, or a delta
+//!   Applied { generation }          ----->
+//!                                   <----- Delta { generation, changed, removed }
+//!   Ping                            ----->
+//!                                   <----- Pong
+//! ```
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`message`] | the messages |
+//! | [`frame`] | messages in a stream of bytes |
+//! | [`token`] | enrolment tokens |
+//! | [`tls`] | identities, and the TLS settings of both ends |
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod message;
+pub mod tls;
+pub mod token;
+
+pub use message::{FromController, FromHost, Host, Peer, Refusal, RefusalKind, Secret};
+pub use tls::{Fingerprint, Identity};
+pub use token::Token;

@@ -1,0 +1,323 @@
+//! Messages between a host and its controller.
+//!
+//! Bounds: the constants of this module. [`Host::check`] and [`check_name`] enforce them at the
+//! controller. A host checks each peer as it checks a peer in its configuration file.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// Version of the protocol.
+pub const VERSION: u32 = 1;
+/// Largest number of characters of a host's name.
+pub const NAME_CHARACTERS_MAX: usize = 64;
+/// Largest number of addresses of one host.
+pub const ENDPOINTS_MAX: usize = 4;
+/// Number of characters of a public key: 32 bytes in base64.
+const KEY_CHARACTERS: usize = 44;
+
+/// A text that logs must not contain.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// A host, as it describes itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Host {
+    /// Public key of its transport, in base64.
+    pub public_key: String,
+    /// Addresses and ports at which its peers reach it, one for each network card.
+    pub endpoints: Vec<SocketAddr>,
+    /// Number of its processors.
+    pub processors: u32,
+    /// Size of its memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A peer, as the controller describes it to a host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// Name of the peer.
+    pub name: String,
+    /// Public key of its transport, in base64.
+    pub public_key: String,
+    /// Addresses and ports at which it is reached, one for each network card.
+    pub endpoints: Vec<SocketAddr>,
+    /// Its overlay address.
+    pub address: IpAddr,
+}
+
+/// Messages of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum FromHost {
+    /// The first message of a new host.
+    Enrol {
+        /// [`VERSION`] of the host.
+        version: u32,
+        /// Identifier of the enrolment token.
+        token: String,
+        /// Secret of the enrolment token.
+        secret: Secret,
+        /// Name that the host requests.
+        name: String,
+        /// Description of the host.
+        host: Host,
+    },
+    /// The first message of a host that has enrolled.
+    Follow {
+        /// [`VERSION`] of the host.
+        version: u32,
+        /// Generation of the peers that the host has; 0: it has no peers.
+        generation: u64,
+        /// Description of the host.
+        host: Host,
+    },
+    /// The host uses the peers of this generation.
+    Applied {
+        /// The generation.
+        generation: u64,
+    },
+    /// The host uses another key from its next start on.
+    NextKey {
+        /// The public key, in base64.
+        public_key: String,
+    },
+    /// The controller must answer this message by [`FromController::Pong`].
+    Ping,
+}
+
+/// Messages of a controller.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum FromController {
+    /// The answer to the first message of a host.
+    Welcome {
+        /// Name of the host.
+        name: String,
+        /// Its overlay address, with the length of the overlay's prefix.
+        address: IpNet,
+    },
+    /// All peers of the host.
+    Snapshot {
+        /// Generation of the peers.
+        generation: u64,
+        /// The peers.
+        peers: Vec<Peer>,
+    },
+    /// The changes since the last snapshot or delta. A removal comes before all changes.
+    Delta {
+        /// Generation after the changes.
+        generation: u64,
+        /// New peers, and peers that have changed.
+        changed: Vec<Peer>,
+        /// Names of peers that are gone.
+        removed: Vec<String>,
+    },
+    /// The host must draw another key, and send it by [`FromHost::NextKey`].
+    Rotate,
+    /// The controller has stored the next key of the host.
+    KeyStored {
+        /// The public key, in base64.
+        public_key: String,
+    },
+    /// The controller has refused a message, and closes the connection.
+    Refused(Refusal),
+    /// The answer to [`FromHost::Ping`].
+    Pong,
+}
+
+/// Reason why a controller has refused a message.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Kind of the reason.
+    pub reason: RefusalKind,
+    /// Text for the operator.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal with a text for the operator.
+    pub fn new(reason: RefusalKind, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Kinds of reasons of refusals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// The versions of host and controller differ.
+    Version,
+    /// The controller has no such token.
+    TokenUnknown,
+    /// The token has expired.
+    TokenExpired,
+    /// The token was used as often as it may be.
+    TokenUsed,
+    /// Another host has the name.
+    NameTaken,
+    /// Another host has the key.
+    KeyTaken,
+    /// Another host has an address.
+    EndpointTaken,
+    /// The host has never enrolled, or was removed.
+    HostUnknown,
+    /// The key is not that of this host.
+    OtherKey,
+    /// A value of the message is not valid.
+    Invalid,
+    /// The overlay has no more addresses, or the controller has as many hosts as it can have.
+    Full,
+    /// A newer connection has the same identity.
+    Superseded,
+    /// The controller cannot store the change.
+    Unavailable,
+}
+
+impl RefusalKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 13] = [
+        Self::Version,
+        Self::TokenUnknown,
+        Self::TokenExpired,
+        Self::TokenUsed,
+        Self::NameTaken,
+        Self::KeyTaken,
+        Self::EndpointTaken,
+        Self::HostUnknown,
+        Self::OtherKey,
+        Self::Invalid,
+        Self::Full,
+        Self::Superseded,
+        Self::Unavailable,
+    ];
+
+    /// Whether the host may succeed with the same message later.
+    pub fn is_temporary(self) -> bool {
+        matches!(self, Self::Unavailable)
+    }
+}
+
+/// Checks a name of a host: at most [`NAME_CHARACTERS_MAX`] letters, digits, `-`, `_` and `.`, and
+/// not `all`, which means all peers in commands.
+///
+/// # Errors
+/// A text with the form of names.
+pub fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let length = 1..=NAME_CHARACTERS_MAX;
+    if length.contains(&name.len()) && name.chars().all(is_good) && name != "all" {
+        return Ok(());
+    }
+    let what = format!(
+        "a name of a host has 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.', and is \
+         not `all`"
+    );
+    Err(Refusal::new(RefusalKind::Invalid, what))
+}
+
+/// Checks the form of a public key.
+///
+/// # Errors
+/// A text for the operator.
+pub fn check_key(key: &str) -> Result<(), Refusal> {
+    use base64::Engine as _;
+    let decoded = base64::engine::general_purpose::STANDARD.decode(key);
+    let is_good = decoded.is_ok_and(|bytes| bytes.len() == 32 && bytes != [0; 32]);
+    if is_good && key.len() == KEY_CHARACTERS {
+        return Ok(());
+    }
+    Err(Refusal::new(RefusalKind::Invalid, "the public key of the host is not valid"))
+}
+
+impl Host {
+    /// Checks the values of this description.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn check(&self) -> Result<(), Refusal> {
+        check_key(&self.public_key)?;
+        let refused = |what: String| Err(Refusal::new(RefusalKind::Invalid, what));
+        if self.endpoints.is_empty() || self.endpoints.len() > ENDPOINTS_MAX {
+            return refused(format!("a host has 1 to {ENDPOINTS_MAX} endpoints"));
+        }
+        for (at, endpoint) in self.endpoints.iter().enumerate() {
+            let ip = endpoint.ip();
+            let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+            if ip.is_unspecified() || ip.is_multicast() || is_broadcast || endpoint.port() == 0 {
+                return refused(format!("no peer can reach a host at {endpoint}"));
+            }
+            if self.endpoints[..at].contains(endpoint) {
+                return refused(format!("the endpoint {endpoint} is given twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(endpoints: &[&str]) -> Host {
+        Host {
+            public_key: "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=".to_owned(),
+            endpoints: endpoints.iter().map(|text| text.parse().unwrap()).collect(),
+            processors: 2,
+            memory_bytes: 1 << 30,
+        }
+    }
+
+    #[test]
+    fn names_keys_and_endpoints_outside_of_the_bounds_are_refused() {
+        let long = "x".repeat(NAME_CHARACTERS_MAX);
+        for good in ["a", "web-1.example", &long] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", "all", "a b", "ä", "a/b", &format!("{long}x")] {
+            assert_eq!(check_name(bad).unwrap_err().reason, RefusalKind::Invalid, "{bad}");
+        }
+        host(&["192.0.2.1:7471"]).check().unwrap();
+        let many: Vec<String> = (1..=9).map(|n| format!("192.0.2.{n}:7471")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        host(&many[..ENDPOINTS_MAX]).check().unwrap();
+        let twice = ["192.0.2.1:7471", "192.0.2.1:7471"];
+        for bad in [&many[..], &[], &twice, &["0.0.0.0:7471"], &["[::]:1"], &["192.0.2.1:0"]] {
+            host(bad).check().unwrap_err();
+        }
+        for bad in ["", "short", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="] {
+            Host { public_key: bad.to_owned(), ..host(&["192.0.2.1:7471"]) }.check().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_message_in_a_log_does_not_contain_the_secret_of_a_token() {
+        let message = FromHost::Enrol {
+            version: VERSION,
+            token: "id".to_owned(),
+            secret: Secret("hidden".to_owned()),
+            name: "a".to_owned(),
+            host: host(&["192.0.2.1:7471"]),
+        };
+        assert!(!format!("{message:?}").contains("hidden"));
+        let text = serde_json::to_string(&message).unwrap();
+        assert_eq!(serde_json::from_str::<FromHost>(&text).unwrap(), message);
+    }
+}
