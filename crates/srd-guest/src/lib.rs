@@ -50,6 +50,7 @@ pub use control::client::Client;
 pub use control::orders::Stopper;
 pub use control::{client, config, protocol};
 pub use failure::{Missing, WrongSettings};
+pub use figures::export;
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
 pub use machine::pods;

@@ -173,6 +173,7 @@ impl Opening {
             card.set_host_bytes_max(transport.bytes_max());
         }
         let services = Services::new(options.internet)?;
+        let processors = options.processors()?;
         let pages = Arc::clone(&orders.pages);
         let metrics =
             metrics.map(|listener| metrics::start(listener, orders.clone())).transpose()?;
@@ -190,6 +191,7 @@ impl Opening {
             plane,
             guests: Guests::default(),
             devices: BTreeMap::new(),
+            processors,
             held: BTreeSet::new(),
             gone: LostDevices::default(),
             late: Late::default(),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use srd_card::device::steering::Steering;
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
@@ -26,6 +26,7 @@ use crate::figures::pages::publisher::Publisher;
 use crate::helper::Ending;
 use crate::interfaces::gone::LostDevices;
 use crate::interfaces::port::Port;
+use crate::interfaces::processors::Processors;
 use crate::link_local::Services;
 use crate::machine::maker::Maker;
 use crate::machine::namespace::{Device, Namespace};
@@ -77,12 +78,20 @@ pub struct Options {
     /// Whether programs in an instance's namespace are ended with the instance. Otherwise they keep
     /// the namespace.
     pub end_programs: bool,
+    /// Number of threads that give packets to instances; 0: the thread that moves packets does.
+    pub processors: u8,
 }
 
 impl Options {
     /// Reads the VPC that these settings name.
     pub(crate) fn vpc(&self) -> Result<Vpc> {
         Vpc::read(self.file.as_deref(), &self.host, self.internet_private)
+    }
+
+    /// Starts the threads that give packets to instances, if there are any.
+    pub(crate) fn processors(&self) -> Result<Option<Arc<Processors>>> {
+        let start = || Processors::start(self.processors).context("threads for packets");
+        (self.processors > 0).then(start).transpose().map(|started| started.map(Arc::new))
     }
 
     /// Whether the front ends of an instance listen at its vhost-user sockets, so that the card
@@ -114,6 +123,8 @@ pub struct Service {
     pub(crate) changes: Changes,
     pub(crate) maker: Maker,
     pub(crate) devices: BTreeMap<PortId, Port>,
+    /// Threads that give packets to instances, if the options have any.
+    pub(crate) processors: Option<Arc<Processors>>,
     /// Interfaces with packets that wait for an interrupt.
     pub(crate) held: BTreeSet<PortId>,
     /// Devices that were deleted.

@@ -77,6 +77,6 @@ pub use endpoints::options::{BindError, BindOptions, UdpOptions};
 pub use endpoints::wake::IoWaker;
 pub use interfaces::datagrams::Datagrams;
 pub use interfaces::link::{Link, LocalAddress, detect_link_rate, local_addresses};
-pub use interfaces::tun::Tun;
+pub use interfaces::tun::{Tun, TunWriter};
 pub use interfaces::{link, raw, tap, tcx, tun};
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};

@@ -162,7 +162,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 21] = [
+pub const ALL: [&Experiment; 22] = [
     &paths::single_flow::EXPERIMENT,
     &paths::nconnect::EXPERIMENT,
     &load::redis::EXPERIMENT,
@@ -170,6 +170,7 @@ pub const ALL: [&Experiment; 21] = [
     &load::incast::EXPERIMENT,
     &faults::failover::EXPERIMENT,
     &load::fairness::EXPERIMENT,
+    &load::copies::EXPERIMENT,
     &paths::collisions::EXPERIMENT,
     &faults::loss::EXPERIMENT,
     &paths::ordering::EXPERIMENT,

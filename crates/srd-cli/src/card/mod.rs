@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`up`] | `srd card up` |
+//! | [`export`] | `srd card export` |
 //! | [`lab`] | `srd card lab` |
 //! | [`logs`] | `srd card logs` |
 //! | [`set`] | `srd card set` |
@@ -11,6 +12,7 @@
 //! | [`mod@run`] | `srd run` |
 //! | [`report`] | limits that an instance exceeded, and remedies |
 
+mod export;
 mod lab;
 mod logs;
 mod report;
@@ -61,6 +63,9 @@ pub(crate) enum CardCommand {
     Capture(trace::CaptureArgs),
     /// Show the flow logs: the directories of their files, and the records written and dropped.
     Logs(logs::LogsArgs),
+    /// Print the figures of the card as lines of JSON for a collector of OpenTelemetry, or for the
+    /// agent of CloudWatch.
+    Export(export::ExportArgs),
     /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
     /// iperf3, and compare each figure with the talk's.
     Lab(lab::LabArgs),
@@ -141,6 +146,7 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Trace(args) => trace::trace(args),
         CardCommand::Capture(args) => trace::capture(args),
         CardCommand::Logs(args) => logs::run(args),
+        CardCommand::Export(args) => export::run(args),
         CardCommand::Lab(args) => lab::run(args),
         CardCommand::Apply(args) => show::apply(args),
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use srd_guest::Client;
-use srd_guest::protocol::{Answer, Instance, PeerHost, Request, VhostUser};
+use srd_guest::protocol::{Answer, Instance, Interface, PeerHost, Request, Status, VhostUser};
 
 use super::{SocketArg, report};
 use crate::failure::usage;
@@ -67,6 +67,7 @@ pub(crate) struct ApplyArgs {
 pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     args.json.check()?;
     let mut status = Client::connect(&args.socket.path())?.status()?;
+    let processor = processor_time(&status);
     if let Some(name) = &args.instance {
         status.instances.retain(|instance| instance.name == *name);
         if status.instances.is_empty() {
@@ -79,7 +80,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     }
     let internet = if status.internet { "with" } else { "without" };
     say(format!("host {}, rates 1/{}, {internet} internet", status.host, status.scale))?;
-    say(format!("processor time of the card: {:.1} s in {:.0} s", status.cpu_s, status.uptime_s))?;
+    say(processor)?;
     if let Some(stale_s) = status.stale_s {
         say(format!(
             "STALE: the card has written no figures for {stale_s:.1} s. It may wait for a program \
@@ -120,6 +121,19 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Describes the processor time of the card, and its part for each packet of all instances.
+fn processor_time(status: &Status) -> String {
+    let interfaces = status.instances.iter().flat_map(|of| &of.interfaces);
+    let both = |of: &Interface| of.counter("tx_packets") + of.counter("rx_packets");
+    let packets: u64 = interfaces.map(both).sum();
+    let each = match packets {
+        0 => String::new(),
+        packets => format!(", {:.1} us for each packet", status.cpu_s * 1e6 / packets as f64),
+    };
+    let (cpu_s, uptime_s) = (status.cpu_s, status.uptime_s);
+    format!("processor time of the card: {cpu_s:.1} s in {uptime_s:.0} s{each}")
 }
 
 fn show_host(of: &PeerHost) -> Result<()> {

@@ -10,7 +10,9 @@ use rustix::process::set_parent_process_death_signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_daemon::config::{Config, Metrics, Mode};
-use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, scale};
+use srd_guest::config::{
+    self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, scale,
+};
 use srd_guest::{Ended, Options, Reloaded, Reloader, Service, Stopper};
 use srd_net::PollMode;
 
@@ -19,7 +21,7 @@ use crate::failure::usage;
 use crate::output::say;
 
 /// Names of the options that a settings file (`--config`) replaces.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 12] = [
     "file",
     "host",
     "scale",
@@ -30,6 +32,7 @@ const SETTINGS: [&str; 11] = [
     "vhost_user_client",
     "poll",
     "end_programs",
+    "processors",
     "metrics",
 ];
 
@@ -111,6 +114,11 @@ pub(crate) struct UpArgs {
     /// processor that is always busy. adaptive: polls for 200 us after each packet, then sleeps.
     #[arg(long, value_name = "MODE", default_value = "block")]
     poll: PollMode,
+    /// Threads that give packets to instances, beside the thread that moves packets. Each queue of
+    /// a device belongs to one of them. 0: the thread that moves packets gives them to instances.
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(PROCESSORS_MAX)))]
+    processors: u8,
     /// End programs in the namespace of an instance when the instance ends: by SIGTERM, and after
     /// five seconds by SIGKILL. Without this option they keep the namespace, without an interface,
     /// and the next card uses it again.
@@ -328,6 +336,7 @@ impl UpArgs {
                 .collect(),
             poll: self.poll,
             end_programs: self.end_programs,
+            processors: self.processors,
             metrics: self.metrics.map(|listen| Metrics {
                 listen,
                 allow_remote,

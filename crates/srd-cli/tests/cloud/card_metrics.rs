@@ -82,6 +82,36 @@ fn is_like_ethtool(machine: &Machine, instance: &str) {
     assert!((136_800..=136_812).contains(&available), "{said}");
 }
 
+/// Checks that an instance has the same counters in the forms of CloudWatch and OpenTelemetry.
+fn is_exported(machine: &Machine, instance: &str) {
+    let lines = |args: &[&str]| -> Vec<Value> {
+        let output = machine.srd(&[&["card", "export"], args].concat());
+        assert!(output.status.success(), "{output:#?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let received = machine.counter("web", "rx_packets");
+    let is_of = |line: &&Value| line["name"] == instance;
+    let of_cloudwatch = lines(&["cloudwatch", "--every", "1", "--count", "2"]);
+    let of_instance: Vec<&Value> = of_cloudwatch.iter().filter(is_of).collect();
+    assert_eq!((of_cloudwatch.len(), of_instance.len()), (4, 2), "{of_cloudwatch:#?}");
+    for line in of_instance {
+        assert_eq!(line["ethtool_rx_packets"], received);
+        assert_eq!(line["ethtool_bw_in_allowance_exceeded"], 0);
+        assert!(line["InstanceId"].as_str().unwrap().starts_with("i-"), "{line}");
+    }
+    let [of_telemetry] = &lines(&["opentelemetry"])[..] else { panic!("not one line") };
+    let metrics = of_telemetry["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
+    let is_wanted = |metric: &&Value| metric["name"] == "srd_card_interface_rx_packets";
+    let metric = metrics.unwrap().iter().find(is_wanted).unwrap();
+    let points = metric["sum"]["dataPoints"].as_array().unwrap();
+    let is_ours = |point: &&Value| point["attributes"][0]["value"]["stringValue"] == instance;
+    let point = points.iter().find(is_ours).unwrap();
+    assert_eq!(point["asInt"], received.to_string());
+    let refused = machine.srd(&["card", "export", "cloudwatch", "--namespace", "AWS/EC2"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+}
+
 #[test]
 fn figures_are_those_of_the_commands_and_the_page_shows_them() {
     if !ready_with_nsenter() {
@@ -126,6 +156,7 @@ fn figures_are_those_of_the_commands_and_the_page_shows_them() {
     assert!(value("srd_card_drops_total", "web", "security groups in") > 0);
 
     is_like_ethtool(&machine, &name_of_web);
+    is_exported(&machine, &name_of_web);
 
     let name = format!("{}app", machine.prefix);
     let (_, body) = get(&machine, &format!("/status.json?instance={name}"), "127.0.0.1:9472");

@@ -9,6 +9,7 @@ mod card_device;
 mod card_end;
 mod card_lab;
 mod card_metrics;
+mod card_processors;
 mod card_restart;
 mod cards;
 mod clouds;

@@ -50,6 +50,7 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("failover", "longest silence", AtMostOfPlain(1.0)),
     ("failover", "connections alive", Above(0.0)),
     ("fairness", "Jain, mean second", AtLeastOfPlain(1.0)),
+    ("copies", "stored", AtLeastOfPlain(0.5)),
     ("collisions", "mean", AtMostOfPlain(2.5)),
     ("collisions", "dropped by ports", AtMostOfPlain(0.5)),
     ("loss", "TCP sent again with loss", AtMostOfPlain(1.0)),
@@ -156,7 +157,8 @@ fn judge(name: &str, outcome: &Value, again: impl FnOnce() -> Value) {
 
 /// Experiments whose claims compare speeds, in two parts. Few other programs should run at the same
 /// time.
-const COMPARING: [&str; 2] = ["single-flow,incast,failover,fairness", "loss,ordering,nfs,hadoop"];
+const COMPARING: [&str; 2] =
+    ["single-flow,incast,failover,fairness,copies", "loss,ordering,nfs,hadoop"];
 
 /// Experiments with clusters of other programs, which start slowly.
 const CLUSTERS: &str = "spark,dask,training,training-mpi";

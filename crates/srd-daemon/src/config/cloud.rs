@@ -22,6 +22,8 @@ pub const SCALE_MAX: u32 = 1_000_000;
 pub const CREDITS_S_MAX: u32 = 3600;
 /// Default of the time for which a full stock of credits lasts at the peak rate, in seconds.
 pub const CREDITS_S_DEFAULT: u32 = 300;
+/// Largest number of threads that give packets to instances.
+pub const PROCESSORS_MAX: u8 = 16;
 /// Name of this host in the VPC's file if the configuration contains no name.
 pub const HOST_DEFAULT: &str = "here";
 
@@ -43,6 +45,8 @@ pub struct Cloud {
     pub internet_private: bool,
     /// Whether the programs in an instance's namespace are terminated when the instance is removed.
     pub end_programs: bool,
+    /// Number of threads that give packets to instances; 0: the thread that moves packets does.
+    pub processors: u8,
     /// The number by which all rates of instance types are divided.
     pub scale: u32,
     /// Time that a full stock of credits lasts at the peak rate, in seconds.
@@ -88,6 +92,8 @@ pub(super) fn cloud(
     };
     let credits = whole(source, expert.credits.as_ref(), "credits", &CREDITS_S)?;
     let credits = credits.and_then(|seconds| u32::try_from(seconds).ok());
+    let bounds = 0..=PROCESSORS_MAX.into();
+    let processors = whole(source, table.processors.as_ref(), "processors", &bounds)?;
     let client = table.vhost_user_client.keys();
     Ok(Some(Cloud {
         vpc: table.vpc.as_ref().map(beside),
@@ -95,6 +101,7 @@ pub(super) fn cloud(
         internet: table.internet,
         internet_private,
         end_programs: table.end_programs,
+        processors: processors.and_then(|count| u8::try_from(count).ok()).unwrap_or(0),
         scale: expert.scale.as_ref().map_or(Ok(1), |text| scale_of(source, text))?,
         credits_s: credits.unwrap_or(CREDITS_S_DEFAULT),
         vhost_user: sockets(source, table, beside)?,

@@ -98,6 +98,7 @@ pub(super) struct CloudTable {
     pub(super) internet: bool,
     pub(super) internet_private: Maybe<bool>,
     pub(super) end_programs: bool,
+    pub(super) processors: Maybe<i64>,
     pub(super) vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
     pub(super) vhost_user_client: BTreeMap<Spanned<String>, Spanned<String>>,
 }

@@ -157,11 +157,13 @@ impl Service {
     }
 
     /// Adds the device of an interface, and watches it for packets.
-    pub(crate) fn watch(&mut self, port: PortId, device: Port) -> Result<()> {
+    pub(crate) fn watch(&mut self, port: PortId, mut device: Port) -> Result<()> {
         let tenant = self.card.tenant_of(port).context("an interface of no instance")?;
         self.turns.watch(port, tenant, &device)?;
-        if device.kernel().is_none() {
-            self.sockets.push(port);
+        match (device.kernel_mut(), &self.processors) {
+            (Some(kernel), Some(processors)) => kernel.deliver_by(processors),
+            (Some(_), None) => {}
+            (None, _) => self.sockets.push(port),
         }
         self.devices.insert(port, device);
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use srd_daemon::config::cloud::{
-    CREDITS_S_DEFAULT, HOST_DEFAULT, SocketTaken, add_socket, scale,
+    CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, add_socket, scale,
 };
 use srd_daemon::config::{Cloud, Config, ConfigError};
 
@@ -50,7 +50,7 @@ impl Options {
         let hosts = hosts.filter_map(|peer| Some((peer.cloud_host.clone()?, peer)));
         let hosts: BTreeMap<_, _> = hosts.collect();
         let Cloud { vpc, host, internet, internet_private, end_programs, scale, .. } = cloud;
-        let Cloud { credits_s, vhost_user, vhost_user_client, .. } = cloud;
+        let Cloud { credits_s, vhost_user, vhost_user_client, processors, .. } = cloud;
         let transport = TransportOptions { host: host.clone(), interface, hosts };
         Ok(Self {
             config: Some(file),
@@ -68,6 +68,7 @@ impl Options {
             poll,
             metrics,
             end_programs,
+            processors,
         })
     }
 }
@@ -88,6 +89,7 @@ pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str>
         ("vhost_user", runs.vhost_user == new.vhost_user),
         ("vhost_user_client", runs.vhost_user_client == new.vhost_user_client),
         ("end_programs", runs.end_programs == new.end_programs),
+        ("processors", runs.processors == new.processors),
     ];
     all.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
 }
@@ -119,6 +121,7 @@ mod tests {
             internet = true
             internet_private = true
             end_programs = true
+            processors = 2
             [cloud.vhost_user]
             web = "/run/web.sock"
             [cloud.vhost_user_client]
@@ -153,6 +156,7 @@ mod tests {
             "vhost_user",
             "vhost_user_client",
             "end_programs",
+            "processors",
         ];
         assert_eq!(other_settings(&none, &all), differ);
         assert!(other_settings(&none, &none.clone()).is_empty());

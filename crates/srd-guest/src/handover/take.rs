@@ -123,6 +123,7 @@ impl Service {
         let mut handed = Handed::receive(&mut line)?;
         handed.check(&options).map_err(WrongSettings::of)?;
         let now = clock::now();
+        let processors = options.processors()?;
         let card = Card::new(&options.host, Arc::new(rules), secret);
         let began = Instant::from_nanos(handed.state.began_ns);
         let mut service = Self {
@@ -130,6 +131,7 @@ impl Service {
             world,
             guests: Guests::default(),
             devices: BTreeMap::new(),
+            processors,
             held: BTreeSet::new(),
             gone: LostDevices::default(),
             late: Late::default(),

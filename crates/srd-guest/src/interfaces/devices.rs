@@ -94,7 +94,7 @@ impl Service {
             let held = kernel.adapter.set(now, settings, Arc::clone(&steering))?;
             let closed = kernel.set_queues(opened, queues);
             for (queue, frame) in held {
-                kernel.give(queue, &frame);
+                kernel.give(queue, frame);
             }
             close(closed);
             for (other, ..) in &running.interfaces {

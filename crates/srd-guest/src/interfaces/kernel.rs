@@ -11,6 +11,7 @@ use srd_net::Tun;
 use srd_proto::time::Instant;
 
 use crate::interfaces::adapter::{Adapter, Arrived};
+use crate::interfaces::processors::{Outlet, Processors};
 
 /// Maximum number of frames that are read from one queue in succession.
 const IN_A_ROW: u32 = 16;
@@ -26,14 +27,54 @@ pub(crate) struct Kernel {
     /// Index of the queue that is read, and the number of frames that were read from it in
     /// succession.
     at: (usize, u32),
-    /// Packets that the kernel refused.
+    /// Packets that the kernel refused, without those of present outlets.
     not_taken: u64,
+    processing: Option<Processing>,
+}
+
+/// The processors that write to the queues of a device.
+#[derive(Debug)]
+struct Processing {
+    processors: Arc<Processors>,
+    /// Number of the device among those of the processors.
+    device: u64,
+    /// The way to each queue.
+    outlets: Vec<Outlet>,
 }
 
 impl Kernel {
     pub(crate) fn new(queues: Vec<Tun>, adapter: Adapter) -> Self {
         let fds = queues.iter().map(Tun::fd).collect();
-        Self { queues, fds, adapter, joins: Joins::default(), at: (0, 0), not_taken: 0 }
+        Self {
+            queues,
+            fds,
+            adapter,
+            joins: Joins::default(),
+            at: (0, 0),
+            not_taken: 0,
+            processing: None,
+        }
+    }
+
+    /// Lets processors write to the queues from now on. A second call has no effect.
+    pub(crate) fn deliver_by(&mut self, processors: &Arc<Processors>) {
+        if self.processing.is_some() {
+            return;
+        }
+        let (processors, device) = (Arc::clone(processors), processors.number());
+        self.processing = Some(Processing { processors, device, outlets: Vec::new() });
+        self.set_outlets();
+    }
+
+    /// Creates the outlets of all queues. Packets that wait in former outlets are written before.
+    fn set_outlets(&mut self) {
+        let Some(of) = &mut self.processing else { return };
+        of.outlets.iter().for_each(Outlet::settle);
+        self.not_taken += of.outlets.iter().map(Outlet::not_taken).sum::<u64>();
+        let all = self.queues.iter().enumerate();
+        let outlet =
+            |(queue, tun): (usize, &Tun)| of.processors.outlet(of.device, queue, tun.writer());
+        of.outlets = all.map(outlet).collect();
     }
 
     pub(crate) fn queues(&self) -> &[Tun] {
@@ -56,6 +97,7 @@ impl Kernel {
         let rest = self.queues.split_off(count.min(self.queues.len()));
         self.fds = self.queues.iter().map(Tun::fd).collect();
         self.at = (0, 0);
+        self.set_outlets();
         rest
     }
 
@@ -113,33 +155,44 @@ impl Kernel {
 
     fn arrive(&mut self, now: Instant, frame: Vec<u8>) {
         if let Arrived::Now(queue, frame) = self.adapter.arrive(now, frame) {
-            self.give(queue, &frame);
+            self.give(queue, frame);
         }
     }
 
     /// Gives the instance the packets whose interrupt is due.
     pub(crate) fn interrupt(&mut self, now: Instant) {
         for (queue, frame) in self.adapter.due(now) {
-            self.give(queue, &frame);
+            self.give(queue, frame);
         }
     }
 
-    /// Gives the instance all packets that wait for a delayed interrupt.
+    /// Gives the instance all packets that wait for a delayed interrupt or for a processor, and
+    /// returns when they are written.
     pub(crate) fn interrupt_all(&mut self) {
         for (queue, frame) in self.adapter.take_all() {
-            self.give(queue, &frame);
+            self.give(queue, frame);
+        }
+        if let Some(of) = &self.processing {
+            of.outlets.iter().for_each(Outlet::settle);
         }
     }
 
-    pub(crate) fn give(&mut self, queue: u16, frame: &[u8]) {
-        let queue = self.queues.get(usize::from(queue)).or_else(|| self.queues.first());
-        if queue.is_none_or(|tun| tun.write(frame).is_err()) {
+    pub(crate) fn give(&mut self, queue: u16, frame: Vec<u8>) {
+        let at = if usize::from(queue) < self.queues.len() { usize::from(queue) } else { 0 };
+        if let Some(outlet) = self.processing.as_ref().and_then(|of| of.outlets.get(at)) {
+            // D12: Processors
+            let places = self.adapter.settings.rx_ring_size().entries() as usize;
+            if let Err(frame) = outlet.push(frame, places) {
+                self.adapter.overrun(queue, Adapter::size(&frame));
+            }
+        } else if self.queues.get(at).is_none_or(|tun| tun.write(&frame).is_err()) {
             self.not_taken += 1;
         }
     }
 
     /// Returns the number of packets that the kernel refused.
     pub(crate) fn not_taken(&self) -> u64 {
-        self.not_taken
+        let outlets = self.processing.iter().flat_map(|of| &of.outlets);
+        self.not_taken + outlets.map(Outlet::not_taken).sum::<u64>()
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `port`, `kernel`, `memory` | the device of an interface: TUN, vhost-user, or memory |
 //! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
+//! | `processors` | threads that give packets to instances |
 //! | `gone`, `remake` | deleted devices, and their repair |
 //! | `kernel_counts` | the kernel's counters of a device |
 
@@ -16,4 +17,5 @@ pub(crate) mod memory;
 pub(crate) mod port;
 #[cfg(test)]
 mod port_example;
+pub(crate) mod processors;
 pub(crate) mod remake;

@@ -112,4 +112,28 @@ impl Tun {
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         tun::write(&self.fd, frame)
     }
+
+    /// Returns a handle with which another thread writes frames to the guest.
+    pub fn writer(&self) -> TunWriter {
+        TunWriter(self.fd())
+    }
+}
+
+/// Writes frames to one queue of a TUN device. The queue stays open as long as its handles.
+#[derive(Clone, Debug)]
+pub struct TunWriter(Arc<OwnedFd>);
+
+impl TunWriter {
+    /// Returns a handle for an open queue.
+    pub fn of(queue: Arc<OwnedFd>) -> Self {
+        Self(queue)
+    }
+
+    /// Writes a frame to the guest. Never waits.
+    ///
+    /// # Errors
+    /// As [`Tun::write`].
+    pub fn write(&self, frame: &[u8]) -> io::Result<()> {
+        tun::write(&self.0, frame)
+    }
 }

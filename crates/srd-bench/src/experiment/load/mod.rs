@@ -2,6 +2,7 @@
 //! beside a measurement.
 
 pub(super) mod changes;
+pub(super) mod copies;
 pub(crate) mod elephants;
 pub(super) mod fairness;
 pub(super) mod incast;

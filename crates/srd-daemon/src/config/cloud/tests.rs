@@ -39,6 +39,7 @@ fn each_key_is_read() {
         internet = true
         internet_private = true
         end_programs = true
+        processors = 3
         [cloud.vhost_user]
         web = "/run/web.sock"
         [cloud.vhost_user_client]
@@ -56,6 +57,9 @@ fn each_key_is_read() {
     assert_eq!(cloud.vpc.as_deref(), Some(Path::new("/etc/srd/cloud.toml")));
     assert_eq!((cloud.host.as_str(), cloud.scale, cloud.credits_s), ("alpha", 100, 600));
     assert!(cloud.internet && cloud.internet_private && cloud.end_programs);
+    assert_eq!(cloud.processors, 3);
+    let error = parse("[cloud]\nprocessors = 17\n").unwrap_err().to_string();
+    assert!(error.contains("`processors` cannot be 17") && error.contains("0 to 16"), "{error}");
     assert_eq!(cloud.vhost_user["web"], Path::new("/run/web.sock"));
     assert_eq!(cloud.vhost_user["app"], Path::new("/etc/srd/app.sock"));
     assert_eq!(cloud.vhost_user_client, BTreeSet::from([String::from("app")]));

@@ -107,6 +107,10 @@ fn regression_the_page_says_first_which_limit_holds_packets_up_and_since_when() 
     assert!(item.contains("the credits are spent, the baseline is 7.81 Mb/s"), "{item}");
     assert!(item.contains("since ") && !item.contains("before this page"), "{item}");
     assert!(page.contains("<b>25 %</b><span>of one core, used by the card"), "{page}");
+    let cost = &page[..at("</b><span>of processor time for each packet")];
+    let cost = cost[cost.rfind("<b>").unwrap() + 3..].strip_suffix(" µs").unwrap();
+    // A quarter of a second for 400 to 800 packets.
+    assert!((300.0..650.0).contains(&cost.parse::<f64>().unwrap()), "{cost}");
     assert!(page.contains("class=\"wrong\""), "the chart marks the time");
     assert!(page.contains(">baseline: 7.81 Mb/s<"), "the chart has the limit");
     assert!(page.contains("<td>pass</td><td>not judged yet</td>") && !page.contains("complete"));

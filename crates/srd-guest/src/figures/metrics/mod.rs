@@ -30,6 +30,8 @@ use srd_daemon::metrics::{InstanceFigures, TABS_OF_INSTANCES};
 use srd_http::{Listener, Request, Response, Server};
 
 pub use sample::metrics_sample;
+#[cfg(test)]
+pub(in crate::figures) use sample::sample_status;
 
 use crate::control::orders::Orders;
 use crate::control::protocol::{Flow, FlowLog, Status};
@@ -64,6 +66,14 @@ struct FlowsOf {
     at: Instant,
     instance: String,
     flows: Arc<Vec<Flow>>,
+}
+
+/// Returns the figures of a card as OpenMetrics text.
+///
+/// # Panics
+/// The function never panics, because writing to a text in memory cannot fail.
+pub(in crate::figures) fn text(status: &Status, logs: &[FlowLog]) -> String {
+    exposition::write(status, logs).expect("a text in memory can be written")
 }
 
 /// Serves figures until the result is dropped.

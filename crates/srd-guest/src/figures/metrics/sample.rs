@@ -15,11 +15,12 @@ use crate::interfaces::port::DEVICE_DROPS;
 /// # Panics
 /// The function never panics, because writing to a text in memory cannot fail.
 pub fn metrics_sample() -> String {
-    let written = super::exposition::write(&status(), &[flow_log()]);
+    let written = super::exposition::write(&sample_status(), &[flow_log()]);
     written.expect("a text in memory can be written")
 }
 
-fn status() -> Status {
+/// Returns a status with one object of each kind.
+pub(in crate::figures) fn sample_status() -> Status {
     Status {
         host: "HOST".into(),
         scale: 1,

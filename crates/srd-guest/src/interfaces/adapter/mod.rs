@@ -57,6 +57,13 @@ pub(crate) struct Adapter {
     queues: Vec<Queue>,
 }
 
+/// Numbers of packets and bytes that a frame represents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    packets: u64,
+    bytes: u64,
+}
+
 /// Result for a packet that arrives for the instance.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Arrived {
@@ -141,6 +148,23 @@ impl Adapter {
         queue.counts.rx_packets += packets;
         queue.counts.rx_bytes += bytes;
         frame.map_or(Arrived::Held, |frame| Arrived::Now(number, frame))
+    }
+
+    /// Returns the numbers of packets and bytes that a frame represents.
+    pub(crate) fn size(frame: &[u8]) -> Size {
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        let bytes = frame.len().saturating_sub(OFFLOAD_BYTES) as u64;
+        Size { packets: packets_of(frame, packet.as_ref()), bytes }
+    }
+
+    /// Counts a packet that was dropped after it had been counted as received, because too many
+    /// packets waited for the queue's processor.
+    pub(crate) fn overrun(&mut self, queue: u16, size: Size) {
+        let Some(queue) = self.queues.get_mut(usize::from(queue)) else { return };
+        let counts = &mut queue.counts;
+        counts.rx_overruns += size.packets;
+        counts.rx_packets = counts.rx_packets.saturating_sub(size.packets);
+        counts.rx_bytes = counts.rx_bytes.saturating_sub(size.bytes);
     }
 
     /// Counts a packet that the instance has sent by a queue.
