@@ -6,12 +6,20 @@
 #
 #   --rounds N         rounds, in each of which every provider runs once per size [5]
 #   --latency SIZES    bytes of the messages of fi_rdm_tagged_pingpong ["8 4096 65536 262144 1048576"]
-#   --bandwidth SIZES  the same for fi_rdm_tagged_bw ["65536 262144 1048576"]
-#   --env NAME=VALUE   a variable for a third row, `srd+`: the provider with it; may repeat
+#   --bandwidth SIZES  the same for fi_rdm_tagged_bw ["1024 8192 65536 262144 1048576"]
+#   --cold N           runs of the cold start [10]
+#   --env NAME=VALUE   a variable for a further row, `srd+`: the provider with it; may repeat
+#   --beside DIRECTORY a further row, `before`: the libsrd-fi.so in this directory
 #
-# The server runs on core 0, the client on core 1, over a veth with an MTU of 9000. Prints a
-# line for each provider and size: the median, the least and the largest of the rounds, in
-# microseconds per half round trip or in MB/s.
+# The server runs on core 0, the client on core 1, over a veth with an MTU of 9000.
+#
+# Steady state: each run is preceded by a warm-up and lasts 0.3 s or longer; a calibration decides
+# the number of messages. Prints a line for each size and row: the median, the least and the largest
+# of the rounds, in microseconds per half round trip or in MB/s, and the median of the ratios to
+# `tcp` of the same round.
+#
+# Cold start: 200 messages of 64 KB, without a warm-up, between two processes that have just met.
+# Prints the rate of each run, in MB/s, and its ratio to the run of `tcp` before it.
 #
 # Exit codes: 0 measured, 1 a run failed, 2 usage, 3 something is missing.
 set -euo pipefail
@@ -31,22 +39,27 @@ providers=$(realpath -m "$2")
 shift 2
 rounds=5
 latency="8 4096 65536 262144 1048576"
-bandwidth="65536 262144 1048576"
+bandwidth="1024 8192 65536 262144 1048576"
+cold=10
 extra=()
+beside=
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
     case $1 in
     --rounds) rounds=$2 ;;
     --latency) latency=$2 ;;
     --bandwidth) bandwidth=$2 ;;
+    --cold) cold=$2 ;;
+    --beside) beside=$(realpath -m "$2") ;;
     --env) extra+=("$2") ;;
     *) usage ;;
     esac
     shift 2
 done
-[[ $rounds =~ ^[1-9][0-9]{0,2}$ ]] || usage
+[[ $rounds =~ ^[1-9][0-9]{0,2}$ && $cold =~ ^[0-9]{1,3}$ ]] || usage
 [ -x "$prefix/bin/fi_rdm_tagged_bw" ] || missing "no tests in $prefix: fabtests.sh build"
 [ -f "$providers/libsrd-fi.so" ] || missing "no libsrd-fi.so in $providers: make provider"
+[ -z "$beside" ] || [ -f "$beside/libsrd-fi.so" ] || missing "no libsrd-fi.so in $beside"
 [ "$(id -u)" = 0 ] || missing "namespaces need root"
 
 server_ns=ofi-s$$
@@ -73,16 +86,23 @@ done
 . "$(dirname "$0")/../../bench/veth.sh"
 await_up eth0 "$server_ns" "$client_ns"
 
-export FI_PROVIDER_PATH=$providers LD_LIBRARY_PATH=$prefix/lib
-export FI_TCP_IFACE=eth0 FI_SRD_IFACE=eth0
+export LD_LIBRARY_PATH=$prefix/lib FI_TCP_IFACE=eth0 FI_SRD_IFACE=eth0
 port=9300
+rows=(tcp srd)
+[ ${#extra[@]} -eq 0 ] || rows+=(srd+)
+[ -z "$beside" ] || rows+=(before)
 
-# once TEST PROVIDER SIZE ITERATIONS VARIABLE...: prints the last but one column (us) or MB/s.
+# once ROW TEST SIZE MESSAGES WARM-UP: sets `us`, microseconds per message, and `rate`, MB/s.
 once() {
-    local test=$1 provider=$2 size=$3 iterations=$4 tries
-    shift 4
+    local row=$1 test=$2 size=$3 messages=$4 warm_up=$5 tries
+    local set=("FI_PROVIDER_PATH=$providers") provider=srd
+    case $row in
+    tcp) provider=tcp ;;
+    srd+) set+=("${extra[@]}") ;;
+    before) set=("FI_PROVIDER_PATH=$beside") ;;
+    esac
     port=$((port + 1))
-    local common=(env "$@" "$prefix/bin/$test" -p "$provider" -S "$size" -I "$iterations" -w 50)
+    local common=(env "${set[@]}" "$prefix/bin/$test" -p "$provider" -S "$size" -I "$messages" -w "$warm_up")
     ip netns exec "$server_ns" timeout --foreground 60 taskset -c 0 "${common[@]}" -B "$port" -s 10.77.0.1 \
         >"$work/server" 2>&1 &
     server_pid=$!
@@ -98,31 +118,62 @@ once() {
     fi
     wait "$server_pid" || true
     server_pid=
-    case $test in
-    *pingpong) awk '/^[0-9]/ { print $(NF - 1) }' "$work/client" ;;
-    *) awk '/^[0-9]/ { print $(NF - 2) }' "$work/client" ;;
-    esac
+    read -r us rate < <(awk '/^[0-9]/ { print $(NF - 1), $(NF - 2) }' "$work/client")
 }
 
-# in_turns TEST SIZE ITERATIONS
+# enough_for TEST SIZE: sets `messages`, a number that takes 0.3 s or longer with every row.
+enough_for() {
+    local row
+    messages=500
+    for row in "${rows[@]}"; do
+        once "$row" "$1" "$2" 500 100
+        messages=$(awk -v us="$us" -v most="$messages" \
+            'BEGIN { n = int(400000 / (us > 0.1 ? us : 0.1)); print (n > most ? n : most) }')
+    done
+}
+
+# in_turns TEST SIZE RESULT: RESULT is `us` or `rate`.
 in_turns() {
-    local round name
+    local round row
+    enough_for "$1" "$2"
     for ((round = 0; round < rounds; round++)); do
-        once "$1" tcp "$2" "$3" >>"$work/tcp"
-        once "$1" srd "$2" "$3" >>"$work/srd"
-        [ ${#extra[@]} -eq 0 ] || once "$1" srd "$2" "$3" "${extra[@]}" >>"$work/srd+"
+        for row in "${rows[@]}"; do
+            once "$row" "$1" "$2" "$messages" $((messages / 10))
+            echo "${!3}" >>"$work/row-$row"
+        done
     done
-    for name in tcp srd srd+; do
-        [ -f "$work/$name" ] || continue
-        sort -n "$work/$name" | awk -v what="$1 $2 $name" \
-            '{ v[NR] = $1 } END { print what, "median", v[int((NR + 1) / 2)], "least", v[1], "most", v[NR] }'
-        rm "$work/$name"
+    for row in "${rows[@]}"; do
+        paste "$work/row-tcp" "$work/row-$row" | awk -v what="$1 $2 $row" '
+            function middle(of, n,   i, j, x) {
+                for (i = 2; i <= n; i++) {
+                    x = of[i]
+                    for (j = i - 1; j > 0 && of[j] > x; j--) of[j + 1] = of[j]
+                    of[j + 1] = x
+                }
+                return of[int((n + 1) / 2)]
+            }
+            { value[NR] = $2; ratio[NR] = $2 / $1 }
+            END {
+                of_tcp = middle(ratio, NR)
+                print what, "median", middle(value, NR), "least", value[1], "most", value[NR], "of tcp", of_tcp
+            }'
     done
+    rm "$work"/row-*
 }
 
 for size in $latency; do
-    in_turns fi_rdm_tagged_pingpong "$size" $((size > 100000 ? 500 : 3000))
+    in_turns fi_rdm_tagged_pingpong "$size" us
 done
 for size in $bandwidth; do
-    in_turns fi_rdm_tagged_bw "$size" $((size > 100000 ? 50 : 200))
+    in_turns fi_rdm_tagged_bw "$size" rate
+done
+for ((run = 0; run < cold; run++)); do
+    line="cold start"
+    tcp=
+    for row in "${rows[@]}"; do
+        once "$row" fi_rdm_tagged_bw 65536 200 0
+        tcp=${tcp:-$rate}
+        line+=" $row $rate ($(awk -v a="$rate" -v b="$tcp" 'BEGIN { printf "%.2f", a / b }'))"
+    done
+    echo "$line"
 done

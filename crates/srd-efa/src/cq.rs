@@ -176,6 +176,10 @@ impl CompletionQueue {
         self.entries.push_back(completion);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         self.entries.pop_front()
     }

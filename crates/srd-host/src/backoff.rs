@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use srd_proto::{Duration, Instant};
 
 /// Time without an arrival after which a thread yields while no other thread needs the core.
-/// Answers within a data center take less, so waiting for an answer costs no further system call.
-const IDLE_ALONE: Duration = Duration::from_micros(50);
+/// Answers within a data center take less, so waiting for an answer costs no further system call. A
+/// shorter time gives whole time slices away beside programs that compute (`docs/perf-notes.md`,
+/// 2026-11-29).
+const IDLE_ALONE: Duration = Duration::from_micros(300);
 /// Time without an arrival after which a thread yields while another thread needs the core. If an
 /// answer takes longer than this, the rank that has to answer is probably not running.
 const IDLE_SHARED: Duration = Duration::from_micros(5);

@@ -44,6 +44,9 @@ pub(crate) struct Core<S: Sink> {
     /// Whether the last round ended at its limit while more could be sent, so that another round is
     /// due immediately.
     pub(crate) more: bool,
+    /// Whether the last round had packets, and has put off everything that is not due. Another
+    /// round is due immediately, unless a call sends before.
+    pub(crate) put_off: bool,
     /// Time when messages that wait to share a datagram are sent; [`Instant::FAR_FUTURE`] if no
     /// such time is set.
     pub(crate) coalesce_until: Instant,
@@ -80,7 +83,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
 impl<S: Sink> Core<S> {
     /// Returns the time when the next round is due.
     pub(crate) fn due(&self) -> Instant {
-        match (self.broken, self.more) {
+        match (self.broken, self.more || self.put_off) {
             (true, _) => Instant::FAR_FUTURE,
             (false, true) => Instant::ZERO,
             (false, false) => self.local.due().min(self.coalesce_until),
@@ -92,10 +95,15 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return 0;
         }
+        // A round without an arrival reads the clock, too: the time of the last poll, and the time
+        // for which nothing has arrived, depend on it.
+        let now = self.local.look();
         self.layer.flush_coalesced();
         self.coalesce_until = Instant::FAR_FUTURE;
         let worked = self.receive().and_then(|packets| {
-            if packets > 0 || self.is_due() {
+            if packets > 0 && self.may_put_off() {
+                self.put_off = true;
+            } else if packets > 0 || self.is_due(now) {
                 self.send()?;
             }
             Ok(packets)
@@ -108,31 +116,56 @@ impl<S: Sink> Core<S> {
         packets
     }
 
-    /// Sends the datagrams that a call has queued, as many as possible.
-    pub(crate) fn flush(&mut self) {
+    /// Sends the datagrams that a call has queued, as many as possible. Returns whether the time
+    /// when the next round is due may have changed.
+    pub(crate) fn flush(&mut self) -> bool {
         if self.broken {
-            return;
+            return false;
         }
-        if self.layer.take_deferred() && !self.more {
+        let deferred = self.layer.take_deferred() && !self.more;
+        let at_once = self.layer.take_at_once() && !self.more;
+        let sent = if deferred {
             self.coalesce();
-        } else if let Err(error) = self.send() {
+            Ok(())
+        } else if at_once {
+            self.transmit()
+        } else {
+            self.send()
+        };
+        if let Err(error) = sent {
             self.lose(&error);
         }
-        if !self.layer.is_coalescing() {
+        let coalescing = self.layer.is_coalescing();
+        if !coalescing {
             self.coalesce_until = Instant::FAR_FUTURE;
         }
         self.report();
+        coalescing || !deferred
     }
 
     /// Whether there may be packets to send although no packet has arrived.
-    fn is_due(&self) -> bool {
-        self.more || self.layer.has_work() || self.local.due() <= self.local.now()
+    fn is_due(&self, now: Instant) -> bool {
+        self.more || self.put_off || self.layer.has_work() || self.local.due() <= now
+    }
+
+    /// Passes the events of packets that have arrived to the layer. Returns whether everything else
+    /// may wait for the application's next call, which probably sends an answer, or for the next
+    /// round: no packet and no timer is due.
+    fn may_put_off(&mut self) -> bool {
+        let (local, mut upcalls) = self.parts();
+        local.hand_out_events(&mut upcalls);
+        let now = local.last_look();
+        !self.put_off
+            && !self.more
+            && self.layer.is_idle()
+            && self.local.due() > now
+            && self.local.core().has_nothing_to_send(now)
     }
 
     /// Limits the time for which messages wait to share a datagram.
     fn coalesce(&mut self) {
         if self.layer.is_coalescing() && self.coalesce_until == Instant::FAR_FUTURE {
-            self.coalesce_until = self.local.now() + COALESCE_MAX;
+            self.coalesce_until = self.local.last_look() + COALESCE_MAX;
         }
     }
 
@@ -160,13 +193,23 @@ impl<S: Sink> Core<S> {
         local.receive(Instant::ZERO, &mut upcalls)
     }
 
+    /// Sends packets for a call that has passed its message to the transport. Whatever else there
+    /// is to do waits for the next round.
+    fn transmit(&mut self) -> io::Result<()> {
+        self.put_off = false;
+        let (local, mut upcalls) = self.parts();
+        local.transmit(&mut upcalls)?;
+        if upcalls.had_events { self.send() } else { Ok(()) }
+    }
+
     fn send(&mut self) -> io::Result<()> {
         self.more = true;
+        self.put_off = false;
         for _ in 0..ROUND_TURNS_MAX {
             let (local, mut upcalls) = self.parts();
             local.hand_out_events(&mut upcalls);
             let Upcalls { layer, memory, .. } = upcalls;
-            let (endpoint, now) = local.core_mut();
+            let (endpoint, now) = local.core_at_last_look();
             let handed_over = layer.pump(&mut World { now, endpoint, memory });
             let (local, mut upcalls) = self.parts();
             local.transmit(&mut upcalls)?;
@@ -179,7 +222,7 @@ impl<S: Sink> Core<S> {
     }
 
     fn report(&mut self) {
-        while self.sink.has_room() {
+        while self.layer.may_have_ended() && self.sink.has_room() {
             let Some(done) = self.layer.poll() else { break };
             self.sink.done(done, &self.layer);
         }

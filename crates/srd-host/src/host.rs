@@ -103,6 +103,7 @@ impl<S: Sink> Host<S> {
             sink,
             broken: false,
             more: false,
+            put_off: false,
             coalesce_until: Instant::FAR_FUTURE,
         };
         let shared = Arc::new(Shared::new(core)?);
@@ -290,6 +291,22 @@ mod tests {
         assert!(shared.fresh_until() < now);
         handle.poll();
         assert!(shared.fresh_until() > now);
+    }
+
+    /// Regression: a poll without an arrival did not read the clock. So the application counted as
+    /// absent a millisecond after the last packet, however often it polled: the progress thread
+    /// worked beside it, and each poll woke that thread again.
+    #[test]
+    fn regression_a_poll_without_an_arrival_keeps_the_progress_thread_from_working() {
+        let options = Options::at("127.0.0.1:0".parse().unwrap());
+        let host = Host::open(&options, Nobody).unwrap();
+        let (handle, shared) = (host.handle(), &host.handle().0);
+        for _ in 0..3 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let before = srd_net::clock::now();
+            handle.poll();
+            assert!(shared.fresh_until() >= before + crate::shared::STALE);
+        }
     }
 
     /// Regression: with memory between endpoints, a poll disarms the descriptor that wakes the

@@ -9,6 +9,9 @@ use srd_proto::{Config, Duration};
 /// Time for which an acknowledgement waits for an answer that can carry it. Applications wait for
 /// the completions of their sends, one window at a time; an answer takes less than this time.
 const ACK_DELAY: Duration = Duration::from_micros(25);
+/// Number of bytes after which the first run of packets of a message ends, so that its receiver
+/// copies them while the sender passes the rest to the kernel.
+const RUN_FIRST_BYTES: u16 = 32_000;
 /// Idle time after which a peer's context releases its tables. Jobs have thousands of peers, and
 /// exchange messages with few of them at the same time.
 const IDLE_HIBERNATE: Duration = Duration::from_secs(1);
@@ -110,6 +113,8 @@ impl Options {
             idle_reclaim: self.idle_reclaim(),
             ack_delay: ACK_DELAY,
             ack_delay_interactive: ACK_DELAY,
+            interactive_bytes_max: 65_000,
+            run_first_bytes: RUN_FIRST_BYTES,
             protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),
             ..Config::sockets()
         };

@@ -125,8 +125,9 @@ impl<S: Sink> Shared<S> {
         }
         let Core { local, layer, memory, sink, .. } = core;
         let result = f(Call { layer, memory, sink, local });
-        core.flush();
-        self.called(core);
+        if core.flush() {
+            self.called(core);
+        }
         Ok(result)
     }
 

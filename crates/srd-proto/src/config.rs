@@ -155,6 +155,15 @@ pub struct Config {
     /// this mode our next data packet already shows the peer that its packet arrived. A value below
     /// `ack_delay` means `ack_delay`. Range: 0..=1 s.
     pub ack_delay_interactive: Duration,
+    /// Largest datagram, header included, that may be sent in interactive mode, and largest payload
+    /// that an acknowledgement may accompany. More than 512 suits applications that send messages
+    /// and wait for the answers: the last datagram of a message is then of this mode, too, and the
+    /// answer carries the acknowledgement. Range: 512..=65,000.
+    pub interactive_bytes_max: u16,
+    /// Number of bytes after which the first run of packets ends, if no packet is in flight. With a
+    /// short first run, an idle receiver begins to process a message while its sender still writes
+    /// the rest. Range: 512..=65,000.
+    pub run_first_bytes: u16,
     /// Maximum number of observations (PSN, delay and mark of a packet) in one acknowledgement.
     /// Range: 1..=16.
     pub ack_tuples_max: u8,
@@ -243,6 +252,8 @@ impl Default for Config {
             ack_bytes: 16_384,
             ack_delay: Duration::from_nanos(1500),
             ack_delay_interactive: Duration::from_nanos(1500),
+            interactive_bytes_max: 512,
+            run_first_bytes: 65_000,
             ack_tuples_max: 4,
             rto_min: Duration::from_micros(400),
             rto_max: Duration::from_secs(1),
@@ -348,7 +359,7 @@ impl Config {
     /// Each numeric parameter as name, value, minimum and maximum. The pattern names all fields of
     /// the configuration, so that a new field without a bound does not compile.
     #[rustfmt::skip] // a table
-    fn bounds(&self) -> [(&'static str, u64, u64, u64); 37] {
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 39] {
         let Self {
             protection: _, admission: _, spray: _, egress_pacing: _, receiver_share: _, ecn: _,
             mtu_discovery: _, own_ip: _, local_port, local_addresses, packet_bytes_max,
@@ -356,8 +367,8 @@ impl Config {
             wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
             delay_target_min,
             window_initial_bytes, window_max_percent, credit_percent, unsolicited_percent,
-            ack_packets, ack_bytes, ack_delay, ack_delay_interactive, ack_tuples_max, rto_min,
-            rto_max,
+            ack_packets, ack_bytes, ack_delay, ack_delay_interactive, interactive_bytes_max,
+            run_first_bytes, ack_tuples_max, rto_min, rto_max,
             peer_timeout,
             answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max,
             flows_max, send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
@@ -386,6 +397,8 @@ impl Config {
             ("ack_bytes", (*ack_bytes).into(), 1, 1 << 24),
             ("ack_delay", ns(ack_delay), 0, S),
             ("ack_delay_interactive", ns(ack_delay_interactive), 0, S),
+            ("interactive_bytes_max", (*interactive_bytes_max).into(), 512, 65_000),
+            ("run_first_bytes", (*run_first_bytes).into(), 512, 65_000),
             ("ack_tuples_max", (*ack_tuples_max).into(), 1, 16),
             ("rto_min", ns(rto_min), US, 10 * S),
             ("rto_max", ns(rto_max), ns(rto_min), 60 * S),

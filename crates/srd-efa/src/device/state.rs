@@ -171,6 +171,11 @@ impl Device {
         self.ops.is_empty()
     }
 
+    /// Whether the device is quiet and a completion queue is empty.
+    pub(crate) fn is_idle(&self, cq: Cq) -> bool {
+        self.is_quiet() && self.cqs.get(cq.0).is_none_or(CompletionQueue::is_empty)
+    }
+
     pub(super) fn slot(&self, qpn: Qpn) -> Option<usize> {
         qpn.0.checked_sub(self.config.qpn_first).map(usize::from)
     }

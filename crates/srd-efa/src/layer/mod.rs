@@ -41,11 +41,21 @@ pub trait Layer: Debug + Send + 'static {
     /// Takes the oldest operation that has ended.
     fn poll(&mut self) -> Option<OperationCompletion>;
 
+    /// Whether [`Layer::poll`] may return an operation. The default is true.
+    fn may_have_ended(&self) -> bool {
+        true
+    }
+
     /// Whether no operation and no answer to a peer is in progress.
     fn is_quiet(&self) -> bool;
 
     /// Whether [`Layer::pump`] has work that no event of the transport announces.
     fn has_work(&self) -> bool;
+
+    /// Whether it is certain that a call of [`Layer::pump`] would do nothing now.
+    fn is_idle(&self) -> bool {
+        false
+    }
 
     /// Sends messages that wait for further messages to share their datagram.
     fn flush_coalesced(&mut self) {}
@@ -53,6 +63,13 @@ pub trait Layer: Debug + Send + 'static {
     /// Whether nothing that the application's last call queued has to be sent at once. The next
     /// call of this function returns false, unless another call has queued something in between.
     fn take_deferred(&mut self) -> bool {
+        false
+    }
+
+    /// Whether the application's last call has passed everything that it queued to the transport,
+    /// so that the layer has no other work because of it. The next call of this function returns
+    /// false, unless another call was made in between.
+    fn take_at_once(&mut self) -> bool {
         false
     }
 

@@ -29,6 +29,10 @@ impl Layer for Rdm {
         self.poll()
     }
 
+    fn may_have_ended(&self) -> bool {
+        self.may_have_ended()
+    }
+
     fn is_quiet(&self) -> bool {
         self.is_quiet()
     }
@@ -37,12 +41,20 @@ impl Layer for Rdm {
         self.has_work()
     }
 
+    fn is_idle(&self) -> bool {
+        self.is_idle()
+    }
+
     fn flush_coalesced(&mut self) {
         self.flush_coalesced();
     }
 
     fn take_deferred(&mut self) -> bool {
         self.take_deferred()
+    }
+
+    fn take_at_once(&mut self) -> bool {
+        self.take_at_once()
     }
 
     fn is_coalescing(&self) -> bool {

@@ -99,6 +99,11 @@ impl Rdm {
         self.done.pop_front()
     }
 
+    /// Whether [`Self::poll`] returns an operation.
+    pub fn may_have_ended(&self) -> bool {
+        !self.done.is_empty()
+    }
+
     /// Whether nothing is in progress: every datagram was acknowledged, and no answer to a peer
     /// waits to be sent.
     pub fn is_quiet(&self) -> bool {
@@ -118,6 +123,11 @@ impl Rdm {
             && self.released.is_empty()
             && !self.crowded
             && !self.can_ask_reads())
+    }
+
+    /// Whether [`Self::pump`] would do nothing now.
+    pub fn is_idle(&self) -> bool {
+        !self.has_work() && self.device.is_idle(self.cq)
     }
 
     /// Returns the number of entries in each table.

@@ -87,6 +87,8 @@ pub struct Rdm {
     /// Whether nothing that the application's last call queued has to be sent at once: the call
     /// posted a receive, or a message that waits for a batch.
     pub(super) deferred: bool,
+    /// Whether the application's last call did nothing but send a message at once.
+    pub(super) at_once: bool,
     pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
     pub(super) plain: Matcher<Posted, UnexpectedMessage>,
     pub(super) multis: Slots<Multi>,
@@ -182,6 +184,7 @@ impl Rdm {
             bursts: Vec::new(),
             coalescing: 0,
             deferred: false,
+            at_once: false,
             tagged: Matcher::new(limits, config.seed),
             plain: Matcher::new(limits, config.seed),
             multis: Slots::default(),

@@ -288,6 +288,11 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.receive(until, app)
     }
 
+    /// Reads the clock.
+    pub fn look(&mut self) -> Instant {
+        self.engine.look()
+    }
+
     /// Returns the time when this endpoint last read the clock.
     pub fn last_look(&self) -> Instant {
         self.engine.last_look()
@@ -310,6 +315,13 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// Returns the protocol core, and the current time for calls to it.
     pub fn core_mut(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
         let now = self.engine.look();
+        (self.engine.core(), now)
+    }
+
+    /// Returns the protocol core, and the time when this endpoint last read the clock: precise
+    /// enough to queue datagrams, which get the time of their departure when they leave.
+    pub fn core_at_last_look(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
+        let now = self.engine.last_look();
         (self.engine.core(), now)
     }
 

@@ -274,19 +274,22 @@ impl Submitter<'_> {
     fn send(&mut self, send: &Send, how: TransferFlags, selective: bool) -> Outcome {
         let to = self.peer(send.to)?;
         let StableBuffer { buffer, copy, until } = self.stable(send.buffer, how, true)?;
+        let message = Message {
+            to,
+            tag: send.tag,
+            iov: buffer.as_slice(),
+            data: send.data,
+            context: 0,
+            until,
+            signaled: how.signaled(selective),
+        };
+        if until == Until::Injected && how.silent {
+            // The ledger has nothing to add: the application named no context, and only a failure
+            // will be reported.
+            return self.layer.send(&mut self.world, message).map_err(refused);
+        }
         let entry = Entry { context: send.context, copy, ..Entry::default() };
-        self.open(entry, |layer, world, context| {
-            let message = Message {
-                to,
-                tag: send.tag,
-                iov: buffer.as_slice(),
-                data: send.data,
-                context,
-                until,
-                signaled: how.signaled(selective),
-            };
-            layer.send(world, message)
-        })
+        self.open(entry, |layer, world, context| layer.send(world, Message { context, ..message }))
     }
 
     fn recv(&mut self, recv: &Recv, flags: u64, signaled: bool, mode: &ReceiveMode) -> Outcome {

@@ -143,7 +143,7 @@ impl Sink for EndpointSink {
         }
         let sent = kind & (FI_SEND | FI_READ | FI_WRITE) != 0;
         let queue = if sent { &self.bindings.transmit } else { &self.bindings.receive };
-        let Some(queue) = queue.clone() else { return };
+        let Some(queue) = queue.as_ref() else { return };
         if done.data.is_some() && !sent {
             flags |= FI_REMOTE_CQ_DATA;
         }

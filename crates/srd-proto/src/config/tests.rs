@@ -13,7 +13,7 @@ fn nanos(ns: u64) -> Duration {
 /// the type are not tested.
 #[rustfmt::skip] // a table
 #[allow(clippy::cast_possible_truncation)] // a value that does not fit is not tried
-const KNOBS: [(&str, u64, Set); 37] = [
+const KNOBS: [(&str, u64, Set); 39] = [
     ("local_port", u16::MAX as u64, |c, v| c.local_port = v as u16),
     ("local_addresses", u8::MAX as u64, |c, v| c.local_addresses = v as u8),
     ("packet_bytes_max", u16::MAX as u64, |c, v| c.packet_bytes_max = v as u16),
@@ -33,6 +33,8 @@ const KNOBS: [(&str, u64, Set); 37] = [
     ("ack_bytes", u32::MAX as u64, |c, v| c.ack_bytes = v as u32),
     ("ack_delay", u64::MAX, |c, v| c.ack_delay = nanos(v)),
     ("ack_delay_interactive", u64::MAX, |c, v| c.ack_delay_interactive = nanos(v)),
+    ("interactive_bytes_max", u16::MAX as u64, |c, v| c.interactive_bytes_max = v as u16),
+    ("run_first_bytes", u16::MAX as u64, |c, v| c.run_first_bytes = v as u16),
     ("ack_tuples_max", u8::MAX as u64, |c, v| c.ack_tuples_max = v as u8),
     ("rto_min", u64::MAX, |c, v| c.rto_min = nanos(v)),
     ("rto_max", u64::MAX, |c, v| c.rto_max = nanos(v)),

@@ -1,14 +1,33 @@
-//! Pauses of this endpoint itself, and ICMP errors about peers.
+//! Pauses of this endpoint itself, ICMP errors about peers, and whether there is anything to send.
 
 use core::net::SocketAddr;
 
 use super::Endpoint;
 use crate::event::Unreachable;
 use crate::ids::PeerId;
-use crate::peer::same_ip;
+use crate::peer::{Plan, same_ip};
 use crate::time::{Duration, Instant};
 
+/// Largest number of peers that [`Endpoint::has_nothing_to_send`] examines.
+const EXAMINED_MAX: usize = 4;
+
 impl Endpoint {
+    /// Whether [`Endpoint::poll_transmit`] would write no packet now. Only that call sets timers,
+    /// so a caller may put it off for a short time only. The result is false, too, if more than a
+    /// few peers would have to be examined.
+    pub fn has_nothing_to_send(&self, now: Instant) -> bool {
+        let now = now.max(self.shared.now);
+        let is_silent = |id: &PeerId| {
+            let peer = self.peers.look(*id);
+            peer.is_none_or(|peer| peer.plan(now, &self.shared) == Plan::Nothing)
+        };
+        self.queued_closes.is_empty()
+            && self.replies.is_empty()
+            && self.shared.egress.waiting.is_empty()
+            && self.peers.ready.len() <= EXAMINED_MAX
+            && self.peers.ready.iter().all(is_silent)
+    }
+
     /// Returns the time of a call as this endpoint uses it: a time that runs backwards counts as
     /// standing still. Each call that passes a time uses this function, so it detects pauses of the
     /// endpoint: calls that come much later than a timer was due.

@@ -149,6 +149,11 @@ impl Replies {
         self.waiting.len() < REPLIES_MAX
     }
 
+    /// Whether no answer waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Writes the next waiting answer, if any.
     pub(super) fn poll_transmit(
         &mut self,

@@ -18,13 +18,14 @@ use crate::wire::{self, Kind};
 /// Step, a prime, by which acknowledgements rotate over entropies. With a step of one, a group of
 /// neighbouring dead paths would lose many acknowledgements in a row.
 const ACK_STRIDE: u16 = 37;
-/// Largest payload, in bytes, of a data packet that carries an acknowledgement as well.
+/// Largest payload, in bytes, of a data packet that carries an acknowledgement as well, if other
+/// datagrams wait behind it.
 const BESIDE_PAYLOAD_MAX: usize = 512;
 /// Maximum number of words of the bitmap of an acknowledgement in a data packet.
 const BESIDE_SPAN_WORDS: usize = 4;
 /// Bytes of the largest acknowledgement in a data packet. Its bitmap may need one word more than
 /// [`BESIDE_SPAN_WORDS`], because it begins at a multiple of 64.
-const BESIDE_BYTES_MAX: usize =
+pub(super) const BESIDE_BYTES_MAX: usize =
     ack::ACK_BYTES + (BESIDE_SPAN_WORDS + 1) * 8 + ack::TUPLES_MAX * ack::TUPLE_BYTES;
 
 /// Bytes of an acknowledgement that are available for verdicts, SACK words and tuples.
@@ -45,9 +46,29 @@ impl Peer {
         // A11: Ack within a Data packet
         let around = wire::TAG_BYTES.max(wire::greeting::GREETING_BYTES);
         let bytes = DATAGRAM_HEADER_BYTES + around + BESIDE_BYTES_MAX + payload_bytes;
-        payload_bytes <= BESIDE_PAYLOAD_MAX
-            && bytes <= config.packet_bytes_max.into()
+        let is_last = self.tx.as_ref().is_some_and(|tx| tx.is_last(payload_bytes));
+        let is_long = is_last && payload_bytes <= config.interactive_bytes_max.into();
+        (payload_bytes <= BESIDE_PAYLOAD_MAX || is_long)
+            && bytes <= config.packet_bytes_max.min(self.packet_bytes_max(config)).into()
             && self.rx.as_ref().is_some_and(|rx| rx.fits_beside())
+    }
+
+    /// Whether the last datagram that waits, the next of a run, also carries an acknowledgement.
+    pub(super) fn ends_with_ack(&self, payload_bytes: usize, config: &Config) -> bool {
+        usize::from(config.interactive_bytes_max) > BESIDE_PAYLOAD_MAX
+            && self.tx.as_ref().is_some_and(|tx| tx.is_last(payload_bytes))
+            && self.carries_ack(payload_bytes, config)
+    }
+
+    /// Makes an acknowledgement due that no packet of a complete answer could carry: the peer has
+    /// the answer, and waits only for the acknowledgement.
+    pub(super) fn acknowledge_after_answer(&mut self, config: &Config) {
+        if usize::from(config.interactive_bytes_max) <= BESIDE_PAYLOAD_MAX {
+            return;
+        }
+        if let Some(rx) = self.rx.as_mut() {
+            rx.ack_now |= rx.unacked_packets > 0;
+        }
     }
 
     /// Writes an acknowledgement in a separate packet.

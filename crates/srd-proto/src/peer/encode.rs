@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 
 use bytes::Bytes;
 
+use super::acknowledge::BESIDE_BYTES_MAX;
 use super::plan::{Blocked, Plan};
 use super::timeout::FirstProbe;
 use super::{
@@ -29,9 +30,13 @@ use crate::wire::{
 const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
-/// Maximum size of a packet of interactive mode. It does not request an acknowledgement at once,
-/// because the next packet of the peer acknowledges several.
+/// Maximum size of a packet of interactive mode behind which other datagrams wait. A packet of this
+/// mode does not request an acknowledgement at once, because the next packet of the peer
+/// acknowledges several.
 const INTERACTIVE_BYTES_MAX: usize = 512;
+/// Maximum number of packets from one request for an acknowledgement to the next, for long packets
+/// of interactive mode: the round trip is measured from packets with a request.
+const REQUEST_PACKETS_MAX: u64 = 128;
 /// Number of pauses between attempts that are as long as the first pause. Later pauses double. If a
 /// path is dead, the next attempt and its answer use another path.
 const PAUSES_ALIKE: u8 = 2;
@@ -293,13 +298,13 @@ impl Peer {
         let mut slot = first;
         let mut size = 0;
         let mut left = shared.node.config.spray_burst_packets;
-        let run_bytes = self.tx.as_ref()?.run_bytes();
+        let run_bytes = self.tx.as_ref()?.run_bytes(&shared.node.config);
         let payload_bytes = self.tx.as_ref()?.queue.held(first).payload.len();
-        let beside = self.carries_ack(payload_bytes, &shared.node.config);
+        let mut beside = self.carries_ack(payload_bytes, &shared.node.config);
         // If the key is used up, the packets that were sealed before leave nevertheless.
         while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
-            // A packet that carries an acknowledgement is alone in its run.
+            // A packet that carries an acknowledgement is the last of its run.
             // P6: Runs of packets on one path
             let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
@@ -315,7 +320,15 @@ impl Peer {
             if next_bytes > size || retransmits || !buf.has_room(next_bytes) {
                 break;
             }
+            let with_ack = next_bytes + wire::TAG_BYTES + BESIDE_BYTES_MAX;
+            beside = with_ack <= size
+                && buf.has_room(with_ack)
+                && self.ends_with_ack(held.payload.len(), &shared.node.config);
             slot = next;
+        }
+        let is_answered = self.tx.as_ref().is_some_and(|tx| tx.queue.peek().is_none());
+        if is_answered && !beside {
+            self.acknowledge_after_answer(&shared.node.config);
         }
         let tx = self.tx.as_ref().filter(|_| !buf.is_empty())?;
         Some(tx.paths.entropy(path))
@@ -338,10 +351,11 @@ impl Peer {
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
         let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
+        let short =
+            bytes <= INTERACTIVE_BYTES_MAX && !psn.0.is_multiple_of(INTERACTIVE_PACKETS_MAX);
         let interactive = !again
             && self.to_answer > 0
-            && bytes <= INTERACTIVE_BYTES_MAX
-            && !psn.0.is_multiple_of(INTERACTIVE_PACKETS_MAX);
+            && (short || tx.ends_message(psn.0, slot, &shared.node.config));
         self.to_answer = self.to_answer.saturating_sub(1);
         tx.interactive = interactive;
         tx.queue.take(slot, psn.0, bytes);
@@ -362,6 +376,7 @@ impl Peer {
         let ack_flag = if interactive {
             FLAG_ACK_LATER
         } else if again || last {
+            tx.requested_psn = psn.0;
             FLAG_ACK_NOW
         } else {
             0
@@ -414,12 +429,35 @@ fn doublings(pauses: u8) -> u8 {
 impl Tx {
     /// Maximum number of bytes of a run of packets on one path: a small part of the window, so that
     /// the paths stay balanced, and at most one segmentation batch.
-    fn run_bytes(&self) -> usize {
+    fn run_bytes(&self, config: &Config) -> usize {
+        let most = if self.sent.in_flight_packets() == 0 {
+            RUN_BYTES_MAX.min(config.run_first_bytes.into())
+        } else {
+            RUN_BYTES_MAX
+        };
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed());
         let timely = rate_bps / 8 * RUN_TIME.as_nanos() / 1_000_000_000;
-        usize::try_from(timely.min(self.window.bytes() / RUN_WINDOW_PART))
-            .unwrap_or(RUN_BYTES_MAX)
-            .min(RUN_BYTES_MAX)
+        usize::try_from(timely.min(self.window.bytes() / RUN_WINDOW_PART)).unwrap_or(most).min(most)
+    }
+
+    /// Whether no datagram waits behind a datagram of this many payload bytes that waits.
+    pub(super) fn is_last(&self, payload_bytes: usize) -> bool {
+        self.queue.unsent_bytes() <= payload_bytes as u64
+    }
+
+    /// Whether the datagram in a slot may be sent in interactive mode although it is long. It is
+    /// the last of a message, and neither the window nor a credit limit is nearly used up: a sender
+    /// that needs the acknowledgement to continue requests it.
+    fn ends_message(&self, psn: u64, slot: u32, config: &Config) -> bool {
+        let payload_bytes = self.queue.held(slot).payload.len();
+        let bytes = payload_bytes + DATAGRAM_HEADER_BYTES;
+        let in_flight = self.sent.in_flight_bytes() + bytes as u64;
+        bytes > INTERACTIVE_BYTES_MAX
+            && bytes <= config.interactive_bytes_max.into()
+            && self.is_last(payload_bytes)
+            && psn - self.requested_psn < REQUEST_PACKETS_MAX
+            && in_flight + in_flight / 2 <= self.window.bytes()
+            && !self.credit_limited
     }
 
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {

@@ -63,6 +63,7 @@ use context::silence::{Hints, Silence};
 use control_paths::ControlPaths;
 pub(crate) use encode::bare_header;
 use mtu::Mtu;
+pub(crate) use plan::Plan;
 pub(crate) use recv::{Accepted, DataPacket};
 use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
@@ -252,6 +253,8 @@ pub(crate) struct Tx {
     /// Whether the newest packet was sent in interactive mode, so that its acknowledgement may be
     /// delayed.
     pub interactive: bool,
+    /// PSN of the newest packet that requested an acknowledgement at once.
+    pub requested_psn: u64,
     /// Reordering window in eighths of its first size. Spurious losses widen it (L3).
     pub reorder_eighths: u32,
     pub largest_packet: u16,
@@ -445,6 +448,7 @@ impl Tx {
             probes: VecDeque::new(),
             probe_due: false,
             interactive: false,
+            requested_psn: 0,
             reorder_eighths: 8,
             largest_packet: 0,
             rnr_until: Instant::ZERO,

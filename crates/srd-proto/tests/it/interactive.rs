@@ -78,6 +78,33 @@ fn large_answers_are_acknowledged_at_once() {
 }
 
 #[test]
+fn long_answers_carry_acknowledgements_if_the_endpoint_is_for_messages() {
+    for bytes in [4000, 8000] {
+        let messages = Config { interactive_bytes_max: 65_000, ..config() };
+        let mut pair = Pair::new(messages, 1);
+        talk(&mut pair, 200, bytes);
+        pair.run_for(ROUND.times(2) + LATER);
+        pair.assert_all_completed(200);
+        let acks = [pair.a.stats().ack_pkts, pair.b.stats().ack_pkts];
+        assert!(acks.iter().all(|acks| *acks <= 20), "{bytes} bytes: {acks:?}");
+    }
+}
+
+#[test]
+fn long_answers_complete_over_lossy_wires_and_small_path_mtus() {
+    for seed in 0..20 {
+        let messages = Config { interactive_bytes_max: 65_000, ..config() };
+        let mut pair = Pair::new(messages, seed);
+        pair.fault = Fault { loss_permille: 200, ..Fault::default() };
+        talk(&mut pair, 200, 4000);
+        pair.fault = Fault::default();
+        pair.run_for(Duration::from_micros(200_000));
+        assert_eq!((pair.delivered(), pair.delivered_back()), (200, 200), "seed {seed}");
+        pair.assert_all_completed(200);
+    }
+}
+
+#[test]
 fn small_datagrams_that_nobody_answers_complete_in_a_round_trip() {
     let mut pair = Pair::new(config(), 1);
     for n in 1..=50 {

@@ -105,10 +105,12 @@ pub(crate) struct Connection {
     /// Whether the connection is in the list of connections with work.
     pub ready: bool,
     /// Whether a message was handed over since the application last polled. If so, further messages
-    /// wait for a batch.
+    /// wait for others.
     pub bursting: bool,
-    /// Whether messages wait for a batch.
+    /// Whether messages wait for further messages, with which they leave together.
     pub coalescing: bool,
+    /// Bytes of the messages that wait for further messages.
+    pub waiting_bytes: u32,
     /// Numbers of the connection's entries. At most one is the number of an entry that the
     /// application has not added (H7).
     pub entries: Vec<u32>,
@@ -151,6 +153,7 @@ impl Connection {
             ready: false,
             bursting: false,
             coalescing: false,
+            waiting_bytes: 0,
             entries: Vec::new(),
             named: false,
             watched: false,

@@ -1,9 +1,10 @@
-//! Small messages share a datagram: the frame BATCH (G11).
+//! Small messages share a datagram, the frame BATCH (G11), and the datagrams of short messages
+//! share a system call.
 //!
-//! A datagram costs far more than the few bytes of a small message. So the first message to a peer
-//! is sent immediately. The following messages wait until the application polls
-//! ([`Rdm::flush_coalesced`]), or until there are enough for a datagram. The caller of the endpoint
-//! bounds the wait if the application never polls.
+//! A system call and a datagram cost far more than the bytes of a short message. So the first
+//! message to a peer is sent immediately. The following messages of one datagram or less wait until
+//! the application polls ([`Rdm::flush_coalesced`]), or until enough of them wait. The caller of
+//! the endpoint bounds the wait if the application never polls.
 
 use alloc::vec::Vec;
 
@@ -15,12 +16,14 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::batch::{BATCH_MESSAGES_MAX, BatchBuilder, ENTRY_BYTES};
 use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::message;
+use crate::rdm::wire::message::MESSAGE_HEADER_MAX;
 use crate::slots::Key;
 
-/// Largest message in a BATCH, in bytes.
-pub(crate) const BYTES_MAX: u64 = 512;
-/// Initial capacity of a frame, in bytes.
-const FRAME_BYTES: usize = 1024;
+/// Largest message in a BATCH, in bytes. Each byte of a BATCH is copied once more than the bytes of
+/// a message alone.
+pub(crate) const BYTES_MAX: u64 = 2048;
+/// Largest number of bytes of messages that wait: as many as one system call can send.
+const WAITING_BYTES_MAX: u32 = 60_000;
 
 impl Rdm {
     /// Sends the messages that wait for further messages to share their datagram. To be called when
@@ -47,13 +50,21 @@ impl Rdm {
         self.coalescing > 0
     }
 
-    /// Whether a message that was just queued waits for a batch. `small`: the message may be part
-    /// of a batch.
-    pub(crate) fn coalesce(&mut self, index: u32, small: bool) -> bool {
+    /// Whether a message that was just queued waits for further messages. `message_bytes`: length
+    /// of the message; `None` for an operation that does not wait.
+    pub(crate) fn coalesce(&mut self, index: u32, message_bytes: Option<u64>) -> bool {
         let Some(conn) = self.conn_mut(index) else { return false };
-        if !small || !conn.bursting || conn.messages.len() >= BATCH_MESSAGES_MAX {
+        let Some(bytes) = message_bytes.filter(|_| conn.bursting) else { return false };
+        let more = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let waiting_bytes = conn.waiting_bytes.saturating_add(more);
+        let is_whole =
+            bytes.saturating_add(MESSAGE_HEADER_MAX as u64) <= conn.payload_bytes_max as u64;
+        let is_full =
+            waiting_bytes > WAITING_BYTES_MAX || conn.messages.len() >= BATCH_MESSAGES_MAX;
+        if !is_whole || is_full {
             return false;
         }
+        conn.waiting_bytes = waiting_bytes;
         if !core::mem::replace(&mut conn.coalescing, true) {
             self.coalescing += 1;
         }
@@ -61,9 +72,10 @@ impl Rdm {
         true
     }
 
-    /// Ends the wait of a connection's messages for a batch.
+    /// Ends the wait of a connection's messages for further messages.
     pub(crate) fn stop_coalescing(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index) else { return };
+        conn.waiting_bytes = 0;
         if core::mem::take(&mut conn.coalescing) {
             self.coalescing -= 1;
         }
@@ -116,7 +128,8 @@ impl Rdm {
 
     /// Builds a BATCH of messages from the head of the queue, with their ids and credit.
     fn gather(&mut self, world: &mut World<'_>, index: u32) -> Option<(BatchBuilder, Vec<Key>)> {
-        if self.conn(index)?.messages.len() < 2 {
+        let queued = self.conn(index)?.messages.len().min(BATCH_MESSAGES_MAX);
+        if queued < 2 {
             return None;
         }
         let room = self.conn(index)?.payload_bytes_max;
@@ -136,8 +149,11 @@ impl Rdm {
             }
             let op = self.ops.get(key)?;
             let Work::Message(message) = &op.work else { break };
-            let frame =
-                frame.get_or_insert_with(|| BatchBuilder::new(message.id, room.min(FRAME_BYTES)));
+            if !message.shared.is_empty() {
+                break; // the credit did not suffice for the message's bytes (G4)
+            }
+            let alike = BASE_BYTES + (ENTRY_BYTES + bytes) * queued;
+            let frame = frame.get_or_insert_with(|| BatchBuilder::new(message.id, room.min(alike)));
             let token = (op.until == Until::Delivered).then(|| key.to_bits());
             let into = frame.entry(u16::try_from(bytes).ok()?);
             message::put(into, &op.header(message.id, token), None);
@@ -177,6 +193,6 @@ impl Rdm {
 }
 
 /// Whether a message may be part of a BATCH.
-pub(crate) fn is_small(op: &Op) -> bool {
+fn is_small(op: &Op) -> bool {
     matches!(op.work, Work::Message(_)) && op.length <= BYTES_MAX
 }

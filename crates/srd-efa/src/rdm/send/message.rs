@@ -130,7 +130,8 @@ impl Rdm {
         let room = conn.payload_bytes_max as u64;
         let header_bytes = |parts| message::header_bytes(&header, parts) as u64;
         let in_parts = header_bytes(false) + op.length > room;
-        let first = if in_parts { room - header_bytes(true) } else { op.length };
+        let part = even_part(header_bytes(true) + op.length, room);
+        let first = if in_parts { part - header_bytes(true) } else { op.length };
         let length = in_parts.then(|| u32::try_from(op.length).unwrap_or(u32::MAX));
         let bytes = usize::try_from(first).unwrap_or(0);
         let mut frame = message::encode(&header, length, bytes);
@@ -142,7 +143,7 @@ impl Rdm {
             message.first_bytes = first;
             // If a datagram is too large for the path, its size was chosen before the path was
             // known.
-            message.part_bytes = message.part_bytes.max(room);
+            message.part_bytes = message.part_bytes.max(part);
             message.stage = if in_parts { Stage::Sending { sent: first } } else { Stage::Sent };
             self.burst(index);
         }
@@ -165,7 +166,7 @@ impl Rdm {
         let (Some(session), Work::Message(message)) = (conn.session, &op.work) else {
             return (Handed::Never, to);
         };
-        let bytes = (to - from).min(conn.payload_bytes_max as u64);
+        let bytes = (to - from).min(conn.payload_bytes_max as u64).min(message.part_bytes);
         let Ok(offset) = u16::try_from(from) else { return (Handed::Never, to) };
         let payload: Bytes =
             message.source.read(world.memory, from, usize::try_from(bytes).unwrap_or(0));
@@ -249,5 +250,27 @@ impl Rdm {
             *stage = Stage::Sent;
         }
         handed
+    }
+}
+
+/// Returns the size of datagrams that carry `bytes` bytes, all of one size except the last. They
+/// are as few as with the largest size, `room`. Datagrams of several messages have the same size,
+/// so that one system call can send them.
+fn even_part(bytes: u64, room: u64) -> u64 {
+    bytes.div_ceil(bytes.div_ceil(room).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::even_part;
+
+    #[test]
+    fn parts_are_as_few_as_possible_and_of_one_size() {
+        assert_eq!(even_part(65_556, 8_928), 8_195);
+        for (bytes, room) in [(1, 8_928), (8_928, 8_928), (8_929, 8_928), (65_535, 504)] {
+            let part = even_part(bytes, room);
+            assert!(part <= room);
+            assert_eq!(bytes.div_ceil(part), bytes.div_ceil(room), "{bytes} {room}");
+        }
     }
 }

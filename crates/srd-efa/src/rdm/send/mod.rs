@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `operation` | the record of an operation, and the numbers of its datagrams |
 //! | `submit` | calls of the application, and the queues of each peer |
+//! | `at_once` | short messages that pass no queue |
 //! | `order` | delay of operations that must not overtake others |
 //! | `message` | sending of messages: short ones whole, medium ones in parts, long ones read |
 //! | `coalesce` | several small messages in one datagram |
@@ -11,6 +12,7 @@
 //! | `settle` | the end of datagrams and operations |
 //! | `loopback` | operations whose peer is this endpoint |
 
+pub(crate) mod at_once;
 pub(crate) mod coalesce;
 pub(crate) mod loopback;
 pub(crate) mod message;

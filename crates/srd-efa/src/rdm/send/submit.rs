@@ -7,7 +7,6 @@ use crate::layer::request::{Iov, Message, Until};
 use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::iovec::IoVec;
 use crate::rdm::peers::connection::{Control, ControlKind};
-use crate::rdm::send::coalesce;
 use crate::rdm::send::operation::{Handed, MessageOut, Op, Source, Stage, Step, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::field;
@@ -21,6 +20,10 @@ impl Rdm {
     /// message is too long; `Invalid` if there are too many pieces, or if a piece exceeds the
     /// address space.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
+        self.at_once = false;
+        if let Some(sent) = self.send_at_once(world, &message) {
+            return sent;
+        }
         let source = self.source_of(world, message.iov, message.until)?;
         let out = MessageOut {
             stage: Stage::Waiting,
@@ -109,7 +112,7 @@ impl Rdm {
     /// Starts an operation; immediately, if no operation waits before it.
     pub(crate) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
         let (index, is_rma) = (op.conn, matches!(op.work, Work::Rma(_)));
-        let small = coalesce::is_small(&op);
+        let message_bytes = matches!(op.work, Work::Message(_)).then_some(op.length);
         let injected = op.until == Until::Injected && !matches!(op.work, Work::Atomic(_));
         let key = self.ops.insert(op, self.bounds.operations_max).ok_or(Refused::Again)?;
         if index == u32::MAX {
@@ -129,7 +132,7 @@ impl Rdm {
         if let Some(op) = self.ops.get_mut(key) {
             op.queued = true;
         }
-        if first && !self.coalesce(index, small) {
+        if first && !self.coalesce(index, message_bytes) {
             self.flush(world, index);
         }
         Ok(())

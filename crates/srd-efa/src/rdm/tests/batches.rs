@@ -58,6 +58,67 @@ fn the_first_leaves_at_once_and_a_frame_that_is_full_does_not_wait() {
 }
 
 #[test]
+fn messages_of_one_datagram_wait_for_each_other_and_no_more_than_one_call_sends() {
+    let mut net = Net { joins: true, ..Net::new(2) };
+    net.core.packet_bytes_max = 8900;
+    net.nodes = vec![net.node(0), net.node(1)];
+    let to = net.peer(0, 1);
+    net.fill(0, 0, 80_000, 5);
+    net.send(0, to, 0, 0, 8);
+    net.run_ms(5);
+    let before = net.nodes[0].endpoint.stats().data_pkts;
+    let handed = |net: &Net| net.nodes[0].rdm.ops.iter().filter(|(_, op)| op.in_flight > 0).count();
+    for n in 1..=8 {
+        net.send(0, to, n, n, 8000);
+        // The first leaves at once; seven more are 56,000 bytes.
+        assert_eq!((n, handed(&net), net.nodes[0].rdm.is_coalescing()), (n, 1, n > 1));
+    }
+    net.send(0, to, 9, 9, 8000);
+    assert_eq!((handed(&net), net.nodes[0].rdm.is_coalescing()), (9, false));
+    // A message that needs two datagrams does not wait.
+    net.send(0, to, 10, 10, 9000);
+    assert_eq!((handed(&net), net.nodes[0].rdm.is_coalescing()), (10, false));
+    net.run_ms(5);
+    assert_eq!(net.nodes[0].endpoint.stats().data_pkts - before, 9 + 2, "none shares a datagram");
+    for n in 1..=10 {
+        net.recv(1, None, n, 100_000 * n, 9000);
+    }
+    net.run_ms(5);
+    for n in 1..=10 {
+        let length = if n == 10 { 9000 } else { 8000 };
+        assert_eq!(net.bytes(1, 100_000 * n, length), net.bytes(0, n, length), "{n}");
+    }
+}
+
+/// A message without enough credit is sent as a long one (G4). In a BATCH it would be taken for a
+/// whole message.
+#[test]
+fn messages_for_which_the_credit_does_not_suffice_leave_the_batch() {
+    let many = Config { operations_max: 2048, receives_max: 2048, ..config() };
+    let mut net = Net { joins: true, ..Net::with(2, many) };
+    net.core.packet_bytes_max = 8900;
+    net.nodes = vec![net.node(0), net.node(1)];
+    let to = net.peer(0, 1);
+    net.fill(0, 0, 8192, 7);
+    net.send(0, to, 0, 0, 8);
+    net.run_ms(5);
+    for n in 1..1000 {
+        net.send(0, to, n, n, 1500);
+    }
+    net.run_ms(5);
+    assert!(net.nodes[0].rdm.counters().long_for_credit > 0);
+    for n in 1..1000 {
+        net.recv(1, None, n, 16_384 + 1500 * n, 1500);
+    }
+    net.run_ms(100);
+    for n in 1..1000 {
+        assert_eq!(net.bytes(1, 16_384 + 1500 * n, 1500), net.bytes(0, n, 1500), "{n}");
+    }
+    assert_eq!((net.done(0).len(), net.done(1).len()), (1000, 999));
+    assert!(net.nodes[0].rdm.is_quiet());
+}
+
+#[test]
 fn large_ones_between_them_keep_their_place_over_a_bad_wire() {
     for seed in 0..10 {
         let wire = Wire { rng: Rng::new(seed), ..bad_wire() };

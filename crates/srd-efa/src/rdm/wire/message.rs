@@ -57,9 +57,10 @@ impl<'a> MessageFrame<'a> {
     }
 }
 
-/// Encodes a MESSAGE without its payload, with capacity for `bytes` payload bytes.
+/// Encodes a MESSAGE without its payload, with capacity for exactly `bytes` payload bytes: a full
+/// buffer becomes `Bytes` without a further allocation.
 pub(crate) fn encode(header: &MessageHeader, length: Option<u32>, bytes: usize) -> BytesMut {
-    let mut b = BytesMut::with_capacity(MESSAGE_HEADER_MAX + bytes);
+    let mut b = BytesMut::with_capacity(header_bytes(header, length.is_some()) + bytes);
     put(&mut b, header, length);
     b
 }

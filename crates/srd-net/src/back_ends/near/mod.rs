@@ -138,7 +138,10 @@ impl NearIo {
 
 impl PacketIo for NearIo {
     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
-        let Some(near) = &mut self.near else { return self.udp.send(batches) };
+        let here = |near: &Table| batches.iter().any(|(to, _)| near.is_here(to.destination));
+        let Some(near) = self.near.as_mut().filter(|near| here(near)) else {
+            return self.udp.send(batches);
+        };
         let now = self.udp.clock().now();
         let mut done = 0;
         while done < batches.len() {

@@ -154,6 +154,11 @@ impl Table {
         self.places.iter().all(Option::is_none)
     }
 
+    /// Whether an address is an address of this machine. All links lead to such addresses.
+    pub(super) fn is_here(&self, to: SocketAddr) -> bool {
+        self.machine.contains(&to.ip())
+    }
+
     /// Whether packets to an address go through memory.
     pub(super) fn has_link(&self, to: SocketAddr) -> bool {
         match self.reach.get(&to) {
