@@ -459,7 +459,8 @@ fn workers(flows: u32, seconds: u64) {
     let one = || {
         let (mut run, frames) = Run::with_flows(PacketRoute::Out, flows);
         move || {
-            let (packets, spent) = run.pass((&frames, flows), |_, _, spent| spent >= seconds as f64);
+            let (packets, spent) =
+                run.pass((&frames, flows), |_, _, spent| spent >= seconds as f64);
             packets as f64 / spent / 1e6
         }
     };

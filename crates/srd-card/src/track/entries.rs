@@ -15,9 +15,8 @@ use crate::track::wheel::{Link, Links};
 /// Largest number of bytes of the caller's value with which an entry is one line of memory.
 pub(super) const VALUE_BYTES: usize = 40;
 /// Largest number of bytes of an entry with such a value, and of its part of the columns.
-pub(super) const BYTES_MAX: usize = size_of::<Line<[u64; VALUE_BYTES / 8]>>()
-    + size_of::<Link>()
-    + size_of::<[u64; 4]>();
+pub(super) const BYTES_MAX: usize =
+    size_of::<Line<[u64; VALUE_BYTES / 8]>>() + size_of::<Link>() + size_of::<[u64; 4]>();
 /// Number of entries of a chunk. Memory of a chunk that no entry has used yet was not accessed, so
 /// most systems have not assigned it.
 const CHUNK: usize = 8192;

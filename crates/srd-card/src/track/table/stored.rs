@@ -72,8 +72,9 @@ impl<T> Table<T> {
             let mut entry = Entry::new(&key, progress, local_first, value);
             entry.set_tracked(tracked);
             entry.expires = expires;
-            let TrackId(number) =
-                self.place(&key, entry).ok_or(StoredError::Wrong("more connections than numbers"))?;
+            let TrackId(number) = self
+                .place(&key, entry)
+                .ok_or(StoredError::Wrong("more connections than numbers"))?;
             self.wheel.file(&mut self.entries, number, filed);
         }
         Ok(())

@@ -23,14 +23,16 @@ use crate::vpc::tables::flow::{Flow, Sender, Side, To, Verdict};
 /// a time.
 const TOGETHER: usize = 16;
 
-/// A frame of a guest that was read, and the entries of its flow at the sender and at a receiver on
-/// this host.
+/// The flow of a frame that a guest sends: its entries at the sender and at a receiver on this host.
 struct Look {
-    read: Read,
     key: Key,
     hash: u32,
     here: Option<TrackId>,
     there: Option<ReceiverFlow>,
+}
+
+impl Look {
+    const NONE: Self = Self { key: Key::FIRST, hash: 0, here: None, there: None };
 }
 
 /// Flow of a frame at the instance of this host that receives the frame.
@@ -140,17 +142,19 @@ impl Card {
             return self.drop_of(None, Cause::NotHere, frames as u64);
         };
         let mut frames = frames.drain(..);
-        let mut looks: [Option<Look>; TOGETHER] = [const { None }; TOGETHER];
+        let mut reads: [Option<Read>; TOGETHER] = [const { None }; TOGETHER];
+        let mut looks: [Look; TOGETHER] = [const { Look::NONE }; TOGETHER];
         while frames.len() > 0 {
             let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
-            let looks = &mut looks[..together.len()];
-            self.look(port, together, looks);
-            for look in looks {
+            let (reads, looks) = (&mut reads[..together.len()], &mut looks[..together.len()]);
+            self.look(port, together, reads, looks);
+            for (read, look) in reads.iter().zip(looks) {
                 let Some(frame) = frames.next() else { break };
-                let Some(Look { read, key, hash, here, there }) = look else {
+                let Some(read) = read else {
                     self.drop_of(Some(port), Cause::Malformed, 1);
                     continue;
                 };
+                let Look { key, hash, here, there } = look;
                 let flows = &mut self.instances[instance as usize].flows;
                 flows.expect_hash(key, *hash);
                 if let Some(here) = *here {
@@ -172,26 +176,31 @@ impl Card {
     }
 
     /// Reads frames of a guest, and looks up the flow of each at the sender, and at a receiver on
-    /// this host. No state changes.
-    fn look(&self, port: PortId, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
+    /// this host. No state changes. The result is `None` for a malformed frame, which has no flow.
+    fn look(
+        &self,
+        port: PortId,
+        frames: &[Vec<u8>],
+        reads: &mut [Option<Read>],
+        looks: &mut [Look],
+    ) {
         let port = &self.ports[port.0 as usize];
-        let (instance, index) = (&self.instances[port.instance as usize], port.index);
-        for (look, frame) in looks.iter_mut().zip(frames) {
-            *look = Read::frame(frame).map(|read| {
-                let bytes = &frame[OFFLOAD_BYTES..];
-                let key = read.key(bytes, Direction::Egress, index);
-                let hash = instance.flows.hash(&key);
-                Look { read, key, hash, here: None, there: None }
-            });
+        let (flows, index) = (&self.instances[port.instance as usize].flows, port.index);
+        for ((read, look), frame) in reads.iter_mut().zip(&mut *looks).zip(frames) {
+            *read = Read::in_place(frame);
+            let key = |read: &Read| read.key(&frame[OFFLOAD_BYTES..], Direction::Egress, index);
+            look.key = read.as_ref().map_or(Key::FIRST, key);
+            look.hash = flows.hash(&look.key);
+            look.there = None;
         }
-        early(looks.iter().flatten().map(|look| instance.flows.touch(look.hash)));
-        early(looks.iter_mut().flatten().map(|look| {
-            look.here = instance.flows.look(look.hash);
-            look.here.map_or(0, |id| instance.flows.touch_entry(id))
+        early(looks.iter().map(|look| flows.touch(look.hash)));
+        early(looks.iter_mut().map(|look| {
+            look.here = flows.look(look.hash);
+            look.here.map_or(0, |id| flows.touch_entry(id))
         }));
-        for (look, frame) in looks.iter_mut().zip(frames) {
-            let Some(look) = look else { continue };
-            let flow = look.here.and_then(|id| instance.flows.peek(id, &look.key));
+        for ((read, look), frame) in reads.iter().zip(&mut *looks).zip(frames) {
+            let Some(read) = read else { continue };
+            let flow = look.here.and_then(|id| flows.peek(id, &look.key));
             let since = self.since(port, &look.key);
             if let Some((flow, tracked)) = flow
                 && let Side { epoch, verdict: Verdict::Go(slot) } = flow.out_side()
@@ -199,18 +208,18 @@ impl Card {
                 && let Some(&To::Port(id)) = self.ends.targets.get(slot).map(|target| &target.to)
                 && let Some(port) = self.port(id)
             {
-                let key = self.key_at(id, &look.read, frame);
+                let key = self.key_at(id, read, frame);
                 let (instance, beside) = (port.instance, Some(flow.beside));
                 look.there =
                     Some(ReceiverFlow { port: id, instance, key, id: beside, is_new: false });
             }
         }
-        for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {
+        for there in looks.iter_mut().filter_map(|look| look.there.as_mut()) {
             let flows = &self.instances[there.instance as usize].flows;
             there.id = there.id.filter(|id| flows.peek(*id, &there.key).is_some());
         }
         // Without a valid hint in the sender's entry, the index is searched.
-        let all = looks.iter_mut().flatten().filter_map(|look| look.there.as_mut());
+        let all = looks.iter_mut().filter_map(|look| look.there.as_mut());
         for there in all.filter(|there| there.id.is_none()) {
             let flows = &self.instances[there.instance as usize].flows;
             let found = flows.look(flows.hash(&there.key));
