@@ -530,9 +530,9 @@ impl Card {
             Verdict::Refuse(reason) => Direct::Refused(reason),
             Verdict::Go(_) | Verdict::Take => Direct::Complete,
         };
-        let (sent, received) = (verdict(&flow.out_side()), verdict(&flow.into_side()));
-        let target = match flow.out_side().verdict {
-            Verdict::Go(slot) if is_known(&flow.out_side()) => self.ends.targets.get(slot),
+        let (sent, received) = (verdict(&flow.sent()), verdict(&flow.received()));
+        let target = match flow.sent().verdict {
+            Verdict::Go(slot) if is_known(&flow.sent()) => self.ends.targets.get(slot),
             _ => None,
         };
         let ride = target.and_then(Target::ride);

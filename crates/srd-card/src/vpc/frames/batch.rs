@@ -203,7 +203,7 @@ impl Card {
             let flow = look.here.and_then(|id| flows.peek(id, &look.key));
             let since = self.since(port, &look.key);
             if let Some((flow, tracked)) = flow
-                && let Side { epoch, verdict: Verdict::Go(slot) } = flow.out_side()
+                && let Side { epoch, verdict: Verdict::Go(slot) } = flow.sent()
                 && since.holds(epoch, tracked)
                 && let Some(&To::Port(id)) = self.ends.targets.get(slot).map(|target| &target.to)
                 && let Some(port) = self.port(id)

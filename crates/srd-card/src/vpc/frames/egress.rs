@@ -149,7 +149,7 @@ impl Card {
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
         if let Some(Known { id, value, tracked, local_first }) = flows.known_flow(now, key, seen) {
-            let out = value.out_side();
+            let out = value.sent();
             if since.holds(out.epoch, tracked) && read.is_cacheable() {
                 flows.moved(id, true, seen);
                 match out.verdict {

@@ -285,7 +285,7 @@ impl Card {
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
         if let Some(Known { id, value, tracked, local_first }) = flows.known_flow(now, key, seen) {
-            let into = value.into_side();
+            let into = value.received();
             if since.holds(into.epoch, tracked)
                 && read.is_cacheable()
                 && self.ends.senders.get(value.sender) == Some(sender)

@@ -83,7 +83,7 @@ impl Flow {
 
     /// Verdict about packets that the guest sends.
     #[inline]
-    pub(in crate::vpc) fn out_side(&self) -> Side {
+    pub(in crate::vpc) fn sent(&self) -> Side {
         let verdict = match self.out_refusal {
             Some(reason) => Verdict::Refuse(reason),
             None if self.target == NOBODY => Verdict::Take,
@@ -94,7 +94,7 @@ impl Flow {
 
     /// Verdict about packets for the guest, which have no target.
     #[inline]
-    pub(in crate::vpc) fn into_side(&self) -> Side {
+    pub(in crate::vpc) fn received(&self) -> Side {
         let verdict = self.into_refusal.map_or(Verdict::Take, Verdict::Refuse);
         Side { epoch: self.into_epoch, verdict }
     }
@@ -284,16 +284,16 @@ mod tests {
     #[test]
     fn a_flow_returns_the_verdicts_that_were_stored() {
         let mut flow = Flow::new(Instant::ZERO);
-        assert_eq!((flow.out_side(), flow.into_side()), (Side::NONE, Side::NONE));
+        assert_eq!((flow.sent(), flow.received()), (Side::NONE, Side::NONE));
         let of = |epoch, verdict| Side { epoch, verdict };
         let [refused, goes] = [of(3, Verdict::Refuse(Reason::AclOut)), of(4, Verdict::Go(0))];
         let [dropped, taken] = [of(5, Verdict::Refuse(Reason::GroupsIn)), of(6, Verdict::Take)];
         for (out, into) in [(refused, dropped), (goes, taken), (goes, dropped), (refused, taken)] {
             flow.set_out(out);
             flow.set_into(into);
-            assert_eq!((flow.out_side(), flow.into_side()), (out, into));
+            assert_eq!((flow.sent(), flow.received()), (out, into));
         }
         flow.forget();
-        assert_eq!((flow.out_side(), flow.into_side()), (Side::NONE, Side::NONE));
+        assert_eq!((flow.sent(), flow.received()), (Side::NONE, Side::NONE));
     }
 }
