@@ -16,7 +16,7 @@ use crate::track::wheel::{Link, Links};
 pub(super) const VALUE_BYTES: usize = 40;
 /// Largest number of bytes of an entry with such a value, and of its part of the columns.
 pub(super) const BYTES_MAX: usize =
-    size_of::<Line<[u64; VALUE_BYTES / 8]>>() + size_of::<Link>() + size_of::<[u64; 4]>();
+    size_of::<AlignedSlot<[u64; VALUE_BYTES / 8]>>() + size_of::<Link>() + size_of::<[u64; 4]>();
 /// Number of entries of a chunk. Memory of a chunk that no entry has used yet was not accessed, so
 /// most systems have not assigned it.
 const CHUNK: usize = 8192;
@@ -42,7 +42,7 @@ pub(super) struct Entry<T> {
 
 /// A slot of the table, at the begin of a line of memory.
 #[repr(align(64))]
-struct Line<T>(Slot<T>);
+struct AlignedSlot<T>(Slot<T>);
 
 /// Content of a slot of the table, which is used or free.
 enum Slot<T> {
@@ -51,7 +51,7 @@ enum Slot<T> {
     Used(Entry<T>),
 }
 
-const _: () = assert!(size_of::<Line<[u64; VALUE_BYTES / 8]>>() == 64, "one line of memory");
+const _: () = assert!(size_of::<AlignedSlot<[u64; VALUE_BYTES / 8]>>() == 64, "one line of memory");
 
 impl<T> Entry<T> {
     /// Creates the entry of a flow. `local_first`: whether the local end sent the first packet.
@@ -97,7 +97,7 @@ impl<T> Entry<T> {
 
 /// Entries by number.
 pub(super) struct Entries<T> {
-    chunks: Vec<Vec<Line<T>>>,
+    chunks: Vec<Vec<AlignedSlot<T>>>,
     links: Vec<Vec<Link>>,
     /// Addresses of IPv6 keys. The array of a chunk is empty until the chunk has such a key.
     addresses: Vec<Vec<[u64; 4]>>,
@@ -178,11 +178,12 @@ impl<T> Entries<T> {
                 self.addresses.push(Vec::new());
             }
             self.links.last_mut()?.push(Link::NONE);
-            self.chunks.last_mut()?.push(Line(Slot::Used(entry)));
+            self.chunks.last_mut()?.push(AlignedSlot(Slot::Used(entry)));
             number
         } else {
             let number = self.free;
-            let Line(slot) = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
+            let AlignedSlot(slot) =
+                &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
             if let Slot::Free(next) = *slot {
                 self.free = next;
             }
@@ -200,7 +201,7 @@ impl<T> Entries<T> {
     }
 
     pub(super) fn clear(&mut self, number: u32) {
-        let Line(slot) = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
+        let AlignedSlot(slot) = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
         *slot = Slot::Free(self.free);
         self.free = number;
     }

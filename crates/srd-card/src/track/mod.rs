@@ -22,5 +22,5 @@ mod wheel;
 
 pub use key::{ConnectionDirection, Key};
 pub use state::{PacketKind, State};
-pub use table::{Full, Known, Lookup, Table, TrackId};
+pub use table::{FlowEntry, Full, Lookup, Table, TrackId};
 pub use timeouts::{Timeouts, TimeoutsError};

@@ -63,7 +63,7 @@ pub enum Lookup {
 pub struct Full;
 
 /// A connection that [`Table::known_flow`] has found.
-pub struct Known<'a, T> {
+pub struct FlowEntry<'a, T> {
     /// Identifier of the connection's entry.
     pub id: TrackId,
     /// The caller's value.
@@ -171,7 +171,7 @@ impl<T> Table<T> {
         now: Instant,
         key: &Key,
         seen: PacketKind,
-    ) -> Option<Known<'_, T>> {
+    ) -> Option<FlowEntry<'_, T>> {
         let now = self.tick(now);
         let number = self.find(key)?;
         let entry = self.entries.of(number);
@@ -180,7 +180,7 @@ impl<T> Table<T> {
             return None;
         }
         let (tracked, local_first) = (entry.is_tracked(), entry.is_local_first());
-        Some(Known { id: TrackId(number), value: &mut entry.value, tracked, local_first })
+        Some(FlowEntry { id: TrackId(number), value: &mut entry.value, tracked, local_first })
     }
 
     /// Updates state and expiry time of a connection that [`Table::known`] has found for this

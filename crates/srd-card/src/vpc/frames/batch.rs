@@ -23,7 +23,8 @@ use crate::vpc::tables::flow::{Flow, Sender, Side, To, Verdict};
 /// a time.
 const TOGETHER: usize = 16;
 
-/// The flow of a frame that a guest sends: its entries at the sender and at a receiver on this host.
+/// The flow of a frame that a guest sends: its entries at the sender and at a receiver on this
+/// host.
 struct Look {
     key: Key,
     hash: u32,

@@ -15,7 +15,7 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::observe::Path;
 use crate::rewrite::segment;
-use crate::track::{Key, Known, PacketKind, TrackId};
+use crate::track::{FlowEntry, Key, PacketKind, TrackId};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -148,7 +148,9 @@ impl Card {
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
-        if let Some(Known { id, value, tracked, local_first }) = flows.known_flow(now, key, seen) {
+        if let Some(FlowEntry { id, value, tracked, local_first }) =
+            flows.known_flow(now, key, seen)
+        {
             let out = value.sent();
             if since.holds(out.epoch, tracked) && read.is_cacheable() {
                 flows.moved(id, true, seen);

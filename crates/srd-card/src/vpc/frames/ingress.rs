@@ -13,7 +13,7 @@ use srd_vpc::judge::{Reason, Tracking};
 use crate::limits::{LimitDecision, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::track::{Key, Known, PacketKind, TrackId};
+use crate::track::{FlowEntry, Key, PacketKind, TrackId};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -284,7 +284,9 @@ impl Card {
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
-        if let Some(Known { id, value, tracked, local_first }) = flows.known_flow(now, key, seen) {
+        if let Some(FlowEntry { id, value, tracked, local_first }) =
+            flows.known_flow(now, key, seen)
+        {
             let into = value.received();
             if since.holds(into.epoch, tracked)
                 && read.is_cacheable()
