@@ -2,6 +2,8 @@
 //!
 //! ```sh
 //! vpc established WAY FLOWS SECONDS   known flows of 64 bytes, in turns
+//! vpc packets WAY FLOWS PACKETS       the same for a number of packets, to count cache misses
+//! vpc alone FLOWS SECONDS             the loop that makes and takes the frames, without a card
 //! vpc new WAY RULES MEMBERS SECONDS   each packet begins a flow
 //! vpc mutation FLOWS SECONDS          known flows, and 1,000 changes of rules a second
 //! vpc workers FLOWS SECONDS           known flows of one card, and of two cards on two threads
@@ -10,7 +12,8 @@
 //!
 //! WAY is `out`, to another host, which is one pass of the pipeline: a lookup, and the limits of
 //! one instance; or `hairpin`, to a guest of the same card, which is two passes. Time is the CPU
-//! time of the thread.
+//! time of the thread. Frames are written into memory that was used shortly before, as a device
+//! writes them into the processor's cache. So all cache misses are those of the card.
 
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -66,6 +69,39 @@ impl Environment for Sink {
     }
     fn to_service(&mut self, _: PortId, _: Service, frame: Vec<u8>) {
         self.frames.push(frame);
+    }
+}
+
+impl Sink {
+    /// Writes the frame of a flow into the memory of a frame that has passed.
+    fn frame(&mut self, frames: &Frames, flow: u32) -> Vec<u8> {
+        let mut frame = self.frames.pop().unwrap_or_default();
+        frames.write(flow, &mut frame);
+        frame
+    }
+}
+
+/// Numbers of flows in turns.
+struct Turns {
+    flow: u32,
+    flows: u32,
+}
+
+impl Turns {
+    fn new(flows: u32) -> Self {
+        Self { flow: 0, flows }
+    }
+}
+
+impl Iterator for Turns {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.flow += 7919;
+        while self.flow >= self.flows {
+            self.flow -= self.flows;
+        }
+        Some(self.flow)
     }
 }
 
@@ -186,19 +222,36 @@ impl PacketRoute {
     }
 }
 
-fn frame(way: PacketRoute, flow: u32) -> Vec<u8> {
-    let mut bytes = vec![0; OFFLOAD_BYTES];
-    bytes.extend_from_slice(&[0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 6, 0, 0]);
-    bytes.extend_from_slice(&address(0).octets());
-    bytes.extend_from_slice(&address(way as u32).octets());
-    let ports = [(flow % 60_000) + 1024, 2000 + flow / 60_000];
-    for port in ports {
-        bytes.extend_from_slice(&u16::try_from(port).unwrap_or(u16::MAX).to_be_bytes());
+/// Offset of the ports in a frame.
+const PORTS_AT: usize = OFFLOAD_BYTES + 20;
+
+/// The frames of all flows, which differ in their ports.
+struct Frames {
+    template: Vec<u8>,
+}
+
+impl Frames {
+    fn new(way: PacketRoute) -> Self {
+        let mut bytes = vec![0; OFFLOAD_BYTES];
+        bytes.extend_from_slice(&[0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+        bytes.extend_from_slice(&address(0).octets());
+        bytes.extend_from_slice(&address(way as u32).octets());
+        bytes.extend_from_slice(&[0; 12]);
+        bytes.extend_from_slice(&[0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        bytes.resize(OFFLOAD_BYTES + 64, 0);
+        Self { template: bytes }
     }
-    bytes.extend_from_slice(&[0; 8]);
-    bytes.extend_from_slice(&[0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    bytes.resize(OFFLOAD_BYTES + 64, 0);
-    bytes
+
+    /// Writes the frame of a flow.
+    fn write(&self, flow: u32, frame: &mut Vec<u8>) {
+        frame.clear();
+        frame.extend_from_slice(&self.template);
+        let ports = [(flow % 60_000) + 1024, 2000 + flow / 60_000];
+        for (at, port) in [PORTS_AT, PORTS_AT + 2].into_iter().zip(ports) {
+            let port = u16::try_from(port).unwrap_or(u16::MAX).to_be_bytes();
+            frame[at..at + 2].copy_from_slice(&port);
+        }
+    }
 }
 
 struct Run {
@@ -222,10 +275,10 @@ impl Run {
         Self { card, sink: Sink::default(), now, from }
     }
 
-    fn with_flows(way: PacketRoute, flows: u32) -> (Self, Vec<Vec<u8>>) {
+    fn with_flows(way: PacketRoute, flows: u32) -> (Self, Frames) {
         let mut run = Self::new(&world(2, 3), flows + 10);
-        let frames: Vec<Vec<u8>> = (0..flows).map(|flow| frame(way, flow)).collect();
-        run.send_each(&frames);
+        let frames = Frames::new(way);
+        run.send_each(&frames, flows);
         (run, frames)
     }
 
@@ -235,48 +288,39 @@ impl Run {
         self.card.from_guest_all(self.now, self.from, frames, &mut self.sink);
     }
 
-    fn send_each(&mut self, templates: &[Vec<u8>]) {
+    /// Sends a frame of each flow. Returns the number of packets that passed.
+    fn send_each(&mut self, frames: &Frames, flows: u32) -> u64 {
+        let before = self.sink.passed;
         let mut together = Vec::new();
-        for some in templates.chunks(TOGETHER) {
-            together.extend(some.iter().map(|template| self.of(template)));
-            self.send_all(&mut together);
+        for flow in 0..flows {
+            together.push(self.sink.frame(frames, flow));
+            if together.len() == TOGETHER || flow + 1 == flows {
+                self.send_all(&mut together);
+            }
         }
+        self.sink.passed - before
     }
 
-    /// Copies a frame of a flow into the memory of a frame that has passed.
-    fn of(&mut self, template: &[u8]) -> Vec<u8> {
-        let mut frame = self.sink.frames.pop().unwrap_or_default();
-        frame.clear();
-        frame.extend_from_slice(template);
-        frame
-    }
-
-    /// Sends packets for `seconds` seconds. Returns the number of packets that passed, and the time
-    /// that they took. The packets are of all flows in turns, so that the memory of a flow is
-    /// rarely in the processor's cache.
+    /// Sends packets until `until` returns true; it gets the number of packets and the time that
+    /// they took, which are also the result. The packets are of all flows in turns, so that the
+    /// memory of a flow is rarely in the processor's cache.
     fn pass(
         &mut self,
-        frames: &[Vec<u8>],
-        seconds: u64,
-        mut between: impl FnMut(&mut Self, f64),
+        (frames, flows): (&Frames, u32),
+        mut until: impl FnMut(&mut Self, u64, f64) -> bool,
     ) -> (u64, f64) {
         let (clock, before) = (Clock::new(), self.sink.passed);
         let began = clock.seconds();
-        let (mut at, mut together) = (0, Vec::new());
+        let (mut turns, mut together) = (Turns::new(flows), Vec::new());
         loop {
             for _ in 0..16 {
-                for _ in 0..TOGETHER {
-                    at = (at + 7919) % frames.len();
-                    let frame = self.of(&frames[at]);
-                    together.push(frame);
-                }
+                together.extend(turns.by_ref().take(TOGETHER).map(|n| self.sink.frame(frames, n)));
                 self.send_all(&mut together);
             }
-            let spent = clock.seconds() - began;
-            if spent >= seconds as f64 {
-                return (self.sink.passed - before, spent);
+            let (packets, spent) = (self.sink.passed - before, clock.seconds() - began);
+            if until(self, packets, spent) {
+                return (packets, spent);
             }
-            between(self, spent);
         }
     }
 
@@ -289,26 +333,41 @@ impl Run {
 fn established(way: PacketRoute, flows: u32, seconds: u64) {
     let (mut run, frames) = Run::with_flows(way, flows);
     let before = run.judged();
-    let (packets, spent) = run.pass(&frames, seconds, |_, _| ());
+    let (packets, spent) = run.pass((&frames, flows), |_, _, spent| spent >= seconds as f64);
     let judged = run.judged() - before;
     report(packets, spent, &format!("established, {}, {flows} flows, {judged} judged", way.name()));
 }
 
+fn packets(way: PacketRoute, flows: u32, most: u64) {
+    let (mut run, frames) = Run::with_flows(way, flows);
+    let (packets, spent) = run.pass((&frames, flows), |_, packets, _| packets >= most);
+    report(packets, spent, &format!("{packets} packets, {}, {flows} flows", way.name()));
+}
+
+/// Measures the loop of the other measurements without a card.
+fn alone(flows: u32, seconds: u64) {
+    let (frames, mut sink, clock) = (Frames::new(PacketRoute::Out), Sink::default(), Clock::new());
+    let (mut turns, mut together, mut packets) = (Turns::new(flows), Vec::new(), 0);
+    let began = clock.seconds();
+    while clock.seconds() - began < seconds as f64 {
+        for _ in 0..16 {
+            together.extend(turns.by_ref().take(TOGETHER).map(|n| sink.frame(&frames, n)));
+            packets += together.len() as u64;
+            sink.frames.append(std::hint::black_box(&mut together));
+        }
+    }
+    report(packets, clock.seconds() - began, "frames without a card");
+}
+
 fn new(way: PacketRoute, rules: u16, members: u32, seconds: u64) {
     let (mut packets, mut spent) = (0, 0.0);
-    let world = world(rules, members);
+    let (world, frames) = (world(rules, members), Frames::new(way));
     while spent < seconds as f64 {
         let mut run = Run::new(&world, 1 << 20);
-        let mut frames: Vec<Vec<u8>> = (0..500_000).rev().map(|flow| frame(way, flow)).collect();
-        let mut together = Vec::new();
         let clock = Clock::new();
         let began = clock.seconds();
-        while !frames.is_empty() {
-            together.extend(frames.drain(frames.len().saturating_sub(TOGETHER)..).rev());
-            run.send_all(&mut together);
-        }
+        packets += run.send_each(&frames, 500_000);
         spent += clock.seconds() - began;
-        packets += run.sink.passed;
     }
     let what = format!("new flows, {}, {rules} rules, group of {members}", way.name());
     report(packets, spent, &what);
@@ -371,9 +430,9 @@ fn mutation(flows: u32, seconds: u64) {
     for change in CHANGES {
         let both = ["nothing", change].map(|what| Arc::new(Rules::compile(&changed(what), HOST)));
         run.card.set_rules(both[0].clone());
-        run.send_each(&frames);
+        run.send_each(&frames, flows);
         let (before, mut number, mut longest) = (run.judged(), 0_u64, 0);
-        let (packets, spent) = run.pass(&frames, seconds, |run, spent| {
+        let (packets, spent) = run.pass((&frames, flows), |run, _, spent| {
             if change != "nothing" && spent * 1000.0 > number as f64 {
                 number += 1;
                 let rules = both[usize::from(!number.is_multiple_of(2))].clone();
@@ -381,6 +440,7 @@ fn mutation(flows: u32, seconds: u64) {
                 run.card.set_rules(rules);
                 longest = start.elapsed().as_nanos().max(longest);
             }
+            spent >= seconds as f64
         });
         let rate = packets as f64 / spent;
         let judged = 100.0 * (run.judged() - before) as f64 / packets as f64;
@@ -400,7 +460,8 @@ fn workers(flows: u32, seconds: u64) {
     let one = || {
         let (mut run, frames) = Run::with_flows(PacketRoute::Out, flows);
         move || {
-            let (packets, spent) = run.pass(&frames, seconds, |_, _| ());
+            let (packets, spent) =
+                run.pass((&frames, flows), |_, _, spent| spent >= seconds as f64);
             packets as f64 / spent / 1e6
         }
     };
@@ -423,14 +484,7 @@ fn resident() -> u64 {
 fn memory(flows: u32) {
     let mut run = Run::new(&world(2, 3), flows);
     let (before, began) = (resident(), WallInstant::now());
-    let mut together = Vec::new();
-    for flow in 0..flows {
-        let bytes = run.of(&frame(PacketRoute::Out, flow));
-        together.push(bytes);
-        if together.len() == TOGETHER || flow + 1 == flows {
-            run.send_all(&mut together);
-        }
-    }
+    run.send_each(&Frames::new(PacketRoute::Out), flows);
     let (tracked, _) = run.card.flows(run.from);
     let bytes = (resident() - before) as f64 / f64::from(flows);
     println!(
@@ -450,6 +504,8 @@ fn run(args: &[String]) -> Option<()> {
         "established" => {
             established(PacketRoute::of(args.get(1))?, number(2)?.max(1), number(3)?.into())
         }
+        "packets" => packets(PacketRoute::of(args.get(1))?, number(2)?.max(1), number(3)?.into()),
+        "alone" => alone(number(1)?.max(1), number(2)?.into()),
         "new" => {
             let rules = u16::try_from(number(2)?).ok()?;
             new(PacketRoute::of(args.get(1))?, rules, number(3)?, number(4)?.into());
@@ -469,6 +525,7 @@ fn main() -> ExitCode {
     }
     eprintln!(
         "usage: vpc established out|hairpin FLOWS SECONDS\n       \
+         vpc packets out|hairpin FLOWS PACKETS\n       vpc alone FLOWS SECONDS\n       \
          vpc new out|hairpin RULES MEMBERS SECONDS\n       \
          vpc mutation FLOWS SECONDS\n       vpc workers FLOWS SECONDS\n       vpc memory FLOWS"
     );

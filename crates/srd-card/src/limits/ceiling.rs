@@ -8,6 +8,8 @@ use crate::limits::bandwidth::bits_in;
 use crate::limits::bucket::{Bucket, TooLong};
 use crate::store::stored;
 
+/// Number of units of [`FlowMeter::level`] in a bit. A second has the same number of nanoseconds.
+const NANO: u64 = 1_000_000_000;
 /// Bits per second in one gigabit per second.
 const GBPS: u64 = 1_000_000_000;
 /// Number of vCPUs below which an instance may send only [`GATEWAY_SMALL_BPS`] through gateways.
@@ -82,6 +84,7 @@ impl FlowMeter {
     /// Takes the bits of a packet, and returns how long the packet waits for them (L4). If the
     /// packet would wait longer than `wait_max`, nothing is taken. The packet may have arrived up
     /// to `late` before `now`.
+    #[inline]
     pub(super) fn take(
         &mut self,
         ceiling: &Ceiling,
@@ -89,7 +92,45 @@ impl FlowMeter {
         bits: u64,
         wait_max: Duration,
     ) -> Result<Duration, TooLong> {
-        let Ceiling { rate_bps, depth_bits } = *ceiling;
+        if self.takes_at_once(ceiling, (now, late), bits) {
+            return Ok(Duration::ZERO);
+        }
+        self.take_by_bucket(ceiling, (now, late), bits, wait_max)
+    }
+
+    /// Takes the bits of a packet if the flow has them and all sums fit in 64 bits. The result is
+    /// that of a bucket.
+    #[inline]
+    fn takes_at_once(
+        &mut self,
+        &Ceiling { rate_bps, depth_bits }: &Ceiling,
+        (now, late): (Instant, Duration),
+        bits: u64,
+    ) -> bool {
+        let rate = rate_bps.max(1);
+        let product = |a: u64, b: u64| a.checked_mul(b).and_then(|all| i64::try_from(all).ok());
+        let full = product(depth_bits, NANO);
+        let most = full.zip(product(late.as_nanos(), rate)).and_then(|(a, b)| a.checked_add(b));
+        let earned = product(now.since(self.at).as_nanos(), rate);
+        let (Some(most), Some(cost), Some(earned)) = (most, product(bits, NANO), earned) else {
+            return false;
+        };
+        let level = self.level.min(most).saturating_add(earned).min(most);
+        if level < cost {
+            return false;
+        }
+        self.level = level - cost;
+        self.at = self.at.max(now);
+        true
+    }
+
+    fn take_by_bucket(
+        &mut self,
+        &Ceiling { rate_bps, depth_bits }: &Ceiling,
+        (now, late): (Instant, Duration),
+        bits: u64,
+        wait_max: Duration,
+    ) -> Result<Duration, TooLong> {
         let mut bucket = Bucket::resume(rate_bps, depth_bits, self.level.into(), self.at, late);
         let wait = bucket.take(now, bits, wait_max)?;
         let (level, at) = bucket.level();
@@ -106,6 +147,7 @@ stored!(FlowMeter { level, at });
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_proto::rng::Rng;
 
     #[test]
     fn flows_have_five_ten_or_twenty_five_but_no_more_than_the_instance() {
@@ -133,6 +175,47 @@ mod tests {
         assert_eq!(meter.take(&fast, later, 24_000_001, wait_max), Err(TooLong));
         assert_eq!(meter.take(&fast, later, 24_000_000, wait_max), Ok(wait_max));
         assert_eq!(FlowMeter::new(at.0).take(&slow, at, u64::MAX, wait_max), Err(TooLong));
+    }
+
+    /// Packets that pass at once take the short way, with the result of the bucket.
+    #[test]
+    fn a_meter_without_a_bucket_has_the_level_of_its_bucket() {
+        let mut rng = Rng::new(3);
+        let mut below = |n: u64| rng.next_u64() % n;
+        let ms = Duration::from_millis;
+        let ceilings = [
+            Ceiling::new(5 * GBPS, ms(1)),
+            Ceiling::new(25 * GBPS, ms(100)),
+            Ceiling::new(0, ms(1)),
+            Ceiling::new(u64::MAX, ms(9000)),
+            Ceiling::new(3, Duration::from_secs(5)),
+        ];
+        let mut at_once = [0; 2];
+        for round in 0..2000_u64 {
+            let mut now = Instant::from_nanos(below(1 << 40));
+            let mut meters = [FlowMeter::new(now); 2];
+            for _ in 0..50 {
+                let ceiling = &ceilings[usize::try_from(below(5)).unwrap()];
+                let late = if below(2) == 0 { Duration::ZERO } else { ms(below(100)) };
+                let bits = match below(if round % 10 == 0 { 3 } else { 2 }) {
+                    0 => below(12_000),
+                    1 => below(1 << 24),
+                    _ => u64::MAX >> below(64),
+                };
+                now = match below(50) {
+                    0 => Instant::from_nanos(now.as_nanos().saturating_sub(below(1 << 30))),
+                    1 => now + Duration::from_nanos(below(1 << 45)),
+                    _ => now + Duration::from_nanos(below(1 << 20)),
+                };
+                let [meter, model] = &mut meters;
+                let mut copy = *meter;
+                at_once[usize::from(copy.takes_at_once(ceiling, (now, late), bits))] += 1;
+                let taken = meter.take(ceiling, (now, late), bits, ms(5));
+                assert_eq!(taken, model.take_by_bucket(ceiling, (now, late), bits, ms(5)));
+                assert_eq!((meter.level, meter.at), (model.level, model.at));
+            }
+        }
+        assert!(at_once.iter().all(|count| *count > 10_000), "{at_once:?}");
     }
 
     #[test]

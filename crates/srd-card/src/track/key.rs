@@ -140,22 +140,62 @@ impl Key {
 stored!(Key { local, remote, ports, eni, protocol, v6 });
 
 impl Key {
-    /// Hash under a secret, of as few words as contain the key: two for IPv4, five for IPv6.
+    /// Returns the key in two words: all of the key for IPv4. Different keys of IPv6 may have the
+    /// same two words.
     #[inline]
-    pub(super) fn hash(&self, keyed: &Keyed) -> u64 {
+    pub(super) fn short(&self) -> [u64; 2] {
         let (local, remote) = self.ports;
         let ends = u64::from(local) << 48 | u64::from(remote) << 32;
         let rest = u64::from(self.eni) << 16 | u64::from(self.protocol) << 8 | u64::from(self.v6);
-        let rest = (ends | rest).to_le_bytes();
+        [self.local[1] << 32 | self.remote[1] & 0xffff_ffff, ends | rest]
+    }
+
+    /// Returns the key with this short form. `addresses` returns the addresses of an IPv6 key.
+    #[allow(clippy::cast_possible_truncation)] // each cast keeps its part of the word
+    pub(super) fn of_short([both, rest]: [u64; 2], addresses: impl FnOnce() -> [u64; 4]) -> Self {
+        let v6 = rest & 1 != 0;
+        let [local, remote] = if v6 {
+            let [a, b, c, d] = addresses();
+            [[a, b], [c, d]]
+        } else {
+            [[0, both >> 32], [0, both & 0xffff_ffff]]
+        };
+        let ports = ((rest >> 48) as u16, (rest >> 32) as u16);
+        let (eni, protocol) = Self::eni_and_protocol([both, rest]);
+        Self { local, remote, ports, eni, protocol, v6 }
+    }
+
+    /// Returns ENI and protocol of the key with this short form.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // each cast keeps its part of the word
+    pub(super) fn eni_and_protocol([_, rest]: [u64; 2]) -> (u16, u8) {
+        ((rest >> 16) as u16, (rest >> 8) as u8)
+    }
+
+    /// Whether the addresses are IPv6.
+    #[inline]
+    pub(super) fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// Addresses of both ends, local first.
+    pub(super) fn addresses(&self) -> [u64; 4] {
+        let ([a, b], [c, d]) = (self.local, self.remote);
+        [a, b, c, d]
+    }
+
+    /// Hash under a secret, of as few words as contain the key: two for IPv4, five for IPv6.
+    #[inline]
+    pub(super) fn hash(&self, keyed: &Keyed) -> u64 {
+        let [both, rest] = self.short().map(u64::to_le_bytes);
         let mut bytes = [0; 40];
         if self.v6 {
-            let words = self.local.into_iter().chain(self.remote).map(u64::to_le_bytes);
+            let words = self.addresses().map(u64::to_le_bytes);
             bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word));
             bytes[32..].copy_from_slice(&rest);
             return keyed.of(&bytes);
         }
-        let addresses = self.local[1] << 32 | self.remote[1];
-        bytes[..8].copy_from_slice(&addresses.to_le_bytes());
+        bytes[..8].copy_from_slice(&both);
         bytes[8..16].copy_from_slice(&rest);
         keyed.of(&bytes[..16])
     }
@@ -166,6 +206,11 @@ impl Key {
     /// Returns the key with another IPv4 address and port as its remote end.
     pub(super) fn with_remote(self, address: u32, port: u16) -> Self {
         Self { remote: [0, address.into()], ports: (self.ports.0, port), ..self }
+    }
+
+    /// Returns an IPv6 key with this high half of the local address.
+    pub(super) fn with_high_half(self, high: u64) -> Self {
+        Self { local: [high, self.local[1]], v6: true, ..self }
     }
 }
 
@@ -245,6 +290,18 @@ mod tests {
         let mut octets = [0; 16];
         (octets[0], octets[15]) = (0xfd, 1);
         assert_eq!(local, (IpAddr::from(octets), 7));
+    }
+
+    #[test]
+    fn the_short_form_is_the_whole_key_except_for_the_addresses_of_ipv6() {
+        for make in [v4 as fn(u8, (u16, u16), &[u8]) -> Vec<u8>, v6] {
+            for (number, ports) in [(protocol::TCP, (7, 80)), (protocol::UDP, (0xffff, 1))] {
+                let key = key(&make(number, ports, b""), Direction::Egress);
+                assert_eq!(Key::of_short(key.short(), || key.addresses()), key);
+                let other = Key { eni: 4, ..key };
+                assert_ne!(other.short(), key.short());
+            }
+        }
     }
 
     #[test]

@@ -6,10 +6,14 @@
 //! | [`state`] | changes of a connection's state by its packets |
 //! | [`timeouts`] | idle times of an ENI, with EC2's bounds |
 //! | [`table`] | the connections, up to the allowance |
+//! | `entries` | memory of the connections |
+//! | `index` | search by the hash of a key |
 //! | `wheel` | expiry of entries |
 //!
 //! The rules are those of `docs/spec/card.md`, section 2.
 
+mod entries;
+mod index;
 pub mod key;
 pub mod state;
 pub mod table;
@@ -18,5 +22,5 @@ mod wheel;
 
 pub use key::{ConnectionDirection, Key};
 pub use state::{PacketKind, State};
-pub use table::{Full, Lookup, Table, TrackId};
+pub use table::{FlowEntry, Full, Lookup, Table, TrackId};
 pub use timeouts::{Timeouts, TimeoutsError};

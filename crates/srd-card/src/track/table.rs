@@ -10,55 +10,26 @@
 
 use alloc::vec::Vec;
 
-use hashbrown::HashTable;
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use crate::hash::Keyed;
+use crate::track::entries::{self, Entries, Entry, NONE};
+use crate::track::index::{self, Index};
 use crate::track::key::{ConnectionDirection, Key};
 use crate::track::state::{PacketKind, Progress, State};
 use crate::track::timeouts::Timeouts;
-use crate::track::wheel::{Link, Links, Wheel};
+use crate::track::wheel::Wheel;
 
 /// Length of a tick of the table, and thereby the precision of expiry.
 pub const GRAIN: Duration = Duration::from_secs(1);
-/// Largest number of heap bytes that a connection needs, both directions together, without the
-/// caller's value (T8): the entry, and the entry's part of the index at the lowest load of the
-/// index.
-pub const ENTRY_BYTES_MAX: usize = size_of::<EntrySlot<()>>() + 21;
-/// Number of entries that are allocated at once; no entry moves when the table grows.
-const CHUNK: usize = 1024;
+/// Largest number of heap bytes that a connection needs, both directions together, with a value of
+/// at most 40 bytes (T8): the entry, and its part of the index directly after the index has grown.
+pub const ENTRY_BYTES_MAX: usize = entries::BYTES_MAX + index::BYTES_MAX;
 /// Number of steps in which an insertion into a full table searches for expired entries.
 const WORK_WHEN_FULL: u32 = 16;
 /// Latest tick, so that sums of ticks do not overflow.
 const TICK_MAX: u32 = u32::MAX - (1 << 20);
-
-/// Idle time, in ticks, of a flow that is not tracked.
-const UNTRACKED_TICKS: u32 = 60;
-
-/// Entry of a flow.
-struct Entry<T> {
-    key: Key,
-    progress: Progress,
-    /// Whether the local end sent the first packet.
-    local_first: bool,
-    /// Whether the entry counts against the allowance.
-    tracked: bool,
-    /// First tick at which the entry has expired.
-    expires: u32,
-    link: Link,
-    value: T,
-}
-
-/// A slot of the table, used or free.
-enum EntrySlot<T> {
-    /// A free slot, with the number of the next free slot.
-    Free(u32),
-    Used(Entry<T>),
-}
-
-/// Number that stands for no slot.
-const NO_PLACE: u32 = u32::MAX;
 
 /// Identifier of an entry while it exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -66,7 +37,7 @@ pub struct TrackId(u32);
 
 impl TrackId {
     /// Identifier of no entry.
-    pub(crate) const NONE: Self = Self(NO_PLACE);
+    pub(crate) const NONE: Self = Self(NONE);
 }
 
 /// Result of the search for a packet's connection.
@@ -91,86 +62,22 @@ pub enum Lookup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// Entries by number, in chunks that do not move.
-struct Entries<T> {
-    chunks: Vec<Vec<EntrySlot<T>>>,
-    places: u32,
-    free: u32,
-}
-
-impl<T> Entries<T> {
-    fn get(&self, entry: u32) -> Option<&Entry<T>> {
-        let number = entry as usize;
-        match self.chunks.get(number / CHUNK)?.get(number % CHUNK)? {
-            EntrySlot::Used(entry) => Some(entry),
-            EntrySlot::Free(_) => None,
-        }
-    }
-
-    fn get_mut(&mut self, entry: u32) -> Option<&mut Entry<T>> {
-        let number = entry as usize;
-        match self.chunks.get_mut(number / CHUNK)?.get_mut(number % CHUNK)? {
-            EntrySlot::Used(entry) => Some(entry),
-            EntrySlot::Free(_) => None,
-        }
-    }
-
-    fn of(&mut self, entry: u32) -> &mut Entry<T> {
-        self.get_mut(entry).expect("the wheel and the index name entries that live")
-    }
-
-    /// Stores an entry in a slot; `None` if all numbers are in use.
-    fn put(&mut self, entry: Entry<T>) -> Option<u32> {
-        if self.free != NO_PLACE {
-            let number = self.free;
-            let place = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
-            if let EntrySlot::Free(next) = *place {
-                self.free = next;
-            }
-            *place = EntrySlot::Used(entry);
-            return Some(number);
-        }
-        let number = self.places;
-        self.places = number.checked_add(1).filter(|places| *places < NO_PLACE)?;
-        if (number as usize).is_multiple_of(CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
-        }
-        self.chunks.last_mut()?.push(EntrySlot::Used(entry));
-        Some(number)
-    }
-
-    fn clear(&mut self, number: u32) {
-        let place = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
-        *place = EntrySlot::Free(self.free);
-        self.free = number;
-    }
-}
-
-impl<T> Links for Entries<T> {
-    fn link(&mut self, entry: u32) -> &mut Link {
-        &mut self.of(entry).link
-    }
-}
-
-/// An entry of the index, with its hash, so that the index grows without access to the entries.
-#[derive(Clone, Copy)]
-struct Slot {
-    number: u32,
-    hash: u32,
-}
-
-impl Slot {
-    /// Returns a hash of 64 bits from the stored 32 bits. The index takes a bucket from the low
-    /// bits and a tag from the high bits, so both halves contain the stored bits.
-    fn hash(self) -> u64 {
-        u64::from(self.hash) << 32 | u64::from(self.hash)
-    }
+/// A connection that [`Table::known_flow`] has found.
+pub struct FlowEntry<'a, T> {
+    /// Identifier of the connection's entry.
+    pub id: TrackId,
+    /// The caller's value.
+    pub value: &'a mut T,
+    /// Whether the flow counts as a tracked connection.
+    pub tracked: bool,
+    /// Whether the local end sent the first packet.
+    pub local_first: bool,
 }
 
 /// Table of the connections and remembered flows of one instance.
 pub struct Table<T = ()> {
     entries: Entries<T>,
-    index: HashTable<Slot>,
+    index: Index,
     wheel: Wheel,
     timeouts: Vec<Timeouts>,
     hash: Keyed,
@@ -182,24 +89,32 @@ pub struct Table<T = ()> {
     now: u32,
     /// Entry that the next packet probably belongs to.
     expected: u32,
+    /// Key that was hashed last, and its hash. So the key of a packet is hashed once, although a
+    /// new flow is searched for, and then inserted.
+    hashed: (Key, u32),
 }
 
 impl<T> Table<T> {
     /// Creates the table of an instance from its allowance of connections, the idle times of each
     /// of its ENIs, and a secret for the hash.
     pub fn new(allowance: u32, timeouts: &[Timeouts], secret: Secret, now: Instant) -> Self {
+        Self::with_hash(allowance, timeouts, Keyed::new(secret), now)
+    }
+
+    fn with_hash(allowance: u32, timeouts: &[Timeouts], hash: Keyed, now: Instant) -> Self {
         Self {
-            entries: Entries { chunks: Vec::new(), places: 0, free: NO_PLACE },
-            index: HashTable::new(),
+            entries: Entries::new(),
+            index: Index::new(),
             wheel: Wheel::new(0),
             timeouts: timeouts.to_vec(),
-            hash: Keyed::new(secret),
+            hash,
             allowance,
             untracked: 0,
             untracked_max: 0,
             epoch: now,
             now: 0,
-            expected: NO_PLACE,
+            expected: NONE,
+            hashed: (Key::FIRST, half(Key::FIRST.hash(&hash))),
         }
     }
 
@@ -246,12 +161,26 @@ impl<T> Table<T> {
     /// packet that may still be refused.
     #[inline]
     pub fn known(&mut self, now: Instant, key: &Key, seen: PacketKind) -> Option<TrackId> {
+        self.known_flow(now, key, seen).map(|known| known.id)
+    }
+
+    /// Finds the connection of a packet as [`Table::known`] does, and returns its value.
+    #[inline]
+    pub fn known_flow(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        seen: PacketKind,
+    ) -> Option<FlowEntry<'_, T>> {
         let now = self.tick(now);
         let number = self.find(key)?;
         let entry = self.entries.of(number);
         let over = matches!(entry.progress.state, State::Closing | State::Closed);
-        let is_new = entry.expires <= now || over && seen.opens();
-        (!is_new).then_some(TrackId(number))
+        if entry.expires <= now || over && seen.opens() {
+            return None;
+        }
+        let (tracked, local_first) = (entry.is_tracked(), entry.is_local_first());
+        Some(FlowEntry { id: TrackId(number), value: &mut entry.value, tracked, local_first })
     }
 
     /// Updates state and expiry time of a connection that [`Table::known`] has found for this
@@ -264,36 +193,63 @@ impl<T> Table<T> {
         seen: PacketKind,
     ) -> (State, ConnectionDirection) {
         let entry = self.entries.of(id.0);
-        let way = if entry.local_first == local {
+        let way = if entry.is_local_first() == local {
             ConnectionDirection::Forward
         } else {
             ConnectionDirection::Back
         };
         entry.progress.packet(seen, way);
         let state = entry.progress.state;
-        self.file(id.0, self.now);
+        if let Some(expires) = entry.renew(&self.timeouts, self.now) {
+            self.wheel.file(&mut self.entries, id.0, expires);
+        }
         (state, way)
     }
 
-    /// Returns the entry that a packet probably belongs to, for [`Table::expect`]. Only the index
-    /// is read. If several packets are looked up one after the other, their cache misses overlap.
-    pub fn look(&self, key: &Key) -> Option<TrackId> {
-        let wanted = self.slot(key, NO_PLACE);
-        let found = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash);
-        found.map(|slot| TrackId(slot.number))
+    /// Hash of a key in this table, for [`Table::touch`], [`Table::look`] and [`Table::expect`].
+    #[inline]
+    pub(crate) fn hash(&self, key: &Key) -> u32 {
+        half(key.hash(&self.hash))
+    }
+
+    /// Reads a part of the memory with which [`Table::look`] begins. If several packets are looked
+    /// up, the caller first calls this function for each: no instruction depends on what was read,
+    /// so the processor waits for all of this memory at once. The caller has to use the result, for
+    /// example by [`core::hint::black_box`].
+    #[inline]
+    pub(crate) fn touch(&self, hash: u32) -> u32 {
+        self.index.touch(hash)
+    }
+
+    /// Returns the entry that a packet probably belongs to. Only the index is read.
+    #[inline]
+    pub(crate) fn look(&self, hash: u32) -> Option<TrackId> {
+        self.index.find(hash, |_| true).map(TrackId)
+    }
+
+    /// Reads a part of an entry, as [`Table::touch`] does with the index.
+    #[inline]
+    pub(crate) fn touch_entry(&self, id: TrackId) -> u32 {
+        self.entries.get(id.0).map_or(0, |entry| entry.expires)
     }
 
     /// Returns the value of an entry that [`Table::look`] found, and whether the flow is tracked;
     /// `None` if the packet has another key, or the entry has expired.
-    pub fn peek(&self, id: TrackId, key: &Key) -> Option<(&T, bool)> {
-        let entry = self.entries.get(id.0).filter(|entry| entry.key == *key)?;
-        (entry.expires > self.now).then_some((&entry.value, entry.tracked))
+    #[inline]
+    pub(crate) fn peek(&self, id: TrackId, key: &Key) -> Option<(&T, bool)> {
+        let entry = self.entries.with_key(id.0, key)?;
+        (entry.expires > self.now).then_some((&entry.value, entry.is_tracked()))
     }
 
     /// Sets the entry that the next packet probably belongs to, which saves a search. The key is
     /// compared: if the packet belongs to another entry, the hint has only cost this comparison.
-    pub fn expect(&mut self, id: TrackId) {
+    pub(crate) fn expect(&mut self, id: TrackId) {
         self.expected = id.0;
+    }
+
+    /// Sets the hash of a key, which [`Table::hash`] has returned, for the next packet.
+    pub(crate) fn expect_hash(&mut self, key: &Key, hash: u32) {
+        self.hashed = (*key, hash);
     }
 
     /// Returns the connection of an ICMP error; the error changes neither state nor time (T7).
@@ -346,13 +302,13 @@ impl<T> Table<T> {
     /// # Errors
     /// [`Full`] if the allowance is used up (T5).
     pub fn track(&mut self, now: Instant, id: TrackId) -> Result<(), Full> {
-        if self.entries.get(id.0).is_none_or(|entry| entry.tracked) {
+        if self.entries.get(id.0).is_none_or(Entry::is_tracked) {
             return Ok(());
         }
         self.make_room(now)?;
         let tick = self.tick(now);
         if let Some(entry) = self.entries.get_mut(id.0) {
-            entry.tracked = true;
+            entry.set_tracked(true);
             self.untracked -= 1;
             self.file(id.0, tick);
         }
@@ -382,21 +338,20 @@ impl<T> Table<T> {
         value: T,
     ) -> Option<TrackId> {
         let tick = self.tick(now);
-        let progress = Progress::first(seen);
-        let (key, expires, link) = (*key, 0, Link::NONE);
-        let entry = Entry { key, progress, local_first, tracked, expires, link, value };
-        let id = self.place(entry)?;
+        let mut entry = Entry::new(key, Progress::first(seen), local_first, value);
+        entry.set_tracked(tracked);
+        let id = self.place(key, entry)?;
         self.file(id.0, tick);
         Some(id)
     }
 
     /// Stores an entry in a slot and in the index. The caller has to put it into the timing wheel.
-    fn place(&mut self, entry: Entry<T>) -> Option<TrackId> {
-        let (key, tracked) = (entry.key, entry.tracked);
-        let number = self.entries.put(entry)?;
+    fn place(&mut self, key: &Key, entry: Entry<T>) -> Option<TrackId> {
+        let tracked = entry.is_tracked();
+        let number = self.entries.put(key, entry)?;
         self.untracked += u32::from(!tracked);
-        let slot = self.slot(&key, number);
-        self.index.insert_unique(slot.hash(), slot, |slot| slot.hash());
+        let hash = self.hash_once(key);
+        self.index.insert(hash, number);
         Some(TrackId(number))
     }
 
@@ -404,17 +359,13 @@ impl<T> Table<T> {
     /// local end sent its first packet; `None` if the table has no entry with this identifier.
     pub fn value(&mut self, id: TrackId) -> Option<(&mut T, bool, bool)> {
         let entry = self.entries.get_mut(id.0)?;
-        Some((&mut entry.value, entry.tracked, entry.local_first))
+        let (tracked, local_first) = (entry.is_tracked(), entry.is_local_first());
+        Some((&mut entry.value, tracked, local_first))
     }
 
     /// Changes the value of each flow.
     pub fn each(&mut self, mut change: impl FnMut(&mut T)) {
-        let places = self.entries.chunks.iter_mut().flatten();
-        places.for_each(|place| {
-            if let EntrySlot::Used(entry) = place {
-                change(&mut entry.value);
-            }
-        });
+        self.entries.all_mut().for_each(|entry| change(&mut entry.value));
     }
 
     /// Removes a connection, for example when its ENI is detached or a network ACL ends it.
@@ -425,8 +376,8 @@ impl<T> Table<T> {
     }
 
     /// Returns the key and the state of a connection.
-    pub fn get(&self, id: TrackId) -> Option<(&Key, State)> {
-        self.entries.get(id.0).map(|entry| (&entry.key, entry.progress.state))
+    pub fn get(&self, id: TrackId) -> Option<(Key, State)> {
+        self.entries.key(id.0).zip(self.entries.get(id.0).map(|entry| entry.progress.state))
     }
 
     /// Returns the flows of at most `places` slots, beginning with slot `from`: key, state, value,
@@ -436,17 +387,19 @@ impl<T> Table<T> {
         &self,
         from: u32,
         places: u32,
-    ) -> impl Iterator<Item = (&Key, State, &T, bool, bool)> + '_ {
-        let end = from.saturating_add(places).min(self.entries.places);
-        let all = (from..end).filter_map(|number| self.entries.get(number));
-        all.filter(|entry| entry.expires > self.now).map(|entry| {
-            (&entry.key, entry.progress.state, &entry.value, entry.tracked, entry.local_first)
+    ) -> impl Iterator<Item = (Key, State, &T, bool, bool)> + '_ {
+        let end = from.saturating_add(places).min(self.entries.places());
+        (from..end).filter_map(|number| {
+            let entry = self.entries.get(number).filter(|entry| entry.expires > self.now)?;
+            let (tracked, local_first) = (entry.is_tracked(), entry.is_local_first());
+            let key = self.entries.key(number)?;
+            Some((key, entry.progress.state, &entry.value, tracked, local_first))
         })
     }
 
     /// Number of slots, some of which may be free.
     pub fn places(&self) -> u32 {
-        self.entries.places
+        self.entries.places()
     }
 
     /// Removes expired entries, with at most `work` steps, and passes each to `expired`. Returns
@@ -478,7 +431,9 @@ impl<T> Table<T> {
             };
             let expires = self.entries.of(number).expires;
             if expires <= now {
-                expired(TrackId(number), &self.entries.of(number).key);
+                if let Some(key) = self.entries.key(number) {
+                    expired(TrackId(number), &key);
+                }
                 self.drop_entry(number);
             } else {
                 self.wheel.file(&mut self.entries, number, expires);
@@ -487,53 +442,40 @@ impl<T> Table<T> {
         false
     }
 
-    fn find(&self, key: &Key) -> Option<u32> {
-        if self.entries.get(self.expected).is_some_and(|entry| entry.key == *key) {
+    #[inline]
+    fn find(&mut self, key: &Key) -> Option<u32> {
+        if self.entries.with_key(self.expected, key).is_some() {
             return Some(self.expected);
         }
         self.seek(key)
     }
 
-    fn seek(&self, key: &Key) -> Option<u32> {
-        let wanted = self.slot(key, NO_PLACE);
-        let is = |slot: &Slot| {
-            let entry = self.entries.get(slot.number).filter(|_| slot.hash == wanted.hash);
-            entry.is_some_and(|entry| entry.key == *key)
-        };
-        self.index.find(wanted.hash(), is).map(|slot| slot.number)
+    fn seek(&mut self, key: &Key) -> Option<u32> {
+        let hash = self.hash_once(key);
+        self.index.find(hash, |number| self.entries.with_key(number, key).is_some())
     }
 
-    #[allow(clippy::cast_possible_truncation)] // half of the hash is as good as all of it
-    fn slot(&self, key: &Key, number: u32) -> Slot {
-        Slot { number, hash: key.hash(&self.hash) as u32 }
+    /// Returns the hash of a key, which is computed unless it is known already.
+    #[inline]
+    fn hash_once(&mut self, key: &Key) -> u32 {
+        if self.hashed.0 != *key {
+            self.hashed = (*key, self.hash(key));
+        }
+        self.hashed.1
     }
 
     fn drop_entry(&mut self, number: u32) {
         self.wheel.remove(&mut self.entries, number);
-        let key = self.entries.of(number).key;
-        let hash = self.slot(&key, number).hash();
-        if let Ok(found) = self.index.find_entry(hash, |other| other.number == number) {
-            found.remove();
+        if let Some(key) = self.entries.key(number) {
+            self.index.remove(self.hash(&key), number);
         }
-        self.untracked -= u32::from(!self.entries.of(number).tracked);
+        self.untracked -= u32::from(!self.entries.of(number).is_tracked());
         self.entries.clear(number);
     }
 
     /// Sets the expiry time of an entry by its state, rounded up to [`GRAIN`] (T3, T6).
     fn file(&mut self, number: u32, now: u32) {
-        let entry = self.entries.of(number);
-        let timeouts = self.timeouts.get(usize::from(entry.key.eni()));
-        let timeouts = timeouts.unwrap_or(&Timeouts::DEFAULT);
-        let ticks = match entry.tracked {
-            true => timeouts.idle_ticks(entry.progress.state, entry.key.protocol()),
-            false => UNTRACKED_TICKS,
-        };
-        // One more tick, because the present tick has begun.
-        let expires = now + 1 + ticks.min(1 << 19);
-        let before = core::mem::replace(&mut entry.expires, expires);
-        // Otherwise the entry is in the slot of an earlier time, and moves when the wheel arrives
-        // there.
-        if before > expires || before == 0 {
+        if let Some(expires) = self.entries.of(number).renew(&self.timeouts, now) {
             self.wheel.file(&mut self.entries, number, expires);
         }
     }
@@ -545,6 +487,12 @@ impl<T> Table<T> {
         self.now = self.now.max(u32::try_from(tick).unwrap_or(TICK_MAX).min(TICK_MAX));
         self.now
     }
+}
+
+/// Half of a hash, which is as good as all of it.
+#[allow(clippy::cast_possible_truncation)] // the low half
+fn half(hash: u64) -> u32 {
+    hash as u32
 }
 
 mod stored;

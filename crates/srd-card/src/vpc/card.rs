@@ -509,7 +509,7 @@ impl Card {
         let all = instance.flows.flows(from, places);
         let own = all.filter(|(key, ..)| key.eni() == port.index);
         flows.extend(own.map(|(key, state, flow, tracked, local_first)| {
-            self.flow_state(port, key, (tracked.then_some(state), local_first), flow)
+            self.flow_state(port, &key, (tracked.then_some(state), local_first), flow)
         }));
         let next = from.saturating_add(places);
         Some(next).filter(|next| *next < instance.flows.places())
@@ -530,9 +530,9 @@ impl Card {
             Verdict::Refuse(reason) => Direct::Refused(reason),
             Verdict::Go(_) | Verdict::Take => Direct::Complete,
         };
-        let (sent, received) = (verdict(&flow.out), verdict(&flow.into));
-        let target = match flow.out.verdict {
-            Verdict::Go(slot) if is_known(&flow.out) => self.ends.targets.get(slot),
+        let (sent, received) = (verdict(&flow.sent()), verdict(&flow.received()));
+        let target = match flow.sent().verdict {
+            Verdict::Go(slot) if is_known(&flow.sent()) => self.ends.targets.get(slot),
             _ => None,
         };
         let ride = target.and_then(Target::ride);

@@ -5,13 +5,11 @@
 
 use alloc::vec::Vec;
 
-use srd_proto::Secret;
-
 use super::{Entry, TICK_MAX, Table, TrackId};
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::key::Key;
 use crate::track::state::Progress;
-use crate::track::wheel::{Link, Wheel};
+use crate::track::wheel::Wheel;
 
 /// Longest time from the present to the expiry of an entry, in ticks.
 const TICKS_MAX: u32 = (1 << 19) + 2;
@@ -23,24 +21,23 @@ impl<T> Table<T> {
         self.now.write(out);
         self.wheel.cursor().write(out);
         write_count(self.index.len(), out);
-        for number in 0..self.entries.places {
+        for number in 0..self.entries.places() {
             let Some(entry) = self.entries.get(number) else { continue };
-            let Entry { key, progress, local_first, tracked, expires, link, value: of } = entry;
+            let Some(key) = self.entries.key(number) else { continue };
             key.write(out);
-            progress.write(out);
-            local_first.write(out);
-            tracked.write(out);
-            expires.write(out);
-            link.tick().write(out);
-            value(of, out);
+            entry.progress.write(out);
+            entry.is_local_first().write(out);
+            entry.is_tracked().write(out);
+            entry.expires.write(out);
+            self.entries.link_of(number).tick().write(out);
+            value(&entry.value, out);
         }
     }
 
     /// Creates an empty table with the same allowance, times and secret.
     pub(crate) fn unused(&self) -> Self {
-        let known = Secret::known(0);
-        let empty = Self::new(self.allowance, &self.timeouts, known, self.epoch);
-        Self { hash: self.hash, ..empty }.with_untracked(self.untracked_max)
+        let empty = Self::with_hash(self.allowance, &self.timeouts, self.hash, self.epoch);
+        empty.with_untracked(self.untracked_max)
     }
 
     /// Reads the entries that another card has written for an instance with `enis` interfaces. This
@@ -65,16 +62,19 @@ impl<T> Table<T> {
             let (local_first, tracked) = Stored::read(from)?;
             let (expires, filed) = <(u32, u32)>::read(from)?;
             let value = value(from)?;
-            if key.eni() >= enis || self.find(&key).is_some() {
+            let is_key = Key::of_short(key.short(), || key.addresses()) == key;
+            if !is_key || key.eni() >= enis || self.find(&key).is_some() {
                 return Err(StoredError::Wrong("a connection"));
             }
             if expires.max(filed) > self.now + TICKS_MAX {
                 return Err(StoredError::Wrong("the time of a connection"));
             }
-            let link = Link::NONE;
-            let entry = Entry { key, progress, local_first, tracked, expires, link, value };
-            let TrackId(number) =
-                self.place(entry).ok_or(StoredError::Wrong("more connections than numbers"))?;
+            let mut entry = Entry::new(&key, progress, local_first, value);
+            entry.set_tracked(tracked);
+            entry.expires = expires;
+            let TrackId(number) = self
+                .place(&key, entry)
+                .ok_or(StoredError::Wrong("more connections than numbers"))?;
             self.wheel.file(&mut self.entries, number, filed);
         }
         Ok(())
@@ -88,6 +88,7 @@ mod tests {
     use crate::meta::packet::{Packet, protocol};
     use crate::testing::v4;
     use crate::track::{PacketKind, Timeouts};
+    use srd_proto::Secret;
     use srd_proto::time::{Duration, Instant};
 
     fn key(number: u8, port: u16) -> Key {
@@ -170,6 +171,10 @@ mod tests {
         let mut twice = bytes.clone();
         twice.copy_within(entry..entry + length, entry + length);
         assert_eq!(imported(&twice, &table).err(), Some(StoredError::Wrong("a connection")));
+        // The first key is IPv4, and its addresses have 32 bits.
+        let mut wide = bytes.clone();
+        wide[entry + 7] = 1;
+        assert_eq!(imported(&wide, &table).err(), Some(StoredError::Wrong("a connection")));
         let mut late = bytes;
         late[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(imported(&late, &table).err(), Some(StoredError::Wrong("the time of a table")));

@@ -189,8 +189,9 @@ impl Card {
             None => Instance::of_nothing(count),
         };
         let flow = |from: &mut Reader<'_>| {
-            let meter = Stored::read(from)?;
-            Ok(Flow { meter, ..Flow::new(Instant::ZERO) })
+            let mut flow = Flow::new(Instant::ZERO);
+            flow.meter = Stored::read(from)?;
+            Ok(flow)
         };
         instance.flows.import(from, count, flow)?;
         let ports = here.as_ref().map_or(&[][..], |(_, ports)| ports);

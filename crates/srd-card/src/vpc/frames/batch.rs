@@ -4,31 +4,36 @@
 
 use alloc::sync::Arc;
 use alloc::vec::{Drain, Vec};
+use core::hint::black_box;
 
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::track::{Key, TrackId};
+use crate::track::{Key, Table, TrackId};
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
 use crate::vpc::envelope::Envelope;
 use crate::vpc::frames::read::Read;
 use crate::vpc::port::{Environment, PortId};
-use crate::vpc::tables::flow::{Sender, To, Verdict};
+use crate::vpc::tables::flow::{Flow, Sender, Side, To, Verdict};
 
 /// Number of frames whose flows are looked up together: as many cache misses as a core can have at
 /// a time.
 const TOGETHER: usize = 16;
 
-/// A frame of a guest that was read, and the entries of its flow at the sender and at a receiver on
-/// this host.
+/// The flow of a frame that a guest sends: its entries at the sender and at a receiver on this
+/// host.
 struct Look {
-    read: Read,
     key: Key,
+    hash: u32,
     here: Option<TrackId>,
     there: Option<ReceiverFlow>,
+}
+
+impl Look {
+    const NONE: Self = Self { key: Key::FIRST, hash: 0, here: None, there: None };
 }
 
 /// Flow of a frame at the instance of this host that receives the frame.
@@ -47,6 +52,7 @@ struct Arriving {
     port: PortId,
     read: Read,
     key: Key,
+    hash: u32,
     id: Option<TrackId>,
 }
 
@@ -68,16 +74,18 @@ impl Card {
             self.look_at_arriving(together, looks);
             for look in looks {
                 let Some((envelope, frame)) = frames.next() else { break };
-                let Some(Arriving { from, port, read, key, id }) = look else {
+                let Some(Arriving { from, port, read, key, hash, id }) = look else {
                     self.from_host(now, host, envelope, frame, around);
                     continue;
                 };
                 let of_last = last.take().filter(|(eni, _)| eni == from);
                 let (_, sender) =
                     last.insert(of_last.unwrap_or_else(|| (*from, self.sender(host, Some(*from)))));
+                let instance = self.ports[port.0 as usize].instance;
+                let flows = &mut self.instances[instance as usize].flows;
+                flows.expect_hash(key, *hash);
                 if let Some(id) = *id {
-                    let instance = self.ports[port.0 as usize].instance;
-                    self.instances[instance as usize].flows.expect(id);
+                    flows.expect(id);
                 }
                 self.arrive_read(now, sender, *port, frame, (read, key), around);
             }
@@ -100,17 +108,26 @@ impl Card {
             last = Some((to, port));
             *look = Read::frame(frame).map(|read| {
                 let key = self.key_at(port, &read, frame);
-                Arriving { from, port, read, key, id: None }
+                let hash = self.flows_at(port).hash(&key);
+                Arriving { from, port, read, key, hash, id: None }
             });
         }
+        let all = looks.iter().flatten();
+        early(all.map(|look| self.flows_at(look.port).touch(look.hash)));
+        early(looks.iter_mut().flatten().map(|look| {
+            let flows = self.flows_at(look.port);
+            look.id = flows.look(look.hash);
+            look.id.map_or(0, |id| flows.touch_entry(id))
+        }));
         for look in looks.iter_mut().flatten() {
-            let instance = self.ports[look.port.0 as usize].instance;
-            look.id = self.instances[instance as usize].flows.look(&look.key);
-        }
-        for look in looks.iter_mut().flatten() {
-            let flows = &self.instances[self.ports[look.port.0 as usize].instance as usize].flows;
+            let flows = self.flows_at(look.port);
             look.id = look.id.filter(|id| flows.peek(*id, &look.key).is_some());
         }
+    }
+
+    /// Flows of the instance of an interface.
+    fn flows_at(&self, port: PortId) -> &Table<Flow> {
+        &self.instances[self.ports[port.0 as usize].instance as usize].flows
     }
 
     /// Takes frames that a guest sends, in order, each as [`Card::from_guest`] does.
@@ -126,19 +143,22 @@ impl Card {
             return self.drop_of(None, Cause::NotHere, frames as u64);
         };
         let mut frames = frames.drain(..);
-        let mut looks: [Option<Look>; TOGETHER] = [const { None }; TOGETHER];
+        let mut reads: [Option<Read>; TOGETHER] = [const { None }; TOGETHER];
+        let mut looks: [Look; TOGETHER] = [const { Look::NONE }; TOGETHER];
         while frames.len() > 0 {
             let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
-            let looks = &mut looks[..together.len()];
-            self.look(port, together, looks);
-            for look in looks {
+            let (reads, looks) = (&mut reads[..together.len()], &mut looks[..together.len()]);
+            self.look(port, together, reads, looks);
+            for (read, look) in reads.iter().zip(looks) {
                 let Some(frame) = frames.next() else { break };
-                let Some(Look { read, key, here, there }) = look else {
+                let Some(read) = read else {
                     self.drop_of(Some(port), Cause::Malformed, 1);
                     continue;
                 };
+                let Look { key, hash, here, there } = look;
+                let flows = &mut self.instances[instance as usize].flows;
+                flows.expect_hash(key, *hash);
                 if let Some(here) = *here {
-                    let flows = &mut self.instances[instance as usize].flows;
                     flows.expect(here);
                     if let Some(ReceiverFlow { id: Some(id), is_new: true, .. }) = *there
                         && let Some((flow, ..)) = flows.value(here)
@@ -157,46 +177,62 @@ impl Card {
     }
 
     /// Reads frames of a guest, and looks up the flow of each at the sender, and at a receiver on
-    /// this host. No state changes.
-    fn look(&self, port: PortId, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
+    /// this host. No state changes. The result is `None` for a malformed frame, which has no flow.
+    fn look(
+        &self,
+        port: PortId,
+        frames: &[Vec<u8>],
+        reads: &mut [Option<Read>],
+        looks: &mut [Look],
+    ) {
         let port = &self.ports[port.0 as usize];
-        let (instance, index) = (&self.instances[port.instance as usize], port.index);
-        for (look, frame) in looks.iter_mut().zip(frames) {
-            *look = Read::frame(frame).map(|read| {
-                let bytes = &frame[OFFLOAD_BYTES..];
-                let key = read.key(bytes, Direction::Egress, index);
-                Look { read, key, here: None, there: None }
-            });
+        let (flows, index) = (&self.instances[port.instance as usize].flows, port.index);
+        for ((read, look), frame) in reads.iter_mut().zip(&mut *looks).zip(frames) {
+            *read = Read::in_place(frame);
+            let key = |read: &Read| read.key(&frame[OFFLOAD_BYTES..], Direction::Egress, index);
+            look.key = read.as_ref().map_or(Key::FIRST, key);
+            look.hash = flows.hash(&look.key);
+            look.there = None;
         }
-        for look in looks.iter_mut().flatten() {
-            look.here = instance.flows.look(&look.key);
-        }
-        for (look, frame) in looks.iter_mut().zip(frames) {
-            let Some(look) = look else { continue };
-            let flow = look.here.and_then(|id| instance.flows.peek(id, &look.key));
+        early(looks.iter().map(|look| flows.touch(look.hash)));
+        early(looks.iter_mut().map(|look| {
+            look.here = flows.look(look.hash);
+            look.here.map_or(0, |id| flows.touch_entry(id))
+        }));
+        for ((read, look), frame) in reads.iter().zip(&mut *looks).zip(frames) {
+            let Some(read) = read else { continue };
+            let flow = look.here.and_then(|id| flows.peek(id, &look.key));
             let since = self.since(port, &look.key);
             if let Some((flow, tracked)) = flow
-                && let Verdict::Go(slot) = flow.out.verdict
-                && since.holds(flow.out.epoch, tracked)
+                && let Side { epoch, verdict: Verdict::Go(slot) } = flow.sent()
+                && since.holds(epoch, tracked)
                 && let Some(&To::Port(id)) = self.ends.targets.get(slot).map(|target| &target.to)
                 && let Some(port) = self.port(id)
             {
-                let key = self.key_at(id, &look.read, frame);
+                let key = self.key_at(id, read, frame);
                 let (instance, beside) = (port.instance, Some(flow.beside));
                 look.there =
                     Some(ReceiverFlow { port: id, instance, key, id: beside, is_new: false });
             }
         }
-        for there in looks.iter_mut().flatten().filter_map(|look| look.there.as_mut()) {
+        for there in looks.iter_mut().filter_map(|look| look.there.as_mut()) {
             let flows = &self.instances[there.instance as usize].flows;
             there.id = there.id.filter(|id| flows.peek(*id, &there.key).is_some());
         }
         // Without a valid hint in the sender's entry, the index is searched.
-        let all = looks.iter_mut().flatten().filter_map(|look| look.there.as_mut());
+        let all = looks.iter_mut().filter_map(|look| look.there.as_mut());
         for there in all.filter(|there| there.id.is_none()) {
             let flows = &self.instances[there.instance as usize].flows;
-            there.id = flows.look(&there.key).filter(|id| flows.peek(*id, &there.key).is_some());
+            let found = flows.look(flows.hash(&there.key));
+            there.id = found.filter(|id| flows.peek(*id, &there.key).is_some());
             there.is_new = there.id.is_some();
         }
     }
+}
+
+/// Reads memory that is needed later. No instruction depends on what was read, so the processor
+/// waits for all of this memory at once. Each item is a part of the memory.
+#[inline]
+fn early(parts: impl Iterator<Item = u32>) {
+    black_box(parts.fold(0, |all, part| all ^ part));
 }

@@ -15,7 +15,7 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::observe::Path;
 use crate::rewrite::segment;
-use crate::track::{Key, PacketKind, TrackId};
+use crate::track::{FlowEntry, Key, PacketKind, TrackId};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -148,13 +148,13 @@ impl Card {
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
-        if let Some(id) = flows.known(now, key, seen)
-            && let Some((flow, tracked, local_first)) = flows.value(id)
+        if let Some(FlowEntry { id, value, tracked, local_first }) =
+            flows.known_flow(now, key, seen)
         {
-            if since.holds(flow.out.epoch, tracked) && read.is_cacheable() {
-                let verdict = flow.out.verdict;
+            let out = value.sent();
+            if since.holds(out.epoch, tracked) && read.is_cacheable() {
                 flows.moved(id, true, seen);
-                match verdict {
+                match out.verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Go(slot) => return Ok((slot, Some(id))),
                     Verdict::Take => {}
@@ -214,7 +214,7 @@ impl Card {
     fn keep_out(&mut self, instance: u32, id: TrackId, verdict: Verdict) {
         let epoch = self.epochs.kept();
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
-            flow.out = Side { epoch, verdict };
+            flow.set_out(Side { epoch, verdict });
         }
     }
 

@@ -13,7 +13,7 @@ use srd_vpc::judge::{Reason, Tracking};
 use crate::limits::{LimitDecision, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::track::{Key, PacketKind, TrackId};
+use crate::track::{FlowEntry, Key, PacketKind, TrackId};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -284,16 +284,16 @@ impl Card {
         let since = self.since(there, key);
         let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = FlowLookup::NOTHING;
-        if let Some(id) = flows.known(now, key, seen)
-            && let Some((flow, tracked, local_first)) = flows.value(id)
+        if let Some(FlowEntry { id, value, tracked, local_first }) =
+            flows.known_flow(now, key, seen)
         {
-            if since.holds(flow.into.epoch, tracked)
+            let into = value.received();
+            if since.holds(into.epoch, tracked)
                 && read.is_cacheable()
-                && self.ends.senders.get(flow.sender) == Some(sender)
+                && self.ends.senders.get(value.sender) == Some(sender)
             {
-                let verdict = flow.into.verdict;
                 flows.moved(id, false, seen);
-                match verdict {
+                match into.verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Take => return Ok(()),
                     Verdict::Go(_) => {}
@@ -355,7 +355,7 @@ impl Card {
     fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
         let (epoch, number) = (self.epochs.kept(), self.ends.senders.number_of(sender));
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
-            flow.into = Side { epoch, verdict };
+            flow.set_into(Side { epoch, verdict });
             flow.sender = if number == NOBODY { NOBODY } else { number };
         }
     }

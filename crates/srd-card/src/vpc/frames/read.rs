@@ -23,6 +23,7 @@ impl Read {
     /// Reads a frame. Returns `None` if the frame contains no IP packet or an offload header that
     /// contradicts the packet, if the ports of the packet cannot be read, or if its source and
     /// destination are equal, which no host sends (V1).
+    #[inline(never)]
     pub(in crate::vpc) fn frame(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<false>(frame)
     }
@@ -30,10 +31,19 @@ impl Read {
     /// Reads a frame that comes from the internet. Unlike [`Read::frame`], it permits equal
     /// addresses: if an interface sends to its own public address, the packet has this address as
     /// source and destination until the gateway has written the private address.
+    #[inline(never)]
     pub(in crate::vpc) fn arriving(frame: &[u8]) -> Option<Self> {
         Self::of_frame::<true>(frame)
     }
 
+    /// Reads a frame as [`Read::frame`] does, without a call: so the result is written once, in the
+    /// caller's memory. A copy would have to wait until the single fields are in the cache.
+    #[inline(always)]
+    pub(in crate::vpc) fn in_place(frame: &[u8]) -> Option<Self> {
+        Self::of_frame::<false>(frame)
+    }
+
+    #[inline(always)]
     fn of_frame<const TO_ITSELF: bool>(frame: &[u8]) -> Option<Self> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;

@@ -18,7 +18,7 @@ use crate::track::TrackId;
 use crate::vpc::port::{PortId, Ride};
 
 /// Verdict about one direction of a flow, with the number that shows whether it is still valid.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vpc) struct Side {
     /// Low half of the number of the last change of rules before the verdict; 0 if there is no
     /// verdict.
@@ -31,7 +31,7 @@ impl Side {
 }
 
 /// Verdict of the rules for one direction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::vpc) enum Verdict {
     /// Packets are dropped for this reason.
     Refuse(Reason),
@@ -42,38 +42,86 @@ pub(in crate::vpc) enum Verdict {
     Take,
 }
 
-/// State of a flow at an interface of this host.
+/// State of a flow at an interface of this host. Its size is 40 bytes: so the entry of the flow is
+/// one line of memory.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::vpc) struct Flow {
-    pub(in crate::vpc) out: Side,
-    pub(in crate::vpc) into: Side,
     /// Bandwidth meter of the packets that the guest sends.
     pub(in crate::vpc) meter: FlowMeter,
+    /// Numbers of the last changes of rules before the verdicts, as in [`Side`].
+    out_epoch: u32,
+    into_epoch: u32,
+    /// Number of the target of packets that the guest sends; [`NOBODY`] if there is no target.
+    target: u32,
     /// Number of the sender from which packets of the flow have arrived and were evaluated;
     /// [`NOBODY`] if there is no such sender.
     pub(in crate::vpc) sender: u32,
     /// Entry of the flow at the instance of this host that receives its packets. This is a hint,
     /// which is checked before use.
     pub(in crate::vpc) beside: TrackId,
+    /// Reasons for which the packets of the two directions are dropped.
+    out_refusal: Option<Reason>,
+    into_refusal: Option<Reason>,
 }
 
-/// Number that stands for no sender.
+/// Number that stands for no sender and for no target.
 pub(in crate::vpc) const NOBODY: u32 = u32::MAX;
 
 impl Flow {
     pub(in crate::vpc) fn new(now: Instant) -> Self {
         Self {
-            out: Side::NONE,
-            into: Side::NONE,
             meter: FlowMeter::new(now),
+            out_epoch: 0,
+            into_epoch: 0,
+            target: NOBODY,
             sender: NOBODY,
             beside: TrackId::NONE,
+            out_refusal: None,
+            into_refusal: None,
         }
+    }
+
+    /// Verdict about packets that the guest sends.
+    #[inline]
+    pub(in crate::vpc) fn sent(&self) -> Side {
+        let verdict = match self.out_refusal {
+            Some(reason) => Verdict::Refuse(reason),
+            None if self.target == NOBODY => Verdict::Take,
+            None => Verdict::Go(self.target),
+        };
+        Side { epoch: self.out_epoch, verdict }
+    }
+
+    /// Verdict about packets for the guest, which have no target.
+    #[inline]
+    pub(in crate::vpc) fn received(&self) -> Side {
+        let verdict = self.into_refusal.map_or(Verdict::Take, Verdict::Refuse);
+        Side { epoch: self.into_epoch, verdict }
+    }
+
+    /// Stores the verdict about packets that the guest sends.
+    pub(in crate::vpc) fn set_out(&mut self, Side { epoch, verdict }: Side) {
+        self.out_epoch = epoch;
+        (self.target, self.out_refusal) = match verdict {
+            Verdict::Refuse(reason) => (NOBODY, Some(reason)),
+            Verdict::Go(target) => (target, None),
+            Verdict::Take => (NOBODY, None),
+        };
+    }
+
+    /// Stores the verdict about packets for the guest.
+    pub(in crate::vpc) fn set_into(&mut self, Side { epoch, verdict }: Side) {
+        self.into_epoch = epoch;
+        self.into_refusal = match verdict {
+            Verdict::Refuse(reason) => Some(reason),
+            Verdict::Go(_) | Verdict::Take => None,
+        };
     }
 
     /// Removes the verdicts of both directions.
     pub(in crate::vpc) fn forget(&mut self) {
-        (self.out, self.into) = (Side::NONE, Side::NONE);
+        self.set_out(Side::NONE);
+        self.set_into(Side::NONE);
     }
 }
 
@@ -220,5 +268,32 @@ impl FlowLookup {
 
     pub(in crate::vpc) fn flow(self) -> compile::Flow {
         if self.tracked { compile::Flow::Established } else { compile::Flow::New }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry of the flow table is one line of memory for values of up to 40 bytes.
+    #[test]
+    fn a_flow_and_its_entry_are_one_line_of_memory() {
+        assert_eq!(size_of::<Flow>(), 40);
+    }
+
+    #[test]
+    fn a_flow_returns_the_verdicts_that_were_stored() {
+        let mut flow = Flow::new(Instant::ZERO);
+        assert_eq!((flow.sent(), flow.received()), (Side::NONE, Side::NONE));
+        let of = |epoch, verdict| Side { epoch, verdict };
+        let [refused, goes] = [of(3, Verdict::Refuse(Reason::AclOut)), of(4, Verdict::Go(0))];
+        let [dropped, taken] = [of(5, Verdict::Refuse(Reason::GroupsIn)), of(6, Verdict::Take)];
+        for (out, into) in [(refused, dropped), (goes, taken), (goes, dropped), (refused, taken)] {
+            flow.set_out(out);
+            flow.set_into(into);
+            assert_eq!((flow.sent(), flow.received()), (out, into));
+        }
+        flow.forget();
+        assert_eq!((flow.sent(), flow.received()), (Side::NONE, Side::NONE));
     }
 }
