@@ -45,7 +45,7 @@ docs/control.md describes what is served, and what is missing.";
 pub(crate) enum ControlCommand {
     /// Serve the EC2 API.
     #[command(after_help = EXAMPLES)]
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// List the actions that are served, and those on virtual private clouds that are missing.
     #[command(after_help = EXAMPLES)]
     Actions(ActionsArgs),

@@ -161,11 +161,11 @@ mod tests {
         let netns = PathBuf::from("/run/netns/x");
         let attachment = Attachment::new("c-1".into(), "eth0".into()).unwrap();
         assert_eq!(read(&ADD).unwrap().command, Command::Add(attachment.clone(), netns));
-        for left_out in 0..ADD.len() {
-            let some: Vec<_> = ADD.into_iter().filter(|of| *of != ADD[left_out]).collect();
+        for left_out in ADD {
+            let some: Vec<_> = ADD.into_iter().filter(|of| *of != left_out).collect();
             let failure = read(&some).unwrap_err();
             assert_eq!(failure.code, Code::Environment);
-            assert!(failure.message.contains(ADD[left_out].0), "{failure:?}");
+            assert!(failure.message.contains(left_out.0), "{failure:?}");
         }
         let del = [("CNI_COMMAND", "DEL"), ADD[1], ADD[3]];
         assert_eq!(read(&del).unwrap().command, Command::Del(attachment));

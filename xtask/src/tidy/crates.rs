@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The crates of this workspace from the bottom up, each with its layer. A crate may only depend on
 /// crates of a lower layer. For example, the driver cannot depend on the simulator, and the
 /// protocol core cannot depend on the crates that use it.
-const LAYERS: [(&str, u8); 31] = [
+const LAYERS: [(&str, u8); 32] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
     ("srd-http", 0),

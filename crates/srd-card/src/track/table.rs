@@ -375,6 +375,15 @@ impl<T> Table<T> {
         }
     }
 
+    /// Removes the connections for which `keep` returns false.
+    pub fn retain(&mut self, keep: impl Fn(&Key) -> bool) {
+        for number in 0..self.entries.places() {
+            if self.entries.key(number).is_some_and(|key| !keep(&key)) {
+                self.drop_entry(number);
+            }
+        }
+    }
+
     /// Returns the key and the state of a connection.
     pub fn get(&self, id: TrackId) -> Option<(Key, State)> {
         self.entries.key(id.0).zip(self.entries.get(id.0).map(|entry| entry.progress.state))

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
 use srd_card::profile::InstanceType;
 use srd_vpc_file::explain::{Query, Walked, explain};
 use srd_vpc_file::words::StepRecord;

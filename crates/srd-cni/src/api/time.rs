@@ -12,7 +12,9 @@ pub fn now() -> String {
 pub fn format(seconds: u64) -> String {
     let (mut days, second) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let length = |year: u64| if is_leap(year) { 366 } else { 365 };
     while days >= length(year) {
         days -= length(year);

@@ -34,7 +34,9 @@ fn start(source: Source, names: &[&str], limits: Limits) -> SocketAddr {
     let https = Https { certificates, report: Box::new(|_: &str| ()), limits };
     let store = Box::new(MemoryStore::default());
     let control = Control::new(Access::AnyCredentials, 1, store, Box::new(NoMachines)).unwrap();
-    std::thread::spawn(move || server::serve_shared(listener, Arc::new(Mutex::new(control)), Some(https)));
+    std::thread::spawn(move || {
+        server::serve_shared(listener, Arc::new(Mutex::new(control)), Some(https))
+    });
     address
 }
 

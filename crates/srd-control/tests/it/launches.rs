@@ -37,7 +37,7 @@ fn a_template_is_created_described_and_deleted() {
         "Filter.1.Name=tag-key&Filter.1.Value.1=a".to_owned(),
     ] {
         let shown = client.ok(&format!("Action=DescribeLaunchTemplates&{selection}"));
-        assert_eq!(all(&shown, "launchTemplateId"), [id.clone()], "{selection}");
+        assert_eq!(all(&shown, "launchTemplateId"), std::slice::from_ref(&id), "{selection}");
     }
     let describe = "Action=DescribeLaunchTemplates&LaunchTemplate";
     let missing = "lt-0123456789abcdef0";

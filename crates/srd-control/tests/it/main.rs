@@ -7,10 +7,10 @@ mod addresses;
 mod console;
 mod controllers;
 mod endpoints;
-mod hosts;
 mod hostile;
 #[path = "../support/hostile/mod.rs"]
 mod hostile_support;
+mod hosts;
 mod https;
 mod launches;
 mod mirrors;

@@ -201,8 +201,8 @@ impl Connections {
             self.level += 1;
             let (hash, level) = (self.hash.clone(), self.level);
             let keep = |key: &Key| hash.hash_one(key).trailing_zeros() >= level;
-            thin(&mut self.known, keep);
-            self.others.iter_mut().for_each(|table| thin(table, keep));
+            self.known.retain(keep);
+            self.others.iter_mut().for_each(|table| table.retain(keep));
         }
     }
 
@@ -257,18 +257,6 @@ fn settled(silent: u64, seen_ns: u64, timeout_s: u32) -> Option<u64> {
         return None;
     }
     Some((silent as f64 * timeout_ns as f64 / went_ns as f64) as u64)
-}
-
-/// Removes from a table the connections for which `keep` returns false.
-fn thin<T>(table: &mut Table<T>, keep: impl Fn(&Key) -> bool) {
-    let gone: Vec<Key> =
-        table.flows(0, u32::MAX).map(|(key, ..)| *key).filter(|key| !keep(key)).collect();
-    for key in gone {
-        let Some(id) = table.look(&key) else { continue };
-        if table.get(id).is_some_and(|(found, _)| *found == key) {
-            table.remove(id);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,8 @@ fn damaged(chance: &mut Chance, mut form: Vec<(String, String)>) -> Vec<u8> {
             2 => form[at].0 = format!("{name}.1"),
             3 => form[at].1 = "x".repeat(*chance.pick(&[256, 1025, 65_537])),
             4 => {
-                form[at].0 = name.replace(".1", chance.pick(&[".0", ".-1", ".01", ".4294967296"]))
+                form[at].0 =
+                    name.replace(".1", chance.pick::<&str>(&[".0", ".-1", ".01", ".4294967296"]))
             }
             5 => form[at].1 = "9".repeat(400),
             6 => form[at].1 = String::new(),
