@@ -122,7 +122,7 @@ fn wrong(what: impl Into<String>) -> Failure {
 
 fn unsupported(key: &str, value: &Value, why: &str) -> Failure {
     let shown: String = value.to_string().chars().take(SHOWN_MAX).collect();
-    let message = format!("the key {key:?} with the value {shown} is not supported: {why}");
+    let message = format!("the key `{key}` with the value {shown} is not supported: {why}");
     Failure::new(Code::UnsupportedField, message)
 }
 
@@ -138,14 +138,14 @@ impl Keys {
         match self.take(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-            Some(_) => Err(wrong(format!("{key:?} has to be a text that is not empty"))),
+            Some(_) => Err(wrong(format!("`{key}` has to be a text that is not empty"))),
         }
     }
 
     fn path(&mut self, key: &str) -> Result<Option<PathBuf>, Failure> {
         match self.text(key)?.map(PathBuf::from) {
             Some(path) if path.is_relative() => {
-                Err(wrong(format!("{key:?} has to be an absolute path")))
+                Err(wrong(format!("`{key}` has to be an absolute path")))
             }
             path => Ok(path),
         }
@@ -155,12 +155,12 @@ impl Keys {
         match self.take(key) {
             None => Ok(default),
             Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => Err(wrong(format!("{key:?} has to be true or false"))),
+            Some(_) => Err(wrong(format!("`{key}` has to be true or false"))),
         }
     }
 
     fn texts(&mut self, key: &str) -> Result<Vec<String>, Failure> {
-        let failed = || wrong(format!("{key:?} has to be a list of texts"));
+        let failed = || wrong(format!("`{key}` has to be a list of texts"));
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         let list = value.as_array().ok_or_else(failed)?;
         let texts = list.iter().map(|of| of.as_str().map(str::to_owned));
@@ -171,7 +171,7 @@ impl Keys {
         match self.take(key) {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),
-            Some(_) => Err(wrong(format!("{key:?} has to be an object"))),
+            Some(_) => Err(wrong(format!("`{key}` has to be an object"))),
         }
     }
 }
@@ -228,7 +228,7 @@ impl Config {
             let why = "the VPC has NAT gateways; remove it";
             return Err(unsupported("ipMasq", &Value::Bool(true), why));
         }
-        let missing = |key: &str| wrong(format!("the key {key:?} is missing"));
+        let missing = |key: &str| wrong(format!("the key `{key}` is missing"));
         let name = keys.text("name")?.ok_or_else(|| missing("name"))?;
         let is_word = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
         if !name.bytes().all(is_word) || name.len() > 128 {

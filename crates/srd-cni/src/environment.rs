@@ -95,10 +95,12 @@ impl Attachment {
         let begins = container.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
         if !begins || container.len() > CONTAINER_BYTES_MAX || !container.bytes().all(is_word) {
             let form = "it begins with a letter or digit, and has letters, digits, '_', '.', '-'";
+            // Debug form: the text comes from a runtime, and is quoted and escaped.
             return Err(wrong(format!("CNI_CONTAINERID cannot be {container:?}: {form}")));
         }
         if !is_device(&ifname) {
             let form = "up to 15 letters, digits, '_', '.', '-', and not `lo`";
+            // Debug form: the text comes from a runtime, and is quoted and escaped.
             return Err(wrong(format!("CNI_IFNAME cannot be {ifname:?}: {form}")));
         }
         Ok(Self { container, ifname })
@@ -108,6 +110,7 @@ impl Attachment {
 fn absolute(path: PathBuf) -> Result<PathBuf, Failure> {
     match path.is_absolute() {
         true => Ok(path),
+        // Debug form: the text comes from a runtime, and is quoted and escaped.
         false => Err(wrong(format!("CNI_NETNS has to be an absolute path: {path:?}"))),
     }
 }
@@ -121,6 +124,7 @@ fn args(text: &str) -> Result<BTreeMap<String, String>, Failure> {
     let mut args = BTreeMap::new();
     for part in text.split(';').filter(|part| !part.is_empty()) {
         let Some((key, value)) = part.split_once('=') else {
+            // Debug form: the text comes from a runtime, and is quoted and escaped.
             return Err(wrong(format!("CNI_ARGS has {part:?} in place of KEY=VALUE")));
         };
         args.insert(key.to_owned(), value.to_owned());
@@ -129,6 +133,7 @@ fn args(text: &str) -> Result<BTreeMap<String, String>, Failure> {
     let known = |key: &str| OWN.contains(&key) || key.starts_with("K8S_") || key == "IgnoreUnknown";
     match args.keys().find(|key| !known(key)).filter(|_| !ignores) {
         Some(key) => Err(wrong(format!(
+            // Debug form: the text comes from a runtime, and is quoted and escaped.
             "CNI_ARGS has the unknown key {key:?}; the keys are {}, and IgnoreUnknown=1 permits \
              others",
             OWN.join(", ")

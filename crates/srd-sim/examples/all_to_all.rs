@@ -54,8 +54,8 @@ fn print_row(seed: u64, result: &RunResult) {
     let at = SHARES.map(|share| ends[(ends.len() * share).div_ceil(100).max(1) - 1]);
     let at = at.map(|us| format!("{us:.0}")).join(" ");
     println!(
-        "{seed:>4}  {:>10.3}  {at}  {:?}  {:.2}  {}  p50 {:.1} p99 {:.1} max {:.0} us  acks {} data \
-         {} queue {} kB  cpu {:.0} s",
+        "{seed:>4}  {:>10.3}  {at}  {:?}  {:.2}  {}  p50 {:.1} p99 {:.1} max {:.0} us  acks {} \
+         data {} queue {} kB  cpu {:.0} s",
         result.ideal_goodput_bps / result.goodput_bps,
         result.drops_by_cause,
         result.retransmitted_share * 100.0,

@@ -57,6 +57,7 @@ impl Endpoint {
     /// # Errors
     /// A text for the user.
     pub fn parse(url: &str, ca: Option<&Path>) -> Result<Self, String> {
+        // Debug form: the text comes from a runtime, and is quoted and escaped.
         let wrong = || format!("the endpoint {url:?} has not the form http(s)://HOST:PORT");
         let (is_tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),

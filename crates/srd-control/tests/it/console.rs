@@ -1,4 +1,4 @@
-//! The console: what its page may ask for, and what a browser shows.
+//! The console: permitted requests of its page, and the page in a browser.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -114,6 +114,7 @@ fn wanted(of: &NetworkRequest) -> Result<()> {
         bail!("{:?} is no name of an instance", of.name);
     }
     match &of.pod {
+        // Debug form: a name may have control characters, which a log must not get.
         Some(pod) if !is_name(pod) => bail!("{pod:?} is no name of a pod"),
         Some(_) => {}
         None => of.devices.iter().try_for_each(|one| numbered(&one.name))?,

@@ -12,9 +12,10 @@
 //!
 //! Without processors the thread that moves packets makes these calls itself.
 //!
-//! Bounds: [`PROCESSORS_MAX`](srd_daemon::config::cloud::PROCESSORS_MAX) processors. As many packets wait for a queue's processor as the
-//! receive ring of the device has places; further ones are dropped. A processor writes
-//! [`IN_A_ROW`] packets of a queue before those of its other queues.
+//! Bounds: [`PROCESSORS_MAX`](srd_daemon::config::cloud::PROCESSORS_MAX) processors. As many
+//! packets wait for a queue's processor as the receive ring of the device has places; further ones
+//! are dropped. A processor writes [`IN_A_ROW`] packets of a queue before those of its other
+//! queues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,14 +54,14 @@ struct Work {
 struct Lane {
     tun: TunWriter,
     processor: Arc<Processor>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Backlog>,
     /// Signal that the queue has no packets any more.
     settled: Condvar,
     not_taken: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Backlog {
     frames: VecDeque<Vec<u8>>,
     /// Whether the processor has the queue in its list, or writes its packets.
     is_ready: bool,

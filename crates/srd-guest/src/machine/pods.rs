@@ -93,6 +93,7 @@ impl Pod {
     /// interface.
     pub fn new(netns: &Path, interface: PodInterface) -> Result<Self> {
         if !is_device(&interface.device) {
+            // Debug form: a name may have control characters, which a log must not get.
             bail!("{:?} is no name of a device", interface.device);
         }
         let file = open(netns)?;
@@ -203,6 +204,7 @@ pub(crate) fn read(directory: &Path, name: &str) -> Result<Pod> {
     let pod: Pod = serde_json::from_slice(&text)
         .with_context(|| format!("{} is no announcement", path.display()))?;
     if !is_device(&pod.interface.device) {
+        // Debug form: a name may have control characters, which a log must not get.
         bail!("{}: {:?} is no name of a device", path.display(), pod.interface.device);
     }
     Ok(pod)

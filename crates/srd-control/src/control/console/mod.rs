@@ -1,4 +1,4 @@
-//! The console: a page that shows the state, and the answers that it asks for. It changes nothing.
+//! The console: a page that shows the state, and the answers to its requests. It changes nothing.
 //!
 //! The page is at `/console`. Its requests have a token in place of a signature, because a browser
 //! cannot sign. The token follows from an access key ([`token`]), and permits actions `Describe...`
@@ -34,7 +34,7 @@ use crate::wire::{form, model::model, request};
 
 /// The page, without the style sheet and the functions that all pages share.
 const PAGE: &str = include_str!("page.html");
-/// Path of the page, and of all that it asks for.
+/// Path of the page, and prefix of the paths of its requests.
 const PATH: &str = "/console";
 
 /// Returns the token with which the console shows the state of the key's account.

@@ -15,7 +15,7 @@ const FILES_MAX: usize = 10_000;
 
 /// Outcome of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Matches {
     /// The reason why records are missing; empty if all were searched.
     pub(super) note: String,
     /// Names of the fields of a record, separated by spaces.
@@ -28,8 +28,8 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// If the directory or a file cannot be read. A missing directory contains no records.
-pub(super) fn search(directory: &Path, text: &str) -> io::Result<Found> {
-    let mut found = Found::default();
+pub(super) fn search(directory: &Path, text: &str) -> io::Result<Matches> {
+    let mut found = Matches::default();
     let (files, others) = match files(directory) {
         Ok(files) => files,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(found),
@@ -126,7 +126,7 @@ mod tests {
     fn the_newest_records_with_all_words_come_first() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
-        assert_eq!(search(&at.join("missing"), "").unwrap(), Found::default());
+        assert_eq!(search(&at.join("missing"), "").unwrap(), Matches::default());
         write(at, "1.log", "version srcaddr action\n2 10.0.0.1 ACCEPT\n2 10.0.0.2 REJECT\n");
         write(at, "2.log", "version srcaddr action\n2 10.0.0.3 REJECT\n2 10.0.0.4 RE");
         let old = File::open(at.join("1.log")).unwrap();

@@ -2,8 +2,8 @@
 //! each point in time, as in files of its "file exporter".
 //!
 //! Integers of 64 bits are texts in this form. A counter is a cumulative sum that begins with the
-//! card. Prometheus has no type for the counters of `ethtool -S`, and their names are in
-//! [`GAUGES`] if they are none.
+//! card. Prometheus has no type for the counters of `ethtool -S`; [`GAUGES`] contains the names of
+//! those that are gauges.
 
 use std::time::Duration;
 
