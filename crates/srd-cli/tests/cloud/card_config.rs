@@ -49,7 +49,7 @@ fn a_check_says_what_the_file_means_or_what_is_wrong_in_it() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/srd0.toml.example");
     let example = fs::read_to_string(example).unwrap();
     let (_, table) = example.split_once("# [cloud]\n").unwrap();
-    let (table, _) = table.split_once("[control]").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
     let lines: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("# ")).collect();
     let table = lines.join("\n").replace("/etc/srd/cloud.toml", "cloud.toml");
     let (code, said) = check(&format!("[cloud]\n{table}\n"));

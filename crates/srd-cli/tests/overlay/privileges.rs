@@ -10,7 +10,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Child, Command, Stdio};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
-const NOBODY: u32 = 65_534;
+/// User that has no account: one of the numbers that daemons without an account use.
+const USER: u32 = 60_900;
 /// `CAP_NET_ADMIN` in the form of /proc.
 const NET_ADMIN: &str = "0000000000001000";
 const NOTHING: &str = "0000000000000000";
@@ -273,9 +274,10 @@ fn an_ordinary_user_with_the_capability_runs_it_as_the_unit_does() {
     net.configure_overlay("", "\"10.78.0.2/32\"");
     let directory = net.directory.path().to_owned();
     std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
-    chown(net.path("0.key"), Some(NOBODY), None).unwrap();
+    chown(net.path("0.key"), Some(USER), None).unwrap();
     let before = net.network();
-    let ids = ["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"];
+    let user = USER.to_string();
+    let ids = ["--reuid", &user, "--regid", &user, "--clear-groups", "--no-new-privs"];
     let caps =
         ["--inh-caps=+net_admin", "--ambient-caps=+net_admin", "--bounding-set=-all,+net_admin"];
     let mut command = Command::new("ip");
