@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use srd_control::actions::{self, scaling};
 use srd_control::control::{Access, Control, TRIAL_ACCOUNT, console, random_seed};
@@ -83,18 +83,19 @@ pub(crate) struct CopyArgs {
 
 /// Arguments of `srd control up`.
 #[derive(Args, Clone, Debug)]
+#[command(group(ArgGroup::new("store").required(true)))]
 pub(crate) struct UpArgs {
     /// Keep the state in memory, and accept requests that reset it. An access key is
     /// generated and printed; requests need a signature with this key. Either this option or
     /// --state is required.
-    #[arg(long, required_unless_present = "state")]
+    #[arg(long, group = "store")]
     trial: bool,
     /// Keep the state in this file, which is created with mode 0600, or in etcd: addresses
     /// http://HOST:PORT or https://HOST:PORT of its members, separated by commas. A request is
     /// answered after its change is durable. The access key is a part of the state. At the start,
     /// instances that were running start again. A server that starts machines refuses http:// to
     /// other machines.
-    #[arg(long, value_name = "STORE", conflicts_with = "trial")]
+    #[arg(long, value_name = "STORE", group = "store")]
     state: Option<Location>,
     #[command(flatten)]
     etcd: EtcdArgs,

@@ -175,7 +175,9 @@ impl Host for Machine {
         if !pod.has_device().map_err(|error| format!("{error:#}"))? {
             return Ok(None);
         }
-        let Some(mut interface) = read(&json(&pod, &["-j", "addr", "show"])?, device) else {
+        let Some(mut interface) =
+            read(&json(&pod, &["-j", "addr", "show", "dev", device])?, device)
+        else {
             return Ok(None);
         };
         let routes = json(&pod, &["-j", "-4", "route", "show", "default"])?;

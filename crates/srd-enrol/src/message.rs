@@ -264,6 +264,11 @@ impl Host {
             if ip.is_unspecified() || ip.is_multicast() || is_broadcast || endpoint.port() == 0 {
                 return refused(format!("no peer can reach a host at {endpoint}"));
             }
+            let has_scope =
+                matches!(endpoint, SocketAddr::V6(at) if at.scope_id() != 0 || at.flowinfo() != 0);
+            if ip.to_canonical() != ip || has_scope {
+                return refused(format!("{endpoint}: write the address alone, IPv4 as IPv4"));
+            }
             if self.endpoints[..at].contains(endpoint) {
                 return refused(format!("the endpoint {endpoint} is given twice"));
             }
@@ -301,6 +306,10 @@ mod tests {
         let twice = ["192.0.2.1:7471", "192.0.2.1:7471"];
         for bad in [&many[..], &[], &twice, &["0.0.0.0:7471"], &["[::]:1"], &["192.0.2.1:0"]] {
             host(bad).check().unwrap_err();
+        }
+        // Another form of the endpoint of another host took that host out of the mesh.
+        for other_form in ["[::ffff:192.0.2.1]:7471", "[fe80::1%1]:7471"] {
+            host(&[other_form]).check().unwrap_err();
         }
         for bad in ["", "short", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="] {
             Host { public_key: bad.to_owned(), ..host(&["192.0.2.1:7471"]) }.check().unwrap_err();

@@ -11,7 +11,9 @@ use srd_daemon::snapshot::{
 pub(super) fn status(snapshot: &Snapshot) -> String {
     let mut text = facts(snapshot);
     if snapshot.peers.is_empty() {
-        return text + "\nno peers: add a [[peer]] to the configuration, then srd reload";
+        return text
+            + "\nno peers: add a [[peer]] to the configuration, then srd reload; a host that \
+                      has enrolled waits for others to enrol, or was removed";
     }
     let names = [
         "peer",

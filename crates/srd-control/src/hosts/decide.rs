@@ -230,6 +230,9 @@ impl Table {
     pub fn next_key(&self, identity: Fingerprint, key: &str) -> Decision<()> {
         let (name, record) = self.known(identity)?;
         message::check_key(key)?;
+        if !record.must_rotate && record.next_key.as_deref() == Some(key) {
+            return Ok((Vec::new(), ()));
+        }
         self.check_unique(name, &Host { public_key: key.to_owned(), ..record.host.clone() })?;
         let next_key = Some(key.to_owned()).filter(|key| *key != record.host.public_key);
         let new = HostRecord { next_key, must_rotate: false, ..record.clone() };

@@ -17,10 +17,14 @@ use tokio_rustls::TlsAcceptor;
 
 use super::HOSTS_MAX;
 use super::hub::Hub;
-use super::session;
+use super::session::{self, Stranger};
+use crate::clients::Clients;
 
 /// Largest number of connections that have not identified their host yet.
 pub const STRANGERS_MAX: usize = 128;
+/// Largest number of such connections of one client address. Several hosts may have one address,
+/// behind a translator of addresses.
+const STRANGERS_OF_CLIENT_MAX: usize = 32;
 /// Largest number of connections.
 pub const CONNECTIONS_MAX: usize = HOSTS_MAX + STRANGERS_MAX;
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
@@ -58,6 +62,7 @@ async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>) {
     let acceptor = TlsAcceptor::from(tls);
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let clients = Clients::new(STRANGERS_OF_CLIENT_MAX);
     loop {
         let connection = Arc::clone(&connections).acquire_owned().await;
         let stranger = Arc::clone(&strangers).acquire_owned().await;
@@ -66,6 +71,9 @@ async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        // A client with too many connections is disconnected.
+        let Some(slot) = clients.admit(from.ip()) else { continue };
+        let stranger = Stranger { _permit: stranger, _slot: slot };
         let (acceptor, hub) = (acceptor.clone(), Arc::clone(&hub));
         tokio::spawn(async move {
             session::run(stream, from, (acceptor, stranger), hub).await;

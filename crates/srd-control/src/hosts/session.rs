@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::decide::{Admitted, Enrolment};
 use super::hub::{Entered, Hub, now_s};
+use crate::clients::ClientSlot;
 
 /// Longest time from the acceptance of a connection to the first message.
 const FIRST_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -89,11 +90,18 @@ impl Link {
     }
 }
 
+/// The places of a connection among those that have not been admitted.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) _slot: ClientSlot,
+}
+
 /// Serves a connection until its end. `stranger` is released when the host is known.
 pub(super) async fn run(
     stream: TcpStream,
     from: SocketAddr,
-    (acceptor, stranger): (TlsAcceptor, OwnedSemaphorePermit),
+    (acceptor, stranger): (TlsAcceptor, Stranger),
     hub: Arc<Hub>,
 ) {
     let opened = timeout(FIRST_WAIT_MAX, open(stream, &acceptor)).await;

@@ -182,6 +182,8 @@ fn bounds_move_the_desired_capacity_and_wrong_sizes_are_refused() {
         ok(&mut client, "UpdateAutoScalingGroup", &format!("{GROUP}&{sizes}"));
         assert_eq!(running(&client), expected, "{sizes}");
     }
+    let policy = |n: usize| format!("TerminationPolicies.member.{n}=OldestInstance");
+    let many_policies = (1..=20).map(policy).collect::<Vec<_>>().join("&");
     for wrong in [
         "MinSize=3",
         "MaxSize=0",
@@ -196,6 +198,8 @@ fn bounds_move_the_desired_capacity_and_wrong_sizes_are_refused() {
         "LaunchConfigurationName=old",
         "HealthCheckType=ELB",
         "TerminationPolicies.member.1=Random",
+        // A group with a thousand policies blocked the server for seconds.
+        &many_policies,
         "Bogus=1",
     ] {
         let form = format!("{GROUP}&{wrong}");

@@ -5,10 +5,11 @@
 //! read without the controller. A peer that this host cannot use is left out with a warning: it
 //! must not cut off the other peers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use srd_config::{ConfigError, Source};
 use srd_enrol::Peer;
 use srd_enrol::message::check_name;
@@ -82,7 +83,9 @@ pub(super) fn complete(
     }
     let enrol = enrol(source, spanned, interface)?;
     let enrolment = enrol.directory.enrolment().map_err(|why| {
-        source.error(Some(span.clone()), format!("the state of this host: {why}"), "")
+        let remedy = "if a start by another user has made the state directory, give it to the user \
+                      of the daemon by `chown -R`";
+        source.error(Some(span.clone()), format!("the state of this host: {why}"), remedy)
     })?;
     let (address, peers) = match enrolment {
         Some(enrolment) => (enrolment.address.to_string(), enrolment.peers),
@@ -209,10 +212,17 @@ impl Config {
     /// Returns a copy of this configuration in which the peers `new` of the controller replace the
     /// peers `old`. All other peers stay, and so do settings that a command has changed.
     pub fn with_roster(&self, old: &[Peer], new: &[Peer]) -> Self {
-        let keys: BTreeSet<&str> =
-            old.iter().chain(new).map(|peer| peer.public_key.as_str()).collect();
+        let of_controller: BTreeMap<(&str, &str), IpAddr> = old
+            .iter()
+            .chain(new)
+            .map(|of| ((of.public_key.as_str(), of.name.as_str()), of.address))
+            .collect();
+        // A host does not prove to the controller that the key is its own, so the key of a peer of
+        // the file is not sufficient.
         let is_replaced = |peer: &&PeerSettings| {
-            peer.public_key.is_some_and(|key| keys.contains(key.to_string().as_str()))
+            let key = peer.public_key.map(|key| key.to_string()).unwrap_or_default();
+            let address = of_controller.get(&(key.as_str(), peer.name.as_str()));
+            address.is_some_and(|address| peer.allowed == [IpNet::from(*address)])
         };
         let (before, others): (Vec<&PeerSettings>, Vec<&PeerSettings>) =
             self.peers.iter().partition(is_replaced);
@@ -316,6 +326,27 @@ mod tests {
         let config = config.with_roster(&old, &new);
         assert_eq!(config.peers.len(), 3);
         assert!(config.peers[1].express && !config.peers[2].express);
+    }
+
+    /// A host sends its public key to the controller without a proof. A host that sent the key of a
+    /// peer of the file replaced that peer, and with its removal the peer was gone.
+    #[test]
+    fn regression_a_host_with_the_key_of_a_peer_of_the_file_does_not_replace_it() {
+        let directory = tempfile::tempdir().unwrap();
+        enrolled(directory.path(), Vec::new());
+        let evil = peer("evil", 6);
+        let own_table = format!(
+            "[[peer]]\nname = \"own\"\npublic_key = \"{}\"\nendpoint = \"192.0.2.9:7471\"\n\
+             allowed = [\"10.78.0.0/16\"]\n",
+            evil.public_key
+        );
+        let text = text(directory.path(), "", CONTROLLER) + &own_table;
+        let config = Config::parse(&text, Path::new("a.toml")).unwrap();
+        let with = config.with_roster(&[], std::slice::from_ref(&evil));
+        for config in [&with, &with.with_roster(&[evil], &[])] {
+            let names: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
+            assert_eq!(names, ["own"]);
+        }
     }
 
     #[test]

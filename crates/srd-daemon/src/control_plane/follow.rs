@@ -192,8 +192,15 @@ impl Follower {
     fn apply(&mut self, link: &mut Link, generation: u64, peers: Vec<Peer>) -> Result<(), End> {
         self.enrolment.generation = generation;
         self.enrolment.peers = peers;
-        self.enrol.directory.store(&self.enrolment).map_err(End::State)?;
-        self.change()?;
+        let stored = self.enrol.directory.store(&self.enrolment);
+        // A removal counts even if the disk is full.
+        let changed = self.change();
+        if stored.is_err() || changed.is_err() {
+            // The next session sends all peers again.
+            self.enrolment.generation = 0;
+        }
+        changed?;
+        stored.map_err(End::State)?;
         Ok(link.send(&FromHost::Applied { generation })?)
     }
 

@@ -11,7 +11,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -75,7 +75,13 @@ impl StateDirectory {
     pub fn create(&self) -> Result<(), String> {
         let failed =
             |at: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", at.display());
-        place::check(&self.0).map_err(|error| failed(&self.0, &error))?;
+        // An earlier start may have given the directory, and the one above it, to the user `srd`.
+        let own = privileges::own_user();
+        let is_own = |at: &&Path| {
+            fs::symlink_metadata(at).is_ok_and(|of| of.is_dir() && Some(of.uid()) == own)
+        };
+        let above = self.0.ancestors().find(|at| !is_own(at)).unwrap_or(&self.0);
+        place::check(above).map_err(|error| failed(above, &error))?;
         let missing = self.0.ancestors().take_while(|path| !path.as_os_str().is_empty());
         let missing: Vec<&Path> = missing.take_while(|path| !path.exists()).collect();
         for path in missing.into_iter().rev() {

@@ -1,7 +1,8 @@
 //! Launch templates and their versions in the state.
 //!
 //! Bounds: a region has [`TEMPLATES_MAX`] templates, and a template [`VERSIONS_MAX`] versions. The
-//! parameters of a version have at most [`DATA_BYTES_MAX`] bytes.
+//! parameters of a version have at most [`DATA_BYTES_MAX`] bytes, and those of all versions
+//! [`REGION_BYTES_MAX`].
 
 use serde_json::{Map, Value};
 
@@ -16,6 +17,8 @@ pub(super) const TEMPLATES_MAX: usize = 5000;
 pub(super) const VERSIONS_MAX: i64 = 10_000;
 /// Largest size of the parameters of a version in bytes, as JSON.
 pub(super) const DATA_BYTES_MAX: usize = 64 << 10;
+/// Largest size of the parameters of all versions of a region in bytes, as JSON.
+pub(super) const REGION_BYTES_MAX: usize = 8 << 20;
 /// Largest number of characters of the description of a version.
 const DESCRIPTION_MAX: usize = 255;
 
@@ -128,6 +131,14 @@ pub(super) fn add(
     if bytes > DATA_BYTES_MAX {
         let message = format!("Launch template data has {bytes} bytes; at most {DATA_BYTES_MAX}");
         return Err(ApiError::invalid(message));
+    }
+    let stored = |of: &LaunchTemplateVersion| of.launch_template_data.to_string().len();
+    let others: usize = region.template_versions.iter().map(stored).sum();
+    if others + bytes > REGION_BYTES_MAX {
+        let message = format!(
+            "All launch template versions of a region have at most {REGION_BYTES_MAX} bytes."
+        );
+        return Err(ApiError::limit("ResourceLimitExceeded", message));
     }
     let description = request.text("VersionDescription").map(str::to_owned);
     if description.as_ref().is_some_and(|text| text.chars().count() > DESCRIPTION_MAX) {

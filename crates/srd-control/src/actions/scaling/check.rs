@@ -132,7 +132,9 @@ pub(super) struct Network {
 /// VPCs.
 pub(super) fn network(region: &Region, request: &Request) -> ApiResult<Option<Network>> {
     let text = request.text("VPCZoneIdentifier").unwrap_or_default();
-    let named: Vec<&str> = request.texts("AvailabilityZones");
+    let mut named: Vec<&str> = request.texts("AvailabilityZones");
+    named.sort_unstable();
+    named.dedup();
     let all = regions::zones(&region.name);
     if let Some(zone) = named.iter().find(|zone| !all.iter().any(|(name, _)| name == *zone)) {
         return Err(invalid(format!("Invalid availability zones: [{zone}]")));
@@ -252,6 +254,10 @@ pub(super) fn settings(group: &mut ScalingGroup, request: &Request) -> ApiResult
     }
     if request.has("TerminationPolicies") {
         let policies = request.texts("TerminationPolicies");
+        if policies.len() > POLICIES.len() {
+            let message = format!("A group has at most {} termination policies", POLICIES.len());
+            return Err(invalid(message));
+        }
         if let Some(policy) = policies.iter().find(|policy| !POLICIES.contains(policy)) {
             return Err(invalid(format!("{policy} is not a valid termination policy")));
         }

@@ -11,6 +11,9 @@ use crate::machines::RUNNING;
 use crate::state::scaling::GroupMember;
 use crate::state::{Region, ScalingGroup, Subnet};
 
+/// Time in seconds after a failed start in which a group starts no instance.
+pub(crate) const RETRY_S: u64 = 60;
+
 /// Health of a member that is not replaced.
 pub(super) const HEALTHY: &str = "Healthy";
 /// Largest number of instances that one step starts.
@@ -64,7 +67,8 @@ pub(crate) fn next(region: &Region, group: &ScalingGroup, extent: Extent) -> Opt
         let ended = excess(region, group, count - desired);
         return (!ended.is_empty()).then_some(Step::End(ended));
     }
-    if region.now < group.retry_at {
+    // A clock that was set back does not make the group wait longer.
+    if (1..=RETRY_S).contains(&group.retry_at.saturating_sub(region.now)) {
         return None;
     }
     let candidates = match count < desired {

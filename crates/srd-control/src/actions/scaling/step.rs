@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::activity::{self, Entry};
 use super::check;
-use super::plan::{HEALTHY, Step};
+use super::plan::{HEALTHY, RETRY_S, Step};
 use crate::actions::instance;
 use crate::actions::launch::data;
 use crate::actions::launch::lives::{self, MACHINE_FAILED};
@@ -14,8 +14,6 @@ use crate::state::scaling::{GroupMember, TemplateChoice};
 use crate::state::{Cloud, Region, ScalingGroup, Tag};
 use crate::wire::Request;
 
-/// Time in seconds after a failed start in which a group starts no instance.
-pub(crate) const RETRY_S: u64 = 60;
 /// Tag of the instances of a group, whose value is the name of the group.
 const GROUP_TAG: &str = "aws:autoscaling:groupName";
 

@@ -10,6 +10,8 @@ use rustix::fs::OFlags;
 pub(super) const RECORDS_MAX: usize = 500;
 /// Largest number of bytes that one search reads, from the newest file to older ones.
 const BYTES_MAX: u64 = 16 << 20;
+/// Largest number of words that a record is compared with; further words are ignored.
+const WORDS_MAX: usize = 16;
 /// Largest number of files of a directory that a search considers.
 const FILES_MAX: usize = 10_000;
 
@@ -40,7 +42,7 @@ pub(super) fn search(directory: &Path, text: &str) -> io::Result<Matches> {
             "{others} files are compressed or Parquet, and were not searched: DuckDB reads them."
         );
     }
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let words: Vec<&str> = text.split_whitespace().take(WORDS_MAX).collect();
     let mut left = BYTES_MAX;
     for path in files.iter().rev() {
         let Some((content, is_whole)) = read_end(path, &mut left)? else { continue };
