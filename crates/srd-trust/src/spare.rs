@@ -8,7 +8,7 @@
 //! other processes. Two processes that choose the same number at the same time find each other, and
 //! each of them draws another number. The reservation ends with the process.
 //!
-//! Bound: a process tries at most [`TRIES_MAX`] numbers.
+//! Bound: a process tries at most `TRIES_MAX` numbers.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -27,7 +27,7 @@ pub const LAST: u32 = 61_183;
 /// Maximum number of numbers that a process tries.
 const TRIES_MAX: u32 = 64;
 
-/// Whether a number is one of those that [`reserve`] returns.
+/// Whether a number is one of those that `reserve` returns.
 pub fn is_spare(user: u32) -> bool {
     (FIRST..=LAST).contains(&user)
 }

@@ -2,7 +2,7 @@
 //!
 //! A change of a host and the new generation are one transaction. In the order of the store, a host
 //! precedes the generation: a removal gets the generation that is read next. The last
-//! [`REMOVALS_MAX`] removals are remembered. A host that has an older generation, or a generation
+//! `REMOVALS_MAX` removals are remembered. A host that has an older generation, or a generation
 //! from before the start of this controller, gets a snapshot.
 
 use std::collections::{BTreeMap, VecDeque};

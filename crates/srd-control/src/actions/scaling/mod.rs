@@ -1,8 +1,8 @@
 //! Auto Scaling groups: a service with actions of its own, whose groups start and end instances of
 //! EC2.
 //!
-//! Actions change what a group shall be. [`plan`] decides on the next step that brings a group
-//! closer to that, and [`step`] takes the step; the control plane repeats both after each change
+//! Actions change what a group shall be. `plan` decides on the next step that brings a group
+//! closer to that, and `step` takes the step; the control plane repeats both after each change
 //! until there is no step left.
 //!
 //! | module | content |
@@ -13,8 +13,8 @@
 //! | `view` | descriptions |
 //! | `check` | checks of parameters |
 //! | `activity` | the record of starts and ends |
-//! | [`plan`] | the next step of a group |
-//! | [`step`] | a step that is taken |
+//! | `plan` | the next step of a group |
+//! | `step` | a step that is taken |
 
 mod activity;
 mod check;
