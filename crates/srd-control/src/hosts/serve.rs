@@ -24,7 +24,7 @@ use crate::clients::Clients;
 pub const STRANGERS_MAX: usize = 128;
 /// Largest number of such connections of one client address. Several hosts may have one address,
 /// behind a translator of addresses.
-const STRANGERS_OF_CLIENT_MAX: usize = 32;
+pub const STRANGERS_OF_CLIENT_MAX: usize = 32;
 /// Largest number of connections.
 pub const CONNECTIONS_MAX: usize = HOSTS_MAX + STRANGERS_MAX;
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
