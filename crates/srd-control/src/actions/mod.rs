@@ -169,12 +169,23 @@ const ALL: [Actions; 43] = [
 
 /// Returns the implementation of an action.
 pub fn find(name: &str) -> Option<Handler> {
-    ALL.into_iter().flatten().find(|(action, _)| *action == name).map(|(_, handler)| *handler)
+    find_in(&ALL, name)
 }
 
 /// Names of all actions, sorted.
 pub fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = ALL.into_iter().flatten().map(|(name, _)| *name).collect();
+    names_in(&ALL)
+}
+
+/// Returns the implementation of an action in the tables of a service.
+fn find_in(tables: &[Actions], name: &str) -> Option<Handler> {
+    let mut all = tables.iter().copied().flatten();
+    all.find(|(action, _)| *action == name).map(|(_, handler)| *handler)
+}
+
+/// Names of the actions in the tables of a service, sorted.
+fn names_in(tables: &[Actions]) -> Vec<&'static str> {
+    let mut names: Vec<&str> = tables.iter().copied().flatten().map(|(name, _)| *name).collect();
     names.sort_unstable();
     names
 }

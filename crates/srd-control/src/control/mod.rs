@@ -310,9 +310,7 @@ impl Control {
     ) -> ApiResult<String> {
         let model = (service.model)();
         let request = request::parse(model, &services::parameters(http)?)?;
-        if http.method != "POST"
-            && !["Describe", "Get"].iter().any(|p| request.action.starts_with(p))
-        {
+        if http.method != "POST" && !is_reading(&request.action) {
             let message = format!("The action {} needs the method POST.", request.action);
             return Err(ApiError::with_status(405, "MethodNotAllowed", message));
         }
@@ -459,6 +457,11 @@ impl Control {
         }
         result
     }
+}
+
+/// Whether an action reads the state and changes nothing.
+fn is_reading(action: &str) -> bool {
+    ["Describe", "Get"].iter().any(|prefix| action.starts_with(prefix))
 }
 
 /// Digest of the parameters of a request, by which a repetition of the request is recognized.

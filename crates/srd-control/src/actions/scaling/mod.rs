@@ -25,7 +25,7 @@ pub(crate) mod step;
 mod tag;
 mod view;
 
-use super::{Actions, Handler};
+use super::{Actions, Handler, find_in, names_in};
 use crate::error::ApiError;
 
 /// Actions of all files, in one table for each file.
@@ -33,14 +33,12 @@ const ALL: [Actions; 4] = [group::ACTIONS, member::ACTIONS, tag::ACTIONS, view::
 
 /// Returns the implementation of an action.
 pub fn find(name: &str) -> Option<Handler> {
-    ALL.into_iter().flatten().find(|(action, _)| *action == name).map(|(_, handler)| *handler)
+    find_in(&ALL, name)
 }
 
 /// Names of all actions, sorted.
 pub fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = ALL.into_iter().flatten().map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    names
+    names_in(&ALL)
 }
 
 /// Codes of EC2 for wrong parameters. Auto Scaling has one code for them.

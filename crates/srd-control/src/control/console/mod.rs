@@ -39,18 +39,22 @@ const PATH: &str = "/console";
 
 /// Returns the token with which the console shows the state of the key's account.
 pub fn token(key: &DrawnKey) -> String {
-    let hmac_key = hmac::Key::new(hmac::HMAC_SHA256, key.secret.as_bytes());
-    let tag = hmac::sign(&hmac_key, format!("console of {}", key.id).as_bytes());
-    URL_SAFE_NO_PAD.encode(tag)
+    let (secret, message) = parts(key);
+    URL_SAFE_NO_PAD.encode(hmac::sign(&secret, message.as_bytes()))
+}
+
+/// Returns the secret and the message of which the token of a key is the HMAC.
+fn parts(key: &DrawnKey) -> (hmac::Key, String) {
+    let secret = hmac::Key::new(hmac::HMAC_SHA256, key.secret.as_bytes());
+    (secret, format!("console of {}", key.id))
 }
 
 /// Returns the account of the key to which a token belongs.
 fn account_of<'a>(keys: &'a Keys, given: &str) -> Option<&'a str> {
     let given = URL_SAFE_NO_PAD.decode(given).ok()?;
     keys.all().find_map(|(key, account)| {
-        let hmac_key = hmac::Key::new(hmac::HMAC_SHA256, key.secret.as_bytes());
-        let message = format!("console of {}", key.id);
-        hmac::verify(&hmac_key, message.as_bytes(), &given).ok().map(|()| account)
+        let (secret, message) = parts(&key);
+        hmac::verify(&secret, message.as_bytes(), &given).ok().map(|()| account)
     })
 }
 
@@ -156,7 +160,7 @@ impl Control {
         let of_action: Vec<(String, String)> =
             parameters.0.iter().filter(|(name, _)| name != "region").cloned().collect();
         let request = request::parse(model(), &of_action)?;
-        if !["Describe", "Get"].iter().any(|prefix| request.action.starts_with(prefix)) {
+        if !super::is_reading(&request.action) {
             let message = format!("The console does not run {}.", request.action);
             return Err(ApiError::with_status(403, "AccessDenied", message));
         }
