@@ -62,7 +62,7 @@ impl Package {
         layer(&self.name)
     }
 
-    /// Whether the crate must not use the standard library and `unsafe`.
+    /// Whether the crate must be `no_std` and must forbid `unsafe`.
     pub(super) fn is_pure(&self) -> bool {
         PURE.contains(&self.name.as_str())
     }

@@ -50,7 +50,8 @@ pub struct FailoverResult {
     /// The longest time without a delivered byte since the failure, in ms: a number of whole
     /// intervals of the measurement.
     pub silence_ms: u64,
-    /// Whether bytes arrived again before the end of the flow.
+    /// Whether delivery resumed: after the longest silence, further bytes arrived before the end of
+    /// the flow.
     pub recovered: bool,
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct LabArgs {
     /// Describe all experiments instead of running them.
     #[arg(long)]
     list: bool,
-    /// Short runs of fewer cases: these show that it works, and measure nothing.
+    /// Run fewer cases, each for a shorter time. Such runs show only that the experiments work; their
+    /// figures are not judged.
     #[arg(long)]
     quick: bool,
     /// The `srd` program whose card is measured, to compare two builds. Default: this program.

@@ -105,7 +105,8 @@ pub struct Launched {
 pub enum Select<'a> {
     /// Instances of one pod.
     Pod(&'a str),
-    /// Instances of all pods of a network and a machine, in this order.
+    /// Instances of all pods of one network on one machine. The first string is the name of the
+    /// network, the second string is the name of the machine.
     Network(&'a str, &'a str),
 }
 

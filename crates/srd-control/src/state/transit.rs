@@ -35,11 +35,11 @@ part! {
         auto_accept_shared_attachments: String,
         /// Whether new attachments use the default table.
         default_route_table_association: String,
-        /// Default table of associations.
+        /// Route table with which new attachments are associated by default.
         association_default_route_table_id: Option<String>,
         /// Whether new attachments propagate their routes.
         default_route_table_propagation: String,
-        /// Default table of propagations.
+        /// Route table to which new attachments propagate their routes by default.
         propagation_default_route_table_id: Option<String>,
         /// Whether several tunnels share packets.
         vpn_ecmp_support: String,

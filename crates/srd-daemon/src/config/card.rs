@@ -49,10 +49,11 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// A file of the earlier form in the present form.
+/// Result of the conversion of a file from the earlier form to the present form.
 struct New {
+    /// Text of the new file.
     text: String,
-    /// Keys of the file that have no counterpart in the text.
+    /// Keys of the earlier file that have no counterpart in `text`.
     left_out: Vec<String>,
 }
 

@@ -63,7 +63,8 @@ struct Lane {
 #[derive(Debug, Default)]
 struct Backlog {
     frames: VecDeque<Vec<u8>>,
-    /// Whether the processor has the queue in its list, or writes its packets.
+    /// Whether the queue is in the processor's list `ready`, or the processor is writing packets of
+    /// this queue at the moment.
     is_ready: bool,
 }
 

@@ -32,8 +32,8 @@ pub(crate) const QUANTUM_PACKETS: u64 = 4;
 const BUDGET_PACKETS_MIN: u64 = 8;
 /// Number of round trips after which a sender that has not used its grant is set aside.
 const SILENT_ROUND_TRIPS: u64 = 20;
-/// Bounds of the time that a sender has to use a grant, and of the time for which it is set aside
-/// if it does not.
+/// Bounds of two times: the time within which a sender has to use a grant, and the time for which a
+/// sender that leaves its grant unused is set aside.
 const SILENT_MIN: Duration = Duration::from_micros(100);
 const SILENT_MAX: Duration = Duration::from_secs(1);
 /// Upper bound of a sender's reported round trip, in nanoseconds. A sender that reports nonsense

@@ -111,7 +111,8 @@ pub struct Workload {
     pub triggers: Vec<TriggerKind>,
     /// The flows of background load.
     pub background: Vec<BackgroundPlan>,
-    /// The operations of ranks that start flows; `None` if there is no schedule.
+    /// The schedule: operations of ranks, which send flows of the workload, wait for the arrival of
+    /// flows, or occupy a processor. `None` if there is no schedule.
     pub schedule: Option<schedule::Schedule>,
 }
 

@@ -83,7 +83,7 @@ const WATCH_WAIT_MAX: Duration = Duration::from_secs(1);
 const WATCHES_MAX: usize = 5;
 /// Longest wait for the end of a lease when the store is closed.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Life of the lease of parts, in seconds.
+/// Time to live, in seconds, of the lease under which the parts of a large transaction are written.
 const PARTS_TTL_S: i64 = 120;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
