@@ -50,7 +50,7 @@ pub struct FrameRoute<'a> {
     pub express: bool,
 }
 
-/// An interface with which an instance is added to a card.
+/// One interface of an instance that is added to a card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guest {
     /// Identifier of the interface.

@@ -61,7 +61,8 @@ impl Probe<'_> {
     }
 }
 
-/// Members or elements of a value, of which one has been found or none yet.
+/// Serializer of the members or elements of a value. `is_found`: whether one of those visited so
+/// far meets the condition of the probe.
 struct Parts<'a> {
     probe: Probe<'a>,
     is_found: bool,

@@ -188,8 +188,8 @@ impl Assembler {
     /// Returns the finished program. Every label that a jump uses must have a position.
     ///
     /// # Panics
-    /// If the label of a jump has no position, or lies before the jump or too far behind it. Each
-    /// is a mistake of the code that wrote the program.
+    /// If the label of a jump has no position, lies before the jump, or lies too many instructions
+    /// after it. Each is a mistake of the code that wrote the program.
     pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, place) in self.jumps {
             let to = self.places[place.0].expect("every place that is jumped to is somewhere");

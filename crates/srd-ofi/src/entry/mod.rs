@@ -49,7 +49,8 @@ pub unsafe trait Object: Sized {
     const OPS: &'static fi_ops;
 }
 
-/// Head and state of an object.
+/// An object of this provider. The application holds a pointer to `head`, which libfabric defines;
+/// the other fields are the provider's own.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Handle<T: Object> {

@@ -104,7 +104,7 @@ pub(crate) enum Fatal {
     Sending(io::Error),
     /// Receiving from the sockets failed, and cannot succeed later.
     Receiving(io::Error),
-    /// Sending failed when the contexts were closed.
+    /// Sending the Close packets to the peers failed when the worker stopped.
     Ending(io::Error),
     /// The card of instances, which shares the worker's thread, has failed.
     Instances(anyhow::Error),

@@ -53,7 +53,7 @@ pub(super) struct Trouble {
     peer: HostId,
     link: LinkId,
     amount: u16,
-    /// Time from the begin of the trouble until it is undone.
+    /// Time from the start of the trouble until it is undone.
     pub(super) lasts: Duration,
 }
 
