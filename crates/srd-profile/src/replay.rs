@@ -21,7 +21,8 @@ use crate::analysis::place;
 /// Largest number of table entries that are freed before each packet.
 const WORK: u32 = 64;
 
-/// A simulated instance whose limits the captured packets pass.
+/// A simulated instance. [`Replay::see`] sends each captured packet through the instance's
+/// connection tracking and limits.
 pub struct Replay {
     limits: Limits<()>,
     table: Table,

@@ -110,7 +110,8 @@ pub enum LimitDecision {
     Behind,
     /// The frame is refused, because too many earlier frames wait for [`Limits::pop`].
     Undrained,
-    /// The frame exceeds a limit, before which it has to wait or is dropped.
+    /// The frame exceeds a limit. [`Limits::keep`] makes the frame wait for this limit, or drops it
+    /// if it may not wait.
     Held(HeldUp),
 }
 

@@ -115,8 +115,8 @@ pub struct Rdm {
     pub(super) hellos: VecDeque<(PeerId, Hello)>,
     /// Connections that have something to send.
     pub(super) ready: VecDeque<u32>,
-    /// Connections with early messages that are next in order, but that no receive or buffer could
-    /// accept.
+    /// Connections whose next message in order arrived early and is still stored, because its
+    /// delivery was refused for lack of space.
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
     pub(super) done: VecDeque<OperationCompletion>,

@@ -110,7 +110,8 @@ pub(crate) enum JobResult {
 #[derive(Debug)]
 pub(crate) struct Maker {
     jobs: Option<SyncSender<Job>>,
-    /// The channel of results; `None` at the end, so that the thread does not wait for the loop.
+    /// The channel of results. `drop` closes it (`None`) before it joins the thread; otherwise the
+    /// thread could block on a full channel that the loop no longer reads.
     made: Option<Receiver<JobResult>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -120,7 +120,8 @@ pub struct TraceArrived {
 pub struct TraceFlow {
     /// The state of the connection: opening, established, closing, closed, single or stream.
     pub state: String,
-    /// Whether the flow is tracked, or only stored.
+    /// Whether the flow is tracked: it counts against the allowance of tracked connections. If
+    /// false, the card stores the flow without counting it.
     pub is_tracked: bool,
     /// Whether the interface sent the first packet of the flow.
     pub local_first: bool,
