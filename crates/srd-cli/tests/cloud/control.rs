@@ -175,7 +175,7 @@ fn rules_of_the_api_apply_to_the_next_packet_and_nothing_is_left() {
     wait_until("the end of the instances", || {
         !exists(&web_namespace) && !exists(&client_namespace)
     });
-    assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
+    wait_until("the end of the programs", || !programs.iter().any(|pid| runs(*pid)));
     assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
     assert_eq!(api.left(), Vec::<String>::new());
 }
@@ -194,7 +194,7 @@ fn nothing_is_left_of_a_server_that_is_killed_or_ends() {
         api.server.end(signal);
         wait_until("the end of the instance", || !exists(&namespace));
         wait_until("an empty directory", || api.left().is_empty());
-        assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
+        wait_until("the end of the programs", || !programs.iter().any(|pid| runs(*pid)));
     }
 }
 
@@ -224,7 +224,7 @@ fn instances_start_again_with_a_server_that_was_killed() {
     // The user data runs again, since its programs ended with the server.
     wait_for_server(&web_namespace);
     assert!(fetches(&client_namespace, &web_address), "{}", api.log());
-    assert!(!programs.iter().any(|pid| runs(*pid)), "{programs:?}");
+    wait_until("the end of the programs", || !programs.iter().any(|pid| runs(*pid)));
     assert!(!exists(&stopped_namespace));
     let shown = api.call("DescribeInstances", "");
     assert!(shown.contains(&web) && shown.contains(&client) && shown.contains(&stopped));
