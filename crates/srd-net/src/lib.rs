@@ -34,7 +34,8 @@
 //! `net.core.rmem_max`.
 //!
 //! # Supported
-//! IPv4 and IPv6; UDP segmentation and receive offload, with a fallback where the kernel or device
+//! IPv4 and IPv6; several local addresses in one endpoint ([`UdpOptions::further`], P17), for a node
+//! with several network cards; UDP segmentation and receive offload, with a fallback where the kernel or device
 //! does not support it; ECN bits both ways; kernel receive timestamps; blocking, spinning and
 //! adaptive waiting; datagram boundaries; back-pressure in both directions; a packet larger than
 //! the MTU is never fragmented; a notice reports it with the size that works.
@@ -42,7 +43,7 @@
 //! # Not supported
 //! Systems other than Linux. An IPv6 flow label that this crate chooses: the kernel derives one
 //! from each path's port (`net.ipv6.auto_flowlabels`, on by default), which serves a switch equally
-//! well. Several local addresses in one endpoint.
+//! well.
 mod back_ends;
 pub mod clock;
 mod copies;

@@ -1,4 +1,14 @@
 //! The endpoint: owns the peers and the state that they share. The caller drives it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `receive` | the peer of a received packet, and its processing |
+//! | `sessions`, `replies` | opening of sessions, and the effect of a Reset; answers to strangers |
+//! | `peers`, `peer_config` | the peers, the ready queue and the wake-ups; addresses and keys that the application names |
+//! | `addresses` | indexes of the peers by address and by context number |
+//! | `presence` | pauses of this endpoint, ICMP errors, whether there is anything to send |
+//! | `teardown`, `reseed` | the end of contexts; another run after a copy of the state |
+//! | `audit` | invariants that debug builds check |
 
 mod addresses;
 #[cfg(debug_assertions)]
