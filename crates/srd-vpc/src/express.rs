@@ -1,8 +1,8 @@
 //! ENA Express: conditions of SRD for packets between two interfaces (V21 of `spec/card.md`).
 //!
-//! The card decides for each flow in `ask_sent` (`vpc/frames/egress.rs` of `srd-card`), which checks
-//! middleboxes, gateways and hosts, and takes only the settings of the two interfaces from
-//! [`between`]. `rides_srd` in `vpc/frames/onward.rs` applies the limit on the size of a packet.
+//! The card decides for each flow in `ask_sent` (`vpc/frames/egress.rs` of `srd-card`): it checks
+//! middleboxes, gateways and hosts itself, and uses [`between`] for the settings of the two
+//! interfaces. `rides_srd` in `vpc/frames/onward.rs` applies the limit on the size of a packet.
 //! [`of_judged`] gives the whole answer for `srd vpc explain`.
 //!
 //! Source: Amazon EC2 User Guide, *Improve network performance between EC2 instances with ENA

@@ -8,9 +8,9 @@
 //! | `AssumedBad` | packet or probe lost: carries probes only | two probes in a row are answered |
 //! | `Denied` | excluded by the operator | the operator allows it again |
 //!
-//! *Dead* (P7) is no state but a stronger suspicion: a path with [`DEAD_AFTER`] losses or unanswered
-//! probes in a row, while other paths passed packets. It becomes `AssumedBad` even if half of all
-//! paths are bad, and a mass failure (P8) does not restore it.
+//! *Dead* (P7) is a property of a path in addition to its state: the path had [`DEAD_AFTER`] losses
+//! or unanswered probes in a row, while other paths passed packets. It becomes `AssumedBad` even if
+//! half of all paths are bad, and a mass failure (P8) does not restore it.
 //!
 //! | file | content |
 //! |---|---|
