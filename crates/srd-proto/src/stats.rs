@@ -1,7 +1,7 @@
 //! Counters. A counter that has the same meaning as one of EFA has its name.
 //!
-//! To add a counter, change these files. The compiler reports each outlet that does not name a new
-//! field: the outlet publishes the field, or lists it as `_`.
+//! To add a counter, change these files. `srd up`, EFA and Python do not compile until they name a
+//! new field: each of them publishes the field, or lists it as `_`.
 //!
 //! | file | change |
 //! |---|---|

@@ -187,9 +187,9 @@ impl Net {
         fs::write(self.path("bin/sudo"), SUDO).unwrap();
         fs::set_permissions(self.path("bin/sudo"), PermissionsExt::from_mode(0o755)).unwrap();
         for machine in 0..MACHINES {
-            ["run", "lib", "home"].map(|name| {
+            for name in ["run", "lib", "home"] {
                 fs::create_dir(self.path(&format!("{name}{machine}"))).unwrap();
-            });
+            }
         }
     }
 
