@@ -214,7 +214,8 @@ impl Net {
 fn documented(test: &str) -> Vec<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/control-hosts.md");
     let page = fs::read_to_string(page).unwrap().replace("192.0.2.10", "198.18.0.1");
-    let blocks = page.split(&format!("{test} -->\n```sh\n")).skip(1);
+    let mark = format!("{test} -->\n```sh\n");
+    let blocks = page.split(&mark).skip(1);
     blocks.map(|block| block.split("```").next().unwrap().trim().to_owned()).collect()
 }
 
