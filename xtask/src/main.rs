@@ -2,6 +2,15 @@
 //! `test` runs all tests, `soak` runs random worlds, `soak-express` runs ENA Express for hours of
 //! simulated time, `hostile` sends hostile packets, `instructions` counts instructions, and
 //! `ec2-model` cuts the service models of EC2 and Auto Scaling.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`tidy`] | checks of sources and documents |
+//! | [`suite`] | `test`: one process for each test |
+//! | [`soak`], [`express`] | random worlds; the soak of ENA Express |
+//! | [`hostile`], [`heap`] | hostile packets; an allocator that counts |
+//! | [`instructions`] | instruction counts of the hot paths |
+//! | [`ec2_model`] | the service models for `srd-control` |
 
 mod ec2_model;
 mod express;

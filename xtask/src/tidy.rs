@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`crates`] | direction of dependencies between crates, reasons for dependencies |
 //! | [`source`] | one Rust file at a time |
+//! | [`modules`] | the table of modules in the page of each crate |
 //! | [`documents`] | commands, links and numbered rules in Markdown |
 //! | [`circles`] | files of a crate that use each other in a circle |
 //! | [`sentences`] | sentences whose subject is a bare "who" |
@@ -25,6 +26,7 @@ mod documents;
 mod figure;
 mod forms;
 mod messages;
+mod modules;
 pub(crate) mod ratchet;
 mod sentences;
 mod source;
@@ -59,6 +61,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     findings.extend(crates::reasons(&packages, &fuzz, &read(&root, "deny.toml")?));
     findings.extend(sources.iter().flat_map(|(name, text)| source::check(name, text)));
     findings.extend(sources.iter().flat_map(|(name, text)| messages::check(name, text)));
+    findings.extend(sources.iter().flat_map(|(name, text)| modules::unlisted(name, text)));
     findings.extend(untested_examples(&sources));
     for package in packages.iter().filter(|p| p.is_pure()) {
         let name = format!("crates/{}/src/lib.rs", package.name);

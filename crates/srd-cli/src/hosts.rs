@@ -24,7 +24,7 @@ const OVERLAY: &str = "10.77.0.0/16";
 const EXAMPLES: &str = "\
 EXAMPLES
   srd control up --state control.db --hosts 192.0.2.10:4600
-  srd control token create --lifetime 1h --uses 3 > token
+  (umask 077; srd control token create --lifetime 1h --uses 3 > token)
   srd up --control 192.0.2.10:4600 --token-file token      # on each host
   srd control hosts
   srd control hosts --json

@@ -10,12 +10,13 @@
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
 //! | [`watch`] | `srd watch`: detects bursts on interfaces and in capture files |
+//! | [`shape`] | `srd shape`: limits the rate at which an interface sends |
 //! | [`profile`] | `srd profile`: requirements of traffic on an instance |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
 //! | [`hosts`] | `srd control hosts`, `srd control token`: hosts that enrol themselves |
-//! | [`state`] | locations of the state of `srd control` |
+//! | [`state`], [`https`] | locations of the state of `srd control`; its HTTPS |
 //! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
 //! | [`compare`] | `srd compare`: the user's own command, with and without SRD |
@@ -25,7 +26,7 @@
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | messages on standard error |
 //! | `srd_cni` | `srd-cni`, the same program under the name of a CNI plugin |
-//! | [`failure`], [`output`], [`units`] | helpers that the commands share |
+//! | [`failure`], [`output`], [`signals`], [`units`] | helpers that the commands share |
 
 #[cfg(test)]
 mod book_tests;

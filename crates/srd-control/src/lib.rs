@@ -22,6 +22,8 @@
 //! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`tls`] | certificates of the server |
+//! | `clients`, `stalls` | connections of one client address, limited in number; the end of connections that stall |
+//! | `random` | random bytes of the kernel |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]
 

@@ -51,6 +51,17 @@
 //! machine from `snow`. The key schedule, the nonce rule and the windows are this project's own
 //! code, on which an audit should concentrate.
 //!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | [`noise`], `resolver` | the handshake with static keys; the primitives that `snow` uses |
+//! | [`job`] | session secrets from a key that all members of a job share |
+//! | [`hello`], [`load`], [`cookie`] | checks and limits of the openings of strangers |
+//! | `kdf`, [`schedule`] | HKDF, and the types that hold secrets; the keys of a session, and their rotation |
+//! | [`aead`], [`replay`] | encryption of a packet; the window of received packet numbers |
+//! | [`rng`], [`time`] | random numbers from a seed; time of the core |
+//!
 //! # What memory keeps
 //!
 //! Copies of secrets in this crate are overwritten when they are dropped, by a plain write that

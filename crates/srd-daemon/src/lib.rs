@@ -24,9 +24,12 @@
 //! | [`control_plane`] | enrolment at a controller, which sends the peers |
 //! | [`hooks`] | the operator's commands at the start and the end |
 //! | [`metrics`] | metrics for Prometheus, and a web page |
+//! | [`netconf`] | addresses, routes and rules, which a child process with the privilege sets |
 //! | [`notify`] | notifications to systemd |
 //! | `pages` | statistics, as the workers write them |
 //! | [`plane`] | requests to the control thread |
+//! | `routing` | the routes through the interface |
+//! | [`run`] | `srd up`: setup, loss of privileges, workers |
 //! | [`snapshot`] | the state of the daemon, for people and machines |
 //! | [`units`] | rates in the form that people write |
 

@@ -8,8 +8,11 @@
 //! To add a counter of the interface, change these files:
 //!
 //! 1. the structure that counts: `Stats` of srd-proto, `Counters` of srd-card, or `Work` in
-//!    `pages/totals.rs` for events of the daemon itself;
-//! 2. `pages/totals.rs` for srd-proto's, `pages/figure.rs` for srd-card's: the published figures;
+//!    `pages/totals.rs` for events of the daemon itself. The module comment of `stats.rs` of
+//!    srd-proto also lists the outlets of its counters outside of this crate;
+//! 2. the published figures: for srd-proto's, three places in `pages/totals.rs` (the struct
+//!    `Transport`, its list in `counters!`, and `From<&Stats>`); for srd-card's, the list in
+//!    `pages/figure.rs`; for `Work`, its list in `counters!`;
 //! 3. this file: the name and the help, in the list of [`Counters`];
 //! 4. `pages/read.rs`: the value under that name.
 //!
@@ -23,8 +26,9 @@
 //! 3. `pages/read.rs`: the value of this field, in `peer_snapshot`;
 //! 4. `metrics/exposition.rs`: the name and the help, in `PEER_FAMILIES`.
 //!
-//! A reason for dropped packets appears in [`Snapshot::drops`] if `DropReason::ALL` of srd-proto
-//! contains it, or if `DROPS` in `counters.rs` of srd-card contains its counter.
+//! A reason for dropped packets appears in [`Snapshot::drops`] if `DropReason` of srd-proto has it,
+//! if `DROPS` in `counters.rs` of srd-card contains its counter, or if the function `drops` in
+//! `pages/read.rs` adds it, as it does for `interface_refused`.
 //!
 //! Bounds: one entry for each peer, whose number the configuration limits. Paths and flows are
 //! listed only as far as they are requested.

@@ -55,14 +55,47 @@ pub struct Counters {
 
 impl Counters {
     /// Returns the name and the value of every counter that EFA's driver shows: counters of this
-    /// device, and the counters of the transport in `stats`.
+    /// device, and the counters of the transport in `stats`. The pattern names every counter of the
+    /// transport, so that a new one is returned, or left out on purpose.
     pub fn hw_counters(&self, stats: &Stats) -> [(&'static str, u64); 22] {
+        let &Stats {
+            tx_bytes,
+            tx_pkts,
+            rx_bytes,
+            rx_pkts,
+            rx_drops,
+            retrans_bytes,
+            retrans_pkts,
+            retrans_timeout_events,
+            unresponsive_remote_events,
+            impaired_remote_conn_events,
+            // Counters of the device have these names.
+            send_bytes: _,
+            send_wrs: _,
+            recv_bytes: _,
+            recv_wrs: _,
+            // EFA's driver does not have these counters.
+            spurious_losses: _,
+            rx_duplicates: _,
+            rx_rnr: _,
+            data_pkts: _,
+            unreliable_tx_pkts: _,
+            unreliable_rx_pkts: _,
+            ack_pkts: _,
+            probe_pkts: _,
+            challenge_pkts: _,
+            address_moves: _,
+            clock_clamped: _,
+            own_pauses: _,
+            unreachable_hints: _,
+            drops: _,
+        } = stats;
         [
-            ("tx_bytes", stats.tx_bytes),
-            ("tx_pkts", stats.tx_pkts),
-            ("rx_bytes", stats.rx_bytes),
-            ("rx_pkts", stats.rx_pkts),
-            ("rx_drops", stats.rx_drops),
+            ("tx_bytes", tx_bytes),
+            ("tx_pkts", tx_pkts),
+            ("rx_bytes", rx_bytes),
+            ("rx_pkts", rx_pkts),
+            ("rx_drops", rx_drops),
             ("send_bytes", self.send_bytes),
             ("send_wrs", self.send_wrs),
             ("recv_bytes", self.recv_bytes),
@@ -75,11 +108,11 @@ impl Counters {
             ("rdma_write_bytes", self.rdma_write_bytes),
             ("rdma_write_wr_err", self.rdma_write_wr_err),
             ("rdma_write_recv_bytes", self.rdma_write_recv_bytes),
-            ("retrans_bytes", stats.retrans_bytes),
-            ("retrans_pkts", stats.retrans_pkts),
-            ("retrans_timeout_events", stats.retrans_timeout_events),
-            ("unresponsive_remote_events", stats.unresponsive_remote_events),
-            ("impaired_remote_conn_events", stats.impaired_remote_conn_events),
+            ("retrans_bytes", retrans_bytes),
+            ("retrans_pkts", retrans_pkts),
+            ("retrans_timeout_events", retrans_timeout_events),
+            ("unresponsive_remote_events", unresponsive_remote_events),
+            ("impaired_remote_conn_events", impaired_remote_conn_events),
         ]
     }
 }

@@ -49,6 +49,7 @@
 //! | [`rdm`] | the Messaging Layer: `send`, `receive`, `rma`, `peers` |
 //! | [`direct`] | the verbs as one endpoint, without the Messaging Layer |
 //! | `wire`, [`slots`], `config`, `counters`, `error` | bits of a datagram; a table without reused keys; settings; counters; errors |
+//! | `hash` | hash of tables, and numbers that peers cannot guess |
 #![no_std]
 #![forbid(unsafe_code)]
 

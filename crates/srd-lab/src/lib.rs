@@ -15,7 +15,8 @@
 //! | `faults` | faults ([`fault`], [`impair`]), counters ([`status`]) and probes ([`probe`]) |
 //! | [`express`] | `srd up` in the hosts |
 //! | [`random`] | random numbers from a seed |
-//! | [`mod@requirements`] | missing requirements of this machine, and how to install them |
+//! | `sys` | all `unsafe` code of this crate |
+//! | [`requirements`](mod@requirements) | missing requirements of this machine, and how to install them |
 //!
 //! Invariants: nothing is ever created or deleted outside of namespaces called `srdlab-<name>-...`;
 //! the state file is written before the first namespace exists and removed after the last one is

@@ -34,15 +34,16 @@
 //! `net.core.rmem_max`.
 //!
 //! # Supported
-//! IPv4 and IPv6; UDP segmentation and receive offload, with a fallback where the kernel or device
-//! does not support it; ECN bits both ways; kernel receive timestamps; blocking, spinning and
-//! adaptive waiting; datagram boundaries; back-pressure in both directions; a packet larger than
-//! the MTU is never fragmented; a notice reports it with the size that works.
+//! IPv4 and IPv6; several local addresses in one endpoint, for a node with several network cards
+//! ([`UdpOptions::further`], P17); UDP segmentation and receive offload, with a fallback where the
+//! kernel or device does not support it; ECN bits both ways; kernel receive timestamps; blocking,
+//! spinning and adaptive waiting; datagram boundaries; back-pressure in both directions; a packet
+//! larger than the MTU is never fragmented; a notice reports it with the size that works.
 //!
 //! # Not supported
 //! Systems other than Linux. An IPv6 flow label that this crate chooses: the kernel derives one
 //! from each path's port (`net.ipv6.auto_flowlabels`, on by default), which serves a switch equally
-//! well. Several local addresses in one endpoint.
+//! well.
 mod back_ends;
 pub mod clock;
 mod copies;

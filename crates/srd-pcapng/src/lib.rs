@@ -13,6 +13,10 @@
 //!  option  code (2) | length (2) | value, padded to 4;   0 | 0 ends a list
 //! ```
 //!
+//! | module | content |
+//! |---|---|
+//! | [`read`] | readers of pcap and pcapng |
+//!
 //! Numbers are little-endian, as the section header declares. tcpdump does not read files with a
 //! second interface of raw IP; Wireshark does.
 #![forbid(unsafe_code)]

@@ -96,10 +96,25 @@ impl fmt::Display for SendError {
 
 impl core::error::Error for SendError {}
 
-/// Reason for dropping a received packet. Each reason has a counter in [`crate::Stats`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum DropReason {
+macro_rules! drop_reasons {
+    ($($(#[doc = $meaning:literal])+ $reason:ident,)+) => {
+        /// Reason for dropping a received packet. Each reason has a counter in [`crate::Stats`].
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $meaning])+ $reason,)+
+        }
+
+        impl DropReason {
+            /// Each reason, in the order of the counters.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$reason),+];
+            /// Number of reasons in this enum.
+            pub const COUNT: usize = [$(stringify!($reason)),+].len();
+        }
+    };
+}
+
+drop_reasons! {
     /// The packet is shorter than its header requires, or has a field with a value that no sender
     /// writes.
     Malformed,
@@ -127,24 +142,4 @@ pub enum DropReason {
     VerdictsFull,
     /// An unreliable datagram for a queue pair that does not exist or has no receive buffer.
     NoReceiver,
-}
-
-impl DropReason {
-    /// Number of reasons in this enum.
-    pub const COUNT: usize = 12;
-    /// Each reason, in the order of the counters.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Malformed,
-        Self::Version,
-        Self::UnknownContext,
-        Self::Unauthentic,
-        Self::Replay,
-        Self::OutsideWindow,
-        Self::WrongProtection,
-        Self::PeersFull,
-        Self::CookieDemanded,
-        Self::StaleEpoch,
-        Self::VerdictsFull,
-        Self::NoReceiver,
-    ];
 }

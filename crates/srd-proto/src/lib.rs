@@ -43,7 +43,8 @@
 //! | `peer` | one remote node: what is sent next, and what a received packet means |
 //! | `send` | waiting datagrams, packets in flight, congestion window, credit, pacing, delays |
 //! | `received`, `queue_pairs` | the receive window; local queue pairs and their receive buffers |
-//! | `path` | the paths of a peer: selection, states (good, skipped, dead), probes |
+//! | `path` | the paths of a peer: selection, states (good, skipped, assumed bad, denied), probes |
+//! | `chain` | lists through the entries of a table |
 //! | `security`, [`secret`] | modes and keys of an endpoint; secrets of hash tables |
 //! | [`transmit`], [`wire`] | batches of packets to send; the wire format, one file for each type of packet |
 #![no_std]

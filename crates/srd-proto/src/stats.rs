@@ -1,4 +1,30 @@
 //! Counters. A counter that has the same meaning as one of EFA has its name.
+//!
+//! To add a counter, change these files. `srd up`, EFA and Python do not compile until they name a
+//! new field: each of them publishes the field, or lists it as `_`.
+//!
+//! | file | change |
+//! |---|---|
+//! | this file | the field of [`Stats`], with its meaning |
+//! | the module that finds the event | the count, for example in `peer/acked.rs` |
+//! | `srd up`: `pages/totals.rs` of `srd-daemon` | three places: the struct `Transport`, its list in `counters!`, and `From<&Stats>` |
+//! | `srd up`: `snapshot.rs` of `srd-daemon` | name, help and kind in the list of `Counters` |
+//! | `srd up`: `pages/read.rs` of `srd-daemon` | the value under this name, in `counters` |
+//! | EFA: `counters.rs` of `srd-efa` | `hw_counters`, if EFA's driver has the counter; then also section 7 of `docs/spec/efa.md` |
+//! | Python: `src/endpoint/report.rs` of `srd-python` | the key, in `counters` |
+//! | Python: `python/opensrd/statistics.py` of `srd-python` | the field of `Statistics` with the name of the key |
+//! | simulator: `engine/nic.rs` of `srd-sim` | `Totals`, its `of` and its `Add`, if results of runs show the counter |
+//!
+//! `srd stats`, `srd status --json`, OpenMetrics and srd-metrics(7) show the list of `Counters`
+//! without further changes.
+//!
+//! A new reason for dropped packets is a variant of [`DropReason`] in `error.rs`, and a call of
+//! `Stats::drop`. All outlets that name reasons read [`DropReason::ALL`]; `srd up` writes
+//! `UnknownContext` as `unknown_context`.
+//!
+//! A figure of one peer is a field of [`PeerStats`], which `peer/mod.rs` fills in. Its outlets are
+//! `pages/figure.rs` and `pages/read.rs` of `srd-daemon` (with `PeerSnapshot` in `snapshot.rs` and
+//! `PEER_FAMILIES` in `metrics/exposition.rs`), and `peer` in `report.rs` of `srd-python`.
 
 use crate::error::DropReason;
 

@@ -7,6 +7,12 @@
 //! This module exchanges only data; functions for convenience are written in Python
 //! (`python/opensrd`). A run releases the interpreter for other threads, and checks at the interval
 //! `jobs::ASK` whether Ctrl-C was pressed.
+//!
+//! | module | content |
+//! |---|---|
+//! | `endpoint` | endpoints on real sockets, with their messages and counters |
+//! | `scenario`, `sizes`, `bundled` | scenarios; distributions of flow sizes; the scenarios of this project |
+//! | `runs`, `jobs` | results of runs; runs without the interpreter's lock |
 
 mod bundled;
 mod endpoint;

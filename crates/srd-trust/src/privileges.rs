@@ -181,6 +181,13 @@ pub fn own_user() -> Option<u32> {
     own.map(|account| account.uid.as_raw())
 }
 
+/// Returns the number of the user who has started this process by `sudo` (`SUDO_UID`), if this
+/// process runs as root. Files with this user's secrets may be used if the user has named them.
+pub fn sudo_user() -> Option<u32> {
+    let user = std::env::var("SUDO_UID").ok().filter(|_| geteuid().is_root())?;
+    user.parse().ok()
+}
+
 /// Returns the user to which a daemon that was started by root has changed, if this process runs as
 /// this user: `Some(true)` for the user `srd`, `Some(false)` for a spare user on a machine without
 /// a user `srd`. `None` for every other process.

@@ -11,6 +11,7 @@
 //! | `names` | names of objects, and their identifiers |
 //! | `build` | state while a file is read |
 //! | `read` | order in which objects are created |
+//! | `dhcp` | sets of DHCP options |
 //! | `taken` | address ranges in use |
 //! | [`explain`] | the way of a connection's packets, step by step |
 //! | [`words`] | a verdict and its steps as text for people |

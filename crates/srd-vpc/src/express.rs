@@ -1,5 +1,9 @@
-//! ENA Express: decides which packets between two interfaces may use SRD (V21 of `spec/card.md`).
-//! `vpc/frames/onward.rs` of `srd-card` applies the limit on the size of a packet.
+//! ENA Express: conditions of SRD for packets between two interfaces (V21 of `spec/card.md`).
+//!
+//! The card decides for each flow in `ask_sent` (`vpc/frames/egress.rs` of `srd-card`): it checks
+//! middleboxes, gateways and hosts itself, and uses [`between`] for the settings of the two
+//! interfaces. `rides_srd` in `vpc/frames/onward.rs` applies the limit on the size of a packet.
+//! [`of_judged`] gives the whole answer for `srd vpc explain`.
 //!
 //! Source: Amazon EC2 User Guide, *Improve network performance between EC2 instances with ENA
 //! Express*. Zones make no difference: both interfaces are in one Region, as all parts of a cloud

@@ -3,14 +3,14 @@
 //! [`object`] holds the objects as plain data, and [`id`] their identifiers. An object refers to
 //! another by its identifier, so a [`World`](object::World) is a set of tables without circular
 //! references. [`judge`] returns the verdict on a packet, with its reason. [`compile`] turns the
-//! rules into tables for one host. [`express`] decides which packets may use SRD.
+//! rules into tables for one host. [`express`] has the conditions under which packets use SRD.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`object`], [`id`] | objects as plain data, with the fields of flow logs; identifiers |
 //! | [`judge`] | the verdict on a packet, step by step, with reasons |
 //! | [`compile`] | the rules as tables for one host: `decide` admits or refuses a packet |
-//! | [`express`] | which packets between two interfaces may use SRD (ENA Express) |
+//! | [`express`] | conditions of SRD for packets between two interfaces (ENA Express) |
 //! | [`packet`] | the header fields that rules evaluate |
 //! | [`nau`] | network address usage: the size of a cloud |
 #![no_std]

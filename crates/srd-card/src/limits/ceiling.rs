@@ -24,7 +24,8 @@ pub enum FlowKind {
     Exterior,
     /// Between instances of one cluster placement group: 10 Gb/s.
     ClusterPlacementGroup,
-    /// Carried by ENA Express: 25 Gb/s.
+    /// Between interfaces that both have ENA Express for the flow, without a gateway or a
+    /// middlebox: 25 Gb/s. Both may be on one host, where SRD carries no packet.
     Express,
 }
 

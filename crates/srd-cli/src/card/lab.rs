@@ -39,8 +39,8 @@ pub(crate) struct LabArgs {
     /// Describe all experiments instead of running them.
     #[arg(long)]
     list: bool,
-    /// Run fewer cases, each for a shorter time. Such runs show only that the experiments work; their
-    /// figures are not judged.
+    /// Run fewer cases, each for a shorter time. Such runs show only that the experiments work;
+    /// their figures are not judged.
     #[arg(long)]
     quick: bool,
     /// The `srd` program whose card is measured, to compare two builds. Default: this program.

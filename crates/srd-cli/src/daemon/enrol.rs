@@ -24,7 +24,9 @@ pub(crate) struct EnrolArgs {
     /// all peers from it. The settings are kept in /var/lib/srd/srd0/srd0.toml.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["config", "first_try"])]
     control: Option<String>,
-    /// File with a token of `srd control token create`; needed until this host has enrolled.
+    /// File with a token of `srd control token create`, with mode 0600; needed until this host has
+    /// enrolled. It belongs to root, to the user who starts this command, also by `sudo`, or to
+    /// the user `srd`.
     #[arg(long, value_name = "PATH", requires = "control")]
     token_file: Option<PathBuf>,
     /// Name under which this host enrols. Default: the name of the machine.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`explain`] | `srd vpc explain` |
 //! | [`list`] | `srd vpc show`, `diff` and `nau` |
+//! | `others` | text about gateways, addresses, logs and mirrors |
 
 mod explain;
 mod list;

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -173,6 +173,52 @@ impl Net {
     }
 }
 
+/// Script in place of `sudo`: the user is root already, and the environment names another user.
+const SUDO: &str = "#!/bin/sh\nSUDO_UID=4711 SUDO_GID=4711 exec \"$@\"\n";
+/// User in [`SUDO`], to whom the files belong that the shell of this user creates.
+const USER: u32 = 4711;
+
+impl Net {
+    /// Makes the file system of the machines: each has a `/run`, a `/var/lib` and a directory of
+    /// the user of its own.
+    fn make_files(&self) {
+        fs::create_dir(self.path("bin")).unwrap();
+        symlink(SRD, self.path("bin/srd")).unwrap();
+        fs::write(self.path("bin/sudo"), SUDO).unwrap();
+        fs::set_permissions(self.path("bin/sudo"), PermissionsExt::from_mode(0o755)).unwrap();
+        for machine in 0..MACHINES {
+            for name in ["run", "lib", "home"] {
+                fs::create_dir(self.path(&format!("{name}{machine}"))).unwrap();
+            }
+        }
+    }
+
+    /// Returns a shell that runs these commands as a user of a machine types them.
+    fn shell(&self, machine: usize, commands: &str) -> Command {
+        let [run, lib, home] = ["run", "lib", "home"]
+            .map(|name| self.path(&format!("{name}{machine}")).display().to_string());
+        let script = format!(
+            "mount --bind {run} /run\nmount --bind {lib} /var/lib\nhostname web-{machine}\n\
+             cd {home}\n{commands}"
+        );
+        let path = std::env::var("PATH").unwrap();
+        let mut shell = Command::new("ip");
+        shell.args(["netns", "exec", &self.names[machine], "unshare", "--mount", "--uts"]);
+        shell.args(["sh", "-eu", "-c", &script]);
+        shell.env("PATH", format!("{}:{path}", self.path("bin").display()));
+        shell
+    }
+}
+
+/// Returns the commands of `docs/control-hosts.md` that the test with this name runs.
+fn documented(test: &str) -> Vec<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/control-hosts.md");
+    let page = fs::read_to_string(page).unwrap().replace("192.0.2.10", "198.18.0.1");
+    let mark = format!("{test} -->\n```sh\n");
+    let blocks = page.split(&mark).skip(1);
+    blocks.map(|block| block.split("```").next().unwrap().trim().to_owned()).collect()
+}
+
 impl Drop for Net {
     fn drop(&mut self) {
         for mut child in self.processes.iter_mut().filter_map(Option::take) {
@@ -249,6 +295,45 @@ fn hosts_enrol_outlive_their_controller_and_are_removed() {
     net.wait_for_mesh(&others);
     let error = String::from_utf8(net.control(&["hosts", "remove", "x"]).stderr).unwrap();
     assert!(error.contains("there is no host `x`"), "{error}");
+}
+
+/// The steps of `docs/control-hosts.md`, by a user with `sudo` on each machine. The files `token`
+/// belong to this user.
+#[test]
+fn a_mesh_is_made_by_the_documented_steps_of_a_user_with_sudo() {
+    if !ready() {
+        return;
+    }
+    let steps = documented("a_mesh_is_made_by_the_documented_steps_of_a_user_with_sudo");
+    let [server, create, start, list] = &steps[..] else { panic!("{steps:?}") };
+    let mut net = Net::new("d");
+    net.make_files();
+    // The shell becomes the program, so that a signal to it reaches the program.
+    let up = |net: &Net, machine: usize, command: &str| {
+        net.shell(machine, &format!("exec {command}")).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut child = up(&net, CONTROLLER, server);
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    net.processes[CONTROLLER] = Some(child);
+    assert!(lines.into_iter().any(|line| line.starts_with("admin:")), "the controller ended");
+    let output = net.shell(CONTROLLER, create).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let token = net.path("home0/token");
+    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o7777, 0o600);
+    for host in 1..=3 {
+        // As `scp -p` does it.
+        let copy = net.path(&format!("home{host}/token"));
+        fs::copy(&token, &copy).unwrap();
+        chown(&copy, Some(USER), Some(USER)).unwrap();
+        net.processes[host] = Some(up(&net, host, start));
+        net.wait(&format!("the host web-{host} in the list"), |net| {
+            let listed = net.shell(CONTROLLER, list).output().unwrap();
+            let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+            let of_host = |line: &&str| line.starts_with(&format!("web-{host} "));
+            text.lines().find(of_host).is_some_and(|line| line.contains(" connected "))
+        });
+    }
+    net.wait_for_mesh(&[1, 2, 3]);
 }
 
 /// Errors of a host that cannot enrol name their cause.

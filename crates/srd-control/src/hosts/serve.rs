@@ -2,7 +2,8 @@
 //!
 //! A stranger costs a connection for at most ten seconds, and nothing afterwards. At most
 //! [`STRANGERS_MAX`] connections have not identified their host yet; further ones wait in the
-//! kernel's queue.
+//! kernel's queue. One client address has at most [`STRANGERS_OF_CLIENT_MAX`] of them; further ones
+//! are closed.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -13,7 +13,7 @@ const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Largest number of bytes of one read from the stream.
 const READ_BYTES: usize = 64 << 10;
 
-/// Two numbers of packets: those that a capture wrote to the file, and those that it lost.
+/// Numbers of packets that a capture wrote to the file, and of packets that it lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
     /// Packets that were written to the file.

@@ -26,7 +26,7 @@
 //! | [`edit`] | adds or removes one peer, by command |
 //! | [`endpoint`] | the endpoint of a peer: an address, or a name |
 //! | [`enrol`] | the controller at which this host enrols, and the peers that it sends |
-//! | `several` | values with one address, or one for each network card |
+//! | `several`, `number` | values with one address, or one for each network card; whole numbers |
 //! | `back_end`, `workers` | the packet back end, and the number of its threads |
 //! | [`wireguard`] | converts a configuration file of WireGuard |
 //!

@@ -23,7 +23,8 @@
 //! |---|---|
 //! | [`protocol`] | requests and answers |
 //! | [`socket`] | the socket's file: creates, restores and finds it |
-//! | [`server`] | the daemon's side |
+//! | [`server`], `connection` | the daemon's side; one connection of it |
+//! | `slots` | state that connections share, and the limits of their number |
 //! | [`client`] | the commands' side |
 
 pub mod client;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use srd_enrol::message::VERSION;
 use srd_enrol::{FromController, FromHost, Host, Token};
-use srd_trust::{private, privileges};
+use srd_trust::private::{self, Exposed};
+use srd_trust::privileges;
 
 use super::link::{Link, LinkError};
 use super::state::{Enrolment, NEXT_KEY, PRIVATE_KEY};
@@ -48,7 +49,7 @@ fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
             enrol.controller
         );
     };
-    let token = token(file)?;
+    let token = token(file, privileges::sudo_user())?;
     let state = &enrol.directory;
     state.create().map_err(anyhow::Error::msg)?;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
@@ -126,13 +127,18 @@ fn welcome(link: &mut Link, controller: srd_enrol::Fingerprint) -> Result<Enrolm
     }
 }
 
-/// Reads an enrolment token from its file, which only its owner may read.
-fn token(path: &Path) -> Result<Token> {
+/// Reads an enrolment token from its file, which only its owner may read. The owner is root, the
+/// user of this process, the user `srd`, or the user who has started this process by `sudo`
+/// (`sudo`): this user's shell has created the file.
+fn token(path: &Path, sudo: Option<u32>) -> Result<Token> {
     let shown = path.display().to_string();
     let file = private::open(path).with_context(|| format!("the enrolment token {shown}"))?;
     let file = file.ok_or_else(|| anyhow!("{shown} is no regular file"))?;
     let checked = private::check(&file, privileges::own_user()).with_context(|| shown.clone())?;
-    checked.map_err(|exposed| exposed.fault(path))?;
+    match checked {
+        Err(Exposed::Owner(owner)) if Some(owner) == sudo => {}
+        checked => checked.map_err(|exposed| exposed.fault(path))?,
+    }
     let mut text = String::new();
     file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).with_context(|| shown.clone())?;
     Token::parse(&text).map_err(|error| anyhow!("{shown}: {error}"))
@@ -188,16 +194,40 @@ mod tests {
     fn a_file_of_a_token_that_others_can_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        assert!(format!("{:#}", token(&path).unwrap_err()).contains("the enrolment token"));
+        assert!(format!("{:#}", token(&path, None).unwrap_err()).contains("the enrolment token"));
         let drawn = Token::draw(srd_enrol::Identity::draw().unwrap().fingerprint()).unwrap();
         std::fs::write(&path, drawn.expose()).unwrap();
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         mode(0o644);
-        assert!(token(&path).unwrap_err().to_string().contains("chmod 600"));
+        assert!(token(&path, None).unwrap_err().to_string().contains("chmod 600"));
         mode(0o600);
-        assert_eq!(token(&path).unwrap(), drawn);
+        assert_eq!(token(&path, None).unwrap(), drawn);
         std::fs::write(&path, "hidden").unwrap();
-        let error = token(&path).unwrap_err().to_string();
+        let error = token(&path, None).unwrap_err().to_string();
         assert!(error.contains("srd1.ID.SECRET.FINGERPRINT"), "{error}");
+    }
+
+    /// A regression: a user with `sudo` who followed the documented steps had a file of their own,
+    /// which `srd up` refused.
+    #[test]
+    fn regression_a_file_of_a_token_may_belong_to_the_user_of_sudo() {
+        const USER: u32 = 4711;
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: it needs root");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let drawn = Token::draw(srd_enrol::Identity::draw().unwrap().fingerprint()).unwrap();
+        std::fs::write(&path, drawn.expose()).unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o600);
+        std::os::unix::fs::chown(&path, Some(USER), None).unwrap();
+        for other in [None, Some(USER + 1)] {
+            assert!(token(&path, other).unwrap_err().to_string().contains("belongs to user 4711"));
+        }
+        assert_eq!(token(&path, Some(USER)).unwrap(), drawn);
+        mode(0o640);
+        assert!(token(&path, Some(USER)).unwrap_err().to_string().contains("chmod 600"));
     }
 }

@@ -9,7 +9,7 @@ use srd_proto::{DropReason, Instant};
 
 use super::peer::PeerFigures;
 use super::rows::{FlowRow, PathRow};
-use super::totals::Totals;
+use super::totals::{Totals, Transport};
 use super::{Directory, Listed, Pages, names};
 use crate::config::in_words;
 use crate::plane::{Detail, PathsOf, PeerNumber, PlaneError};
@@ -148,6 +148,17 @@ pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<Pat
 fn counters(totals: &Totals, queue_bytes: u64) -> Counters {
     let Totals { transport, card, work, mode, utilization, .. } = totals;
     let (traffic, order) = (card.traffic, card.order);
+    // The pattern names every field, so that a new one is shown.
+    let Transport {
+        tx_pkts: outer_tx_pkts,
+        tx_bytes: outer_tx_bytes,
+        rx_pkts: outer_rx_pkts,
+        rx_bytes: outer_rx_bytes,
+        retrans_pkts: retransmissions,
+        retrans_timeout_events: retransmission_timeouts,
+        spurious_losses,
+        drops,
+    } = *transport;
     Counters {
         ena_srd_mode: *mode,
         ena_srd_tx_pkts: traffic.srd_tx_pkts,
@@ -185,16 +196,16 @@ fn counters(totals: &Totals, queue_bytes: u64) -> Counters {
         order_timeouts: order.wait_timeouts,
         order_late_pkts: order.bad_chunks,
         reassembly_drops: order.given_up,
-        decrypt_failures: transport.drops[DropReason::Unauthentic as usize],
-        retransmissions: transport.retrans_pkts,
-        retransmission_timeouts: transport.retrans_timeout_events,
-        spurious_losses: transport.spurious_losses,
+        decrypt_failures: drops[DropReason::Unauthentic as usize],
+        retransmissions,
+        retransmission_timeouts,
+        spurious_losses,
         handshakes_done: work.ups,
         peer_downs: work.downs,
-        outer_tx_pkts: transport.tx_pkts,
-        outer_tx_bytes: transport.tx_bytes,
-        outer_rx_pkts: transport.rx_pkts,
-        outer_rx_bytes: transport.rx_bytes,
+        outer_tx_pkts,
+        outer_tx_bytes,
+        outer_rx_pkts,
+        outer_rx_bytes,
     }
 }
 

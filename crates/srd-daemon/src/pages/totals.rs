@@ -30,16 +30,48 @@ counters!(Transport {
 });
 
 impl From<&Stats> for Transport {
+    /// The pattern names every counter, so that a new one is published here, or left out on
+    /// purpose.
     fn from(stats: &Stats) -> Self {
+        let &Stats {
+            tx_pkts,
+            tx_bytes,
+            rx_pkts,
+            rx_bytes,
+            retrans_pkts,
+            retrans_timeout_events,
+            spurious_losses,
+            drops,
+            rx_drops: _,
+            send_bytes: _,
+            send_wrs: _,
+            recv_bytes: _,
+            recv_wrs: _,
+            retrans_bytes: _,
+            unresponsive_remote_events: _,
+            impaired_remote_conn_events: _,
+            rx_duplicates: _,
+            rx_rnr: _,
+            data_pkts: _,
+            unreliable_tx_pkts: _,
+            unreliable_rx_pkts: _,
+            ack_pkts: _,
+            probe_pkts: _,
+            challenge_pkts: _,
+            address_moves: _,
+            clock_clamped: _,
+            own_pauses: _,
+            unreachable_hints: _,
+        } = stats;
         Self {
-            tx_pkts: stats.tx_pkts,
-            tx_bytes: stats.tx_bytes,
-            rx_pkts: stats.rx_pkts,
-            rx_bytes: stats.rx_bytes,
-            retrans_pkts: stats.retrans_pkts,
-            retrans_timeout_events: stats.retrans_timeout_events,
-            spurious_losses: stats.spurious_losses,
-            drops: stats.drops,
+            tx_pkts,
+            tx_bytes,
+            rx_pkts,
+            rx_bytes,
+            retrans_pkts,
+            retrans_timeout_events,
+            spurious_losses,
+            drops,
         }
     }
 }

@@ -16,6 +16,11 @@
 //! | `setup` | sockets, interface, privileges |
 //! | [`transport`] | the settings of endpoint and sockets |
 //! | `queues` | the queues of the interface that one worker serves |
+//! | `preflight` | checks of this machine before the set-up |
+//! | `evidence`, `problems` | the reason why a peer does not answer |
+//! | `resolve`, `peer_log` | host names of peers; log lines about peers that come up and go down |
+//! | `moderation`, `waker` | pauses of a worker, and the end of a pause of the control thread |
+//! | `tapped`, `signals` | copies of packets for captures; SIGTERM, SIGINT and SIGHUP |
 
 pub(crate) mod control;
 pub(crate) mod crew;

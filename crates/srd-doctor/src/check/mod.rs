@@ -6,8 +6,9 @@
 //! | `system` | files and programs, below a root |
 //! | `files` | reading that never leaves an image; atomic writing |
 //! | `finding` | rules, outcomes, fixes, as data |
-//! | `rules` | the list; `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets`
-//! contain the rules |
+//! | `rules` | the list of all rules |
+//! | `kernel`, `interface`, `latency`, `spread`, `generation`, `sockets` | the rules |
+//! | `version` | versions of drivers |
 //! | `facts` | facts for the user that no rule checks |
 //! | `apply` | `--fix` |
 //! | `noted` | a record of what `--fix` did, for a later `--persist` |

@@ -15,6 +15,7 @@
 //! | `peers` | peers that the application added, and peers that have sent to this endpoint |
 //! | `post` | conversion of calls into work requests |
 //! | `completions` | conversion of the completions of work requests |
+//! | `layer` | the trait [`crate::layer::Layer`] for this layer |
 //! | `state` | every table, and the calls that drive the endpoint |
 
 mod completions;

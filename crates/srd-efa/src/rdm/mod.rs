@@ -12,6 +12,7 @@
 //! | `receive` | from a peer's datagram to the application's receive |
 //! | `rma` | reads, writes and atomic operations |
 //! | `wire` | the frames |
+//! | `layer` | the trait [`crate::layer::Layer`] for this layer |
 //! | `state`, `progress` | every table; handling of events and completions |
 //! | `config`, `counters`, `iovec` | limits, counters, memory in pieces |
 //!

@@ -1,8 +1,19 @@
 //! The endpoint: owns the peers and the state that they share. The caller drives it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `receive` | the peer of a received packet, and its processing |
+//! | `sessions`, `replies` | opening of sessions, and the effect of a Reset; answers to strangers |
+//! | `peers`, `peer_config` | the peers, the ready queue and the wake-ups; addresses and keys that the application names |
+//! | `addresses` | indexes of the peers by address and by context number |
+//! | `presence` | pauses of this endpoint, ICMP errors, whether there is anything to send |
+//! | `teardown`, `reseed` | the end of contexts; another run after a copy of the state |
+//! | `audit` | invariants that debug builds check |
 
 mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
+mod peer_config;
 mod peers;
 mod presence;
 mod receive;
@@ -17,10 +28,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+pub use self::peer_config::PeerConfig;
 use self::peers::Peers;
 use self::replies::Replies;
 use self::teardown::QueuedClose;
-use crate::config::{ADDRESSES_MAX, Config, Protection};
+use crate::config::{Config, Protection};
 use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
@@ -36,45 +48,6 @@ use crate::transmit::{Transmit, TransmitBuf};
 
 /// The address of a peer whose address is not known yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-/// Configuration of a peer that the application names.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PeerConfig {
-    /// The peer's address and well-known port. `None` if the address is unknown until the peer's
-    /// first opening; the peer must then have a public key.
-    pub address: Option<SocketAddr>,
-    /// The peer's other addresses, with their ports. The peer's paths take turns over all
-    /// addresses. A peer with several addresses cannot move to a new address.
-    pub further: [Option<SocketAddr>; ADDRESSES_MAX - 1],
-    /// The peer's static public key, if the endpoint uses static keys.
-    pub public_key: Option<[u8; 32]>,
-    /// A secret that both nodes have in addition to their keys (`psk2` of Noise): a recorded
-    /// session stays secret even if the curve is broken.
-    pub preshared_key: Option<[u8; 32]>,
-}
-
-impl PeerConfig {
-    /// A peer with one address, without keys.
-    pub fn at(address: SocketAddr) -> Self {
-        Self { address: Some(address), ..Self::default() }
-    }
-
-    /// A peer with one or several addresses, without keys. `None` if the list is empty or longer
-    /// than [`ADDRESSES_MAX`].
-    pub fn at_each(addresses: &[SocketAddr]) -> Option<Self> {
-        let (first, others) = addresses.split_first()?;
-        let mut peer = Self::at(*first);
-        for (at, other) in others.iter().enumerate() {
-            *peer.further.get_mut(at)? = Some(*other);
-        }
-        Some(peer)
-    }
-
-    /// Returns this configuration with the public key.
-    pub fn with_key(self, public_key: Option<[u8; 32]>) -> Self {
-        Self { public_key, ..self }
-    }
-}
 
 /// One node's side of all its contexts, or of those of one shard: the protocol as a state machine
 /// without clock, socket or thread.

@@ -1,7 +1,8 @@
 //! Performance of paths: confirmations, penalties, losses, and mass failure.
 //!
 //! A path becomes [`PathState::AssumedBad`] here if a packet on it is lost, and in `probe` if a
-//! probe on it is not answered. It is dead (P7) after [`DEAD_AFTER`] losses in a row.
+//! probe on it is not answered. It is dead (P7) after [`DEAD_AFTER`] losses or unanswered probes in
+//! a row, a round trip apart, while other paths passed packets that were sent later.
 
 use super::{DEAD_AFTER, PENALTY_LASTS, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;

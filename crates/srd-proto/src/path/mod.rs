@@ -8,6 +8,17 @@
 //! | `AssumedBad` | packet or probe lost: carries probes only | two probes in a row are answered |
 //! | `Denied` | excluded by the operator | the operator allows it again |
 //!
+//! *Dead* (P7) is a property of a path in addition to its state: the path had [`DEAD_AFTER`] losses
+//! or unanswered probes in a row, while other paths passed packets. It becomes `AssumedBad` even if
+//! half of all paths are bad, and a mass failure (P8) does not restore it.
+//!
+//! | file | content |
+//! |---|---|
+//! | `select` | selection of the next packet's path |
+//! | `health` | the effect of acknowledgements, delays and losses |
+//! | `probe` | probes, and the effect of their answers and of missing answers |
+//! | `explore` | search for better paths than those in use |
+//!
 //! Congestion control does not distinguish paths; path selection does not depend on windows.
 
 mod explore;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use srd_net::{EndpointEvent, Report};
-use srd_proto::PeerStats;
+use srd_proto::{PeerStats, Stats};
 
 use super::peer::pair;
 
@@ -14,22 +14,53 @@ pub(crate) type EventParts = (&'static str, Option<(String, u16)>, String);
 
 const NS_PER_US: f64 = 1e3;
 
-/// Returns the counters of the endpoint. Keys are the fields of `opensrd.Statistics`.
+/// Returns the counters of the endpoint. Keys are the fields of `opensrd.Statistics`. The pattern
+/// names every counter, so that a new one is returned, or left out on purpose.
 pub(crate) fn counters<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
-    let (stats, all) = (&report.stats, PyDict::new(py));
-    all.set_item("sent_messages", stats.send_wrs)?;
-    all.set_item("sent_bytes", stats.send_bytes)?;
-    all.set_item("received_messages", stats.recv_wrs)?;
-    all.set_item("received_bytes", stats.recv_bytes)?;
-    all.set_item("sent_packets", stats.tx_pkts)?;
-    all.set_item("received_packets", stats.rx_pkts)?;
-    all.set_item("dropped_packets", stats.rx_drops)?;
-    all.set_item("retransmitted_packets", stats.retrans_pkts)?;
-    all.set_item("retransmission_timeouts", stats.retrans_timeout_events)?;
-    all.set_item("spurious_losses", stats.spurious_losses)?;
-    all.set_item("duplicates", stats.rx_duplicates)?;
-    all.set_item("refused_for_room", stats.rx_rnr)?;
-    all.set_item("peers_lost", stats.unresponsive_remote_events)?;
+    let &Stats {
+        send_wrs,
+        send_bytes,
+        recv_wrs,
+        recv_bytes,
+        tx_pkts,
+        rx_pkts,
+        rx_drops,
+        retrans_pkts,
+        retrans_timeout_events,
+        spurious_losses,
+        rx_duplicates,
+        rx_rnr,
+        unresponsive_remote_events,
+        tx_bytes: _,
+        rx_bytes: _,
+        retrans_bytes: _,
+        impaired_remote_conn_events: _,
+        data_pkts: _,
+        unreliable_tx_pkts: _,
+        unreliable_rx_pkts: _,
+        ack_pkts: _,
+        probe_pkts: _,
+        challenge_pkts: _,
+        address_moves: _,
+        clock_clamped: _,
+        own_pauses: _,
+        unreachable_hints: _,
+        drops: _,
+    } = &report.stats;
+    let all = PyDict::new(py);
+    all.set_item("sent_messages", send_wrs)?;
+    all.set_item("sent_bytes", send_bytes)?;
+    all.set_item("received_messages", recv_wrs)?;
+    all.set_item("received_bytes", recv_bytes)?;
+    all.set_item("sent_packets", tx_pkts)?;
+    all.set_item("received_packets", rx_pkts)?;
+    all.set_item("dropped_packets", rx_drops)?;
+    all.set_item("retransmitted_packets", retrans_pkts)?;
+    all.set_item("retransmission_timeouts", retrans_timeout_events)?;
+    all.set_item("spurious_losses", spurious_losses)?;
+    all.set_item("duplicates", rx_duplicates)?;
+    all.set_item("refused_for_room", rx_rnr)?;
+    all.set_item("peers_lost", unresponsive_remote_events)?;
     let peers = PyList::empty(py);
     for (address, stats) in &report.peers {
         peers.append(peer(py, *address, stats)?)?;

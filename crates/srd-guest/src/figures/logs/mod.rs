@@ -8,6 +8,13 @@
 //! The loop never waits for a disk. If more than [`RECORDS_QUEUED_MAX`] flows wait for a thread,
 //! the flows of an aggregation window are dropped and counted, and a record with the status
 //! SKIPDATA is written for the window. // F7
+//!
+//! | file | content |
+//! |---|---|
+//! | `lines` | one thread for each flow log |
+//! | `writer` | the thread that writes windows to files |
+//! | `files` | files, with names in the format of EC2 |
+//! | `text`, `parquet` | the two forms of a file |
 
 pub(crate) mod files;
 mod lines;

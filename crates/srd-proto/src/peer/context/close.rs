@@ -24,8 +24,8 @@ use crate::wire::{FLAG_GREETING, Kind};
 /// Number of copies of a Close. They are sent on different paths, because a Close is never
 /// retransmitted.
 pub(crate) const CLOSES: u8 = 3;
-/// Difference between the entropies (path numbers) of two consecutive copies of a Close. Consecutive
-/// acknowledgements differ by the same number.
+/// Difference between the entropies (path numbers) of two consecutive copies of a Close.
+/// Consecutive acknowledgements differ by the same number.
 const CLOSE_STRIDE: u16 = 37;
 
 impl Peer {
