@@ -17,6 +17,7 @@ mod cni;
 mod control;
 mod dpdk;
 mod express;
+mod fleet;
 mod flow_logs;
 #[path = "../../../srd-vhost/tests/support/mod.rs"]
 mod front_end;
