@@ -43,8 +43,8 @@ pub struct ReloadedInstances {
 /// reason why nothing was changed, as a text for people.
 pub type ReloadInstances = Arc<dyn Fn() -> Result<ReloadedInstances, String> + Send + Sync>;
 
-/// Function that makes the running card use the content of a file that describes clouds. An error is
-/// the reason why nothing was changed, as a text for people.
+/// Function that makes the running card use the content of a file that describes clouds. An error
+/// is the reason why nothing was changed, as a text for people.
 pub type ApplyInstances = Arc<dyn Fn(&Path) -> Result<(), String> + Send + Sync>;
 
 /// Functions that change the instances of this host.

@@ -16,6 +16,8 @@ mod clouds;
 mod cni;
 mod control;
 mod dpdk;
+#[path = "../../../srd-control/tests/support/etcd.rs"]
+mod etcd;
 mod express;
 mod fleet;
 mod flow_logs;

@@ -58,7 +58,7 @@ fn a_host_gets_its_part_as_a_snapshot_and_then_the_tables_that_change() {
     assert!(!parts.is_ready("a"), "the new connection has acknowledged nothing");
 }
 
-/// A host without `[enrol.instances]` and an earlier version do not know this message.
+/// An earlier version of a host would close the connection at this message.
 #[test]
 fn a_host_without_instances_gets_no_part() {
     let parts = Parts::default();

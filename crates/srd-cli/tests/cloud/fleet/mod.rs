@@ -1,18 +1,26 @@
 //! `srd control up --place-on-hosts`: instances that requests of the EC2 API start on hosts that
 //! have enrolled. Needs root.
+//!
+//! | file | content |
+//! |---|---|
+//! | `follow` | rules of the API on all hosts, and failures of a controller or a host |
+//! | `pages` | the commands of the documents |
+//! | `controllers` | two controllers, and three members of etcd |
+
+mod controllers;
+mod follow;
+mod pages;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::control::{exists, path_with_aws};
-use crate::scaling;
+use crate::control::exists;
 use crate::support::api::{Endpoint, element};
 use crate::support::machine::*;
 use crate::support::pair::{ip, must, own_suffix};
@@ -37,8 +45,26 @@ struct Fleet {
     names: Vec<String>,
     processes: Vec<Option<Running>>,
     endpoint: Option<Endpoint>,
+    /// Site of the controller to which requests and commands are sent.
+    site: &'static Site,
+    /// Controllers at which hosts enrol.
+    controllers: String,
     directory: tempfile::TempDir,
 }
+
+/// Addresses and files of a controller.
+struct Site {
+    /// Beginning of the names of its files.
+    name: &'static str,
+    /// Address at which it serves hosts.
+    hosts: &'static str,
+    /// Address at which it serves clients.
+    clients: &'static str,
+}
+
+const FIRST: Site = Site { name: "first", hosts: "198.18.0.1", clients: "127.0.0.1:4599" };
+/// A second controller on the machine of the first one.
+const SECOND: Site = Site { name: "second", hosts: "198.18.0.9", clients: "127.0.0.1:4598" };
 
 /// An instance: its identifier, its address, and the machine of its host.
 #[derive(Clone, Debug)]
@@ -64,7 +90,9 @@ impl Fleet {
         // The user `srd` enters the directory.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), open).unwrap();
-        let fleet = Self { switch, names, processes, endpoint: None, directory };
+        let controllers = format!("{}:{HOSTS_PORT}", FIRST.hosts);
+        let (endpoint, site) = (None, &FIRST);
+        let fleet = Self { switch, names, processes, endpoint, site, controllers, directory };
         let switch = &fleet.switch;
         must(&format!("netns add {switch}"));
         must(&format!("-n {switch} link add br0 type bridge"));
@@ -96,12 +124,18 @@ impl Fleet {
 
     /// Starts the controller, and waits until it serves.
     fn start_controller(&mut self) {
+        let state = self.path("control.db").display().to_string();
+        let running = self.start_at(&FIRST, &state);
+        self.processes[CONTROLLER] = Some(running);
+    }
+
+    /// Starts a controller with a state, and sends further requests and commands to it.
+    fn start_at(&mut self, site: &'static Site, state: &str) -> Running {
+        let own = |name: &str| self.path(&format!("{}.{name}", site.name));
         let mut command = self.srd(CONTROLLER);
-        command.args(["control", "up", "--place-on-hosts", "--listen", "127.0.0.1:4599"]);
-        command.arg("--state").arg(self.path("control.db"));
-        command.arg("--key-file").arg(self.path("key.env"));
-        command.arg("--admin").arg(self.path("admin.sock"));
-        command.args(["--hosts", &format!("198.18.0.1:{HOSTS_PORT}")]);
+        command.args(["control", "up", "--place-on-hosts", "--listen", site.clients]);
+        command.args(["--state", state, "--hosts", &format!("{}:{HOSTS_PORT}", site.hosts)]);
+        command.arg("--key-file").arg(own("env")).arg("--admin").arg(own("sock"));
         let log = fs::File::options().create(true).append(true).open(self.path("control.log"));
         command.stdout(Stdio::piped()).stderr(log.unwrap());
         let mut running = Running(command.spawn().unwrap());
@@ -112,9 +146,15 @@ impl Fleet {
             assert!(lines.read_line(&mut line).unwrap() > 0, "{}", self.log());
         }
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        self.processes[CONTROLLER] = Some(running);
-        let settings = fs::read_to_string(self.path("key.env")).unwrap();
+        self.turn_to(site);
+        running
+    }
+
+    /// Sends further requests and commands to the controller of a site.
+    fn turn_to(&mut self, site: &'static Site) {
+        let settings = fs::read_to_string(self.path(&format!("{}.env", site.name))).unwrap();
         self.endpoint = Some(Endpoint::read(&settings));
+        self.site = site;
     }
 
     fn log(&self) -> String {
@@ -125,7 +165,8 @@ impl Fleet {
     /// Runs `srd control` with the socket of the controller.
     fn control(&self, words: &[&str]) -> String {
         let mut command = Command::new(SRD);
-        command.arg("control").args(words).arg("--admin").arg(self.path("admin.sock"));
+        command.arg("control").args(words).arg("--admin");
+        command.arg(self.path(&format!("{}.sock", self.site.name)));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{words:?}: {output:#?}");
         String::from_utf8(output.stdout).unwrap()
@@ -146,10 +187,11 @@ impl Fleet {
     fn start_host(&mut self, machine: usize, zone: &str) {
         let text = format!(
             "[expert]\npaths = 4\n[interface]\nlisten = \"0.0.0.0:7471\"\n[enrol]\n\
-             controller = \"198.18.0.1:{HOSTS_PORT}\"\ntoken_file = \"token\"\n\
+             controller = \"{}\"\ntoken_file = \"token\"\n\
              name = \"h{machine}\"\ndirectory = \"state{machine}\"\n\
              [enrol.instances]\nzone = \"{zone}\"\nvcpus = {VCPUS}\n\
              [control]\nsocket = \"{}\"\n",
+            self.controllers,
             self.socket(machine)
         );
         let file = self.path(&format!("{machine}.toml"));
@@ -183,14 +225,19 @@ impl Fleet {
     fn start(tag: &str, second: &str) -> Self {
         let mut fleet = Self::new(tag);
         fleet.start_controller();
-        let token = fleet.control(&["token", "create", "--uses", "2", "--lifetime", "10m"]);
-        fs::write(fleet.path("token"), token).unwrap();
-        let private = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(fleet.path("token"), private).unwrap();
-        fleet.start_host(1, "us-east-1a");
-        fleet.start_host(2, second);
-        fleet.wait_for_hosts(2);
+        fleet.start_hosts(second);
         fleet
+    }
+
+    /// Starts both hosts, of which the second is in this zone, and waits until they are ready.
+    fn start_hosts(&mut self, second: &str) {
+        let token = self.control(&["token", "create", "--uses", "2", "--lifetime", "10m"]);
+        fs::write(self.path("token"), token).unwrap();
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(self.path("token"), private).unwrap();
+        self.start_host(1, "us-east-1a");
+        self.start_host(2, second);
+        self.wait_for_hosts(2);
     }
 
     /// Sends a request, and returns its status and its answer.
@@ -293,7 +340,7 @@ impl Fleet {
     /// output.
     fn script(&self, path: &str, script: &str) -> String {
         let script = format!(
-            ". ./key.env; export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_DEFAULT_REGION \
+            ". ./first.env; export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_DEFAULT_REGION \
              AWS_ENDPOINT_URL; export AWS_PAGER=\n{script}"
         );
         let mut shell = Command::new("nsenter");
@@ -364,178 +411,4 @@ fn connects(from: &Placed, to: &Placed) -> bool {
     let Ok(mut client) = connect_in_vain(&from.namespace(), to.address, PORT) else { return false };
     let (mut server, _) = listener.accept().unwrap();
     passes(&mut client, &mut server)
-}
-
-#[test]
-fn instances_of_two_hosts_follow_the_api_and_outlive_the_controller() {
-    if !is_ready() {
-        return;
-    }
-    let mut fleet = Fleet::start("m", "us-east-1a");
-    let network = fleet.network("us-east-1a");
-    let four = fleet.run(&network, 4);
-    assert_eq!(fleet.counts(), [2, 2], "{four:?}");
-    let a = four.iter().find(|of| of.machine == 1).unwrap();
-    let b = four.iter().find(|of| of.machine == 2).unwrap();
-
-    // Groups apply between hosts. A change applies when its request is answered.
-    assert!(!pings(a, b) && !connects(a, b), "no rule permits it");
-    fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
-    wait_until("the first ping", || pings(a, b));
-    assert!(connects(a, b) && pings(b, a), "{}", fleet.log());
-    let began = Instant::now();
-    fleet.rules("RevokeSecurityGroupIngress", &network[1]);
-    println!("a change of rules was answered after {:?}", began.elapsed());
-    assert!(!connects(a, b) && !pings(b, a), "the rules are revoked");
-    fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
-    assert!(connects(b, a), "{}", fleet.log());
-
-    // Packets use SRD between the hosts, as the setting of the interfaces says.
-    let listener = listen(&b.namespace(), PORT);
-    let mut client = connect(&a.namespace(), b.address, PORT).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
-    drop(listener);
-    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
-    assert_eq!(fleet.counter(a, "ena_srd_mode"), 1);
-    assert!(fleet.counter(a, "ena_srd_tx_pkts") > 0 && fleet.counter(b, "ena_srd_rx_pkts") > 0);
-    let of = format!("Filter.1.Name=attachment.instance-id&Filter.1.Value.1={}", a.id);
-    let interface = element(&fleet.call("DescribeNetworkInterfaces", &of), "networkInterfaceId");
-    let of = format!("NetworkInterfaceId={interface}&EnaSrdSpecification.EnaSrdEnabled=false");
-    fleet.call("ModifyNetworkInterfaceAttribute", &of);
-    assert_eq!(fleet.counter(a, "ena_srd_mode"), 0);
-    assert!(passes(&mut client, &mut server), "the connection goes on");
-
-    // Without its controller, a host goes on with what it has.
-    fleet.processes[CONTROLLER].take().unwrap().end(Signal::KILL);
-    assert!(passes(&mut client, &mut server) && connects(a, b) && pings(b, a));
-    fleet.start_controller();
-    fleet.wait_for_hosts(2);
-    assert!(passes(&mut client, &mut server), "the restart ends no connection");
-    assert_eq!(fleet.counts(), [2, 2]);
-    let fifth = fleet.run(&network, 1);
-    wait_until("a ping of the new instance", || four.iter().all(|of| pings(of, &fifth[0])));
-    fleet.terminate(&four[..1]);
-    assert!(four[1..].iter().all(|of| exists(&of.namespace())));
-
-    // There is no space for five more instances of this type, and none at all in another zone.
-    let (status, answer) = fleet.launch(&network, 5);
-    assert!(status == 500 && answer.contains("InsufficientInstanceCapacity"), "{answer}");
-    let elsewhere = fleet.network("us-east-1b");
-    let (status, answer) = fleet.launch(&elsewhere, 1);
-    assert!(status == 500 && answer.contains("us-east-1b"), "{answer}");
-    assert_eq!(fleet.counts().iter().sum::<u64>(), 4);
-
-    fleet.terminate(&[&four[1..], &fifth].concat());
-    assert_eq!(fleet.counts(), [0, 0]);
-    assert!((1..MACHINES).all(|machine| fleet.names_on(machine).is_empty()));
-    fleet.end_hosts();
-}
-
-/// A host that was away gets the changes; a host that starts again starts its instances again; the
-/// instances of a host that is removed end.
-#[test]
-fn hosts_catch_up_start_again_and_are_removed() {
-    if !is_ready() {
-        return;
-    }
-    let mut fleet = Fleet::start("r", "us-east-1a");
-    let network = fleet.network("us-east-1a");
-    fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
-    let pair = fleet.run(&network, 2);
-    let a = pair.iter().find(|of| of.machine == 1).unwrap();
-    let b = pair.iter().find(|of| of.machine == 2).unwrap();
-    wait_until("a ping", || pings(a, b));
-
-    // The connection of a host to its controller is cut. The host forwards packets.
-    let drop_it = |action: &str| {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", fleet.names[CONTROLLER]));
-        let rules = ["ip", "route", action, "blackhole", "198.18.0.3"];
-        assert!(command.args(rules).status().unwrap().success());
-    };
-    drop_it("add");
-    assert!(pings(a, b));
-    fleet.rules("RevokeSecurityGroupIngress", &network[1]);
-    assert!(!pings(b, a), "the host that is connected uses the change");
-    assert!(pings(a, b), "the other one does not know it yet");
-    drop_it("del");
-    wait_until("the change at the host that was away", || !pings(a, b));
-
-    // A host that is killed starts again with the instances that it had.
-    fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
-    fleet.processes[2].take().unwrap().end(Signal::KILL);
-    wait_until("the end of its instance", || !exists(&b.namespace()));
-    fleet.processes[CONTROLLER].take().unwrap().end(Signal::KILL);
-    fleet.start_host(2, "us-east-1a");
-    wait_until("a ping without a controller", || exists(&b.namespace()) && pings(a, b));
-    fleet.start_controller();
-    fleet.wait_for_hosts(2);
-    assert!(pings(a, b) && pings(b, a));
-
-    fleet.control(&["hosts", "remove", "h2"]);
-    wait_until("the end of its instance", || !exists(&b.namespace()));
-    let shown = fleet.call("DescribeInstances", &format!("InstanceId.1={}", b.id));
-    assert!(shown.contains("<name>stopped</name>"), "{shown}");
-    assert!(exists(&a.namespace()));
-    // The instance starts again on another host.
-    fleet.call("StartInstances", &format!("InstanceId.1={}", b.id));
-    wait_until("the instance", || fleet.names_on(1).contains(&b.id));
-    fleet.terminate(&pair);
-    fleet.end_hosts();
-}
-
-/// The commands of `docs/control-hosts.md` with the program `aws`, in one script.
-#[test]
-fn the_commands_of_the_page_run_instances_on_two_hosts() {
-    if !is_ready() {
-        return;
-    }
-    let Some(path) = path_with_aws() else { return };
-    let mut fleet = Fleet::start("p", "us-east-1a");
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-hosts.md");
-    let page = fs::read_to_string(page).unwrap();
-    let of = "the_commands_of_the_page_run_instances_on_two_hosts -->\n```sh\n";
-    let blocks: Vec<&str> = page.split(of).skip(1).collect();
-    let [start, end] = [0, 1].map(|n| blocks[n].split("```").next().unwrap());
-    let script = format!("{start}\necho ---; ip netns list\n{end}\n");
-    let text = fleet.script(&path, &script);
-    let (shown, after) = text.split_once("---\n").unwrap();
-    let ids: Vec<&str> = shown.split_whitespace().filter(|word| word.starts_with("i-")).collect();
-    assert_eq!(ids.len(), 2, "{text}");
-    assert!(ids.iter().all(|id| after.contains(&format!("srd-i-{id}"))), "{text}");
-    assert!(after.contains("shutting-down"), "{text}");
-    assert_eq!(fleet.counts(), [0, 0]);
-    fleet.end_hosts();
-}
-
-/// The commands of `docs/control.md` on Auto Scaling, with one host in each of the two zones.
-#[test]
-fn an_auto_scaling_group_spreads_over_two_hosts() {
-    if !is_ready() {
-        return;
-    }
-    let Some(path) = path_with_aws() else { return };
-    let mut fleet = Fleet::start("s", "us-east-1b");
-    let mut script = String::new();
-    for block in scaling::blocks() {
-        let list = format!("{SRD} control hosts --admin ./admin.sock | sed s/^/HOST/");
-        script += &format!("{block}\necho ---; {list}; echo ---\n");
-    }
-    let text = fleet.script(&path, &script);
-    let parts: Vec<&str> = text.split("---\n").collect();
-    // After each block, the hosts are listed.
-    let [_, _, _, _, three, of_three, six, of_six, _, of_replaced, _, of_none, ""] = parts[..]
-    else {
-        panic!("{text}")
-    };
-    assert_eq!(scaling::ids(three).len(), 3, "{three}");
-    assert!(of_three.contains("1 instances") && of_three.contains("2 instances"), "{of_three}");
-    // Each of the six reaches all six addresses, three of them on the other host.
-    let reached = six.matches(" reaches ").count();
-    assert_eq!((scaling::ids(six).len(), reached), (6, 36), "{six}\n{}", fleet.log());
-    for of in [of_six, of_replaced] {
-        assert_eq!(of.matches("3 instances, 144 of 200 vCPUs").count(), 2, "{of}");
-    }
-    assert_eq!(of_none.matches("0 instances").count(), 2, "{of_none}");
-    fleet.end_hosts();
 }
