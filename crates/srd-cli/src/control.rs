@@ -9,6 +9,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use srd_control::actions::{self, scaling};
 use srd_control::control::{Access, Control, TRIAL_ACCOUNT, console, random_seed};
+use srd_control::fleet::Parts;
 use srd_control::machines::{Machines, NoMachines};
 use srd_control::server;
 use srd_control::sign::DrawnKey;
@@ -158,7 +159,9 @@ fn up(args: &UpArgs) -> Result<u8> {
     if args.user_data && !is_root {
         return Err(Missing("--user-data needs root: run it with sudo".into()).into());
     }
-    let starts = is_root && !args.state_only;
+    let parts = Parts::default();
+    let on_hosts = args.hosts.machines(&parts);
+    let starts = is_root && !args.state_only && on_hosts.is_none();
     if starts && args.any_credentials {
         return usage(
             "--any-credentials lets every process of this machine start instances: add \
@@ -174,9 +177,11 @@ fn up(args: &UpArgs) -> Result<u8> {
              https with --etcd-ca, or add --state-only"
         ));
     }
-    let machines: Box<dyn Machines> = match starts {
-        true => Box::new(node::machines(args.user_data, args.state.is_some())?),
-        false => Box::new(NoMachines),
+    let places = on_hosts.is_some();
+    let machines: Box<dyn Machines> = match on_hosts {
+        Some(machines) => Box::new(machines),
+        None if starts => Box::new(node::machines(args.user_data, args.state.is_some())?),
+        None => Box::new(NoMachines),
     };
     let seed = random_seed().map_err(anyhow::Error::msg)?;
     let new = |access, store: Box<dyn Store>| {
@@ -212,12 +217,13 @@ fn up(args: &UpArgs) -> Result<u8> {
     let settings = key.as_ref().map(|key| settings(key, url));
     announce(args, first, settings, console, prepared.as_ref())?;
     say(match (starts, is_root) {
+        _ if places => "an instance is the namespace srd-i-ID of a host",
         (true, _) => "an instance is the namespace srd-i-ID",
         (false, true) => "instances exist in the state only",
         (false, false) => "instances exist in the state only: machines need root",
     })?;
     let control = Arc::new(Mutex::new(control));
-    for line in args.hosts.start(&control)? {
+    for line in args.hosts.start(&control, parts)? {
         say(line)?;
     }
     let https = prepared.map(|prepared| prepared.https);

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use srd_control::control::Control;
+use srd_control::fleet::{HostMachines, Parts};
 use srd_control::hosts::admin::{self, HostEntry, Listing, NewToken, Request, TokenEntry};
 use srd_control::hosts::hub::Hub;
 use srd_control::hosts::serve;
@@ -26,6 +27,7 @@ EXAMPLES
   srd control up --state control.db --hosts 192.0.2.10:4600
   (umask 077; srd control token create --lifetime 1h --uses 3 > token)
   srd up --control 192.0.2.10:4600 --token-file token      # on each host
+  srd control up --state control.db --hosts 192.0.2.10:4600 --place-on-hosts
   srd control hosts
   srd control hosts --json
   srd control hosts rotate web-1
@@ -43,6 +45,11 @@ pub(crate) struct ServeArgs {
     /// 10.77.0.0/16 in a new state.
     #[arg(long, value_name = "PREFIX", requires = "hosts")]
     overlay: Option<IpNet>,
+    /// Start instances on the hosts that have enrolled, and none on this machine. This takes no
+    /// root. A host accepts instances if its file has a table [enrol.instances].
+    #[arg(long, requires = "hosts",
+          conflicts_with_all = ["state_only", "user_data", "any_credentials"])]
+    place_on_hosts: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -164,14 +171,23 @@ impl AdminArgs {
 }
 
 impl ServeArgs {
-    /// Starts the listener for hosts, if there is one. Returns the lines that describe it.
+    /// Returns the machines that run on hosts; `None`: instances do not run on hosts. The parts of
+    /// the cloud are sent to the hosts.
+    pub(crate) fn machines(&self, parts: &Parts) -> Option<HostMachines> {
+        let report = |what: &str| eprintln!("srd: warning: {what}");
+        self.place_on_hosts.then(|| HostMachines::new(parts.clone(), Box::new(report)))
+    }
+
+    /// Starts the listener for hosts, if there is one. `parts`: the parts of the cloud that are
+    /// sent to the hosts. Returns the lines that describe it.
     ///
     /// # Errors
     /// If a socket cannot be opened, or the store refuses the overlay.
-    pub(crate) fn start(&self, control: &Arc<Mutex<Control>>) -> Result<Vec<String>> {
+    pub(crate) fn start(&self, control: &Arc<Mutex<Control>>, parts: Parts) -> Result<Vec<String>> {
         let Some(address) = self.hosts else { return Ok(Vec::new()) };
         let default: IpNet = OVERLAY.parse().context("the default of --overlay")?;
-        let hub = Arc::new(Hub::new(Arc::clone(control)));
+        let parts = self.place_on_hosts.then_some(parts);
+        let hub = Arc::new(Hub::new(Arc::clone(control), parts));
         hub.decide(|table| table.begin(self.overlay, default))
             .map_err(|refusal| Usage(refusal.message))?;
         let listener =
@@ -275,15 +291,27 @@ fn row(host: &HostEntry, generation: u64) -> [String; 6] {
         state += &format!(", key: {rotation}");
     }
     let applied = host.applied.map_or("-".to_owned(), |applied| applied.to_string());
-    let memory_gib = host.memory_bytes as f64 / f64::from(1 << 30);
+    let mut capacity = capacity(host);
+    if let Some(of) = &host.instances {
+        capacity += &format!(
+            "; {} instances, {} of {} vCPUs in {}, {} of {}",
+            of.count, of.vcpus_used, of.vcpus, of.zone, of.applied, of.generation
+        );
+    }
     [
         host.name.clone(),
         host.address.clone(),
         endpoints.join(","),
         state,
         format!("{applied} of {generation}"),
-        format!("{} processors, {memory_gib:.1} GiB", host.processors),
+        capacity,
     ]
+}
+
+/// Describes the processors and the memory of a host.
+fn capacity(host: &HostEntry) -> String {
+    let memory_gib = host.memory_bytes as f64 / f64::from(1 << 30);
+    format!("{} processors, {memory_gib:.1} GiB", host.processors)
 }
 
 /// Returns the time in seconds since 1970.

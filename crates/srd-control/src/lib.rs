@@ -20,6 +20,7 @@
 //! | [`machines`] | the seam to the data plane |
 //! | [`hosts`] | hosts that enrol themselves, and their peers |
 //! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
+//! | [`fleet`] | instances on hosts that have enrolled |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`tls`] | certificates of the server |
 //! | `clients`, `stalls` | connections of one client address, limited in number; the end of connections that stall |
@@ -32,6 +33,7 @@ mod clients;
 pub mod control;
 pub mod defaults;
 pub mod error;
+pub mod fleet;
 pub mod guard;
 pub mod hosts;
 pub mod http;

@@ -2,13 +2,24 @@
 
 use std::path::Path;
 
-use crate::state::{Instance, Region};
+use crate::error::ApiError;
+use crate::state::{Cloud, Instance, Region};
 
 /// Code of the state `running`.
 pub const RUNNING: i64 = 16;
 
 /// Machines behind the instances of the state.
 pub trait Machines: Send {
+    /// Chooses the host of each instance that starts with the changes of a request. This happens
+    /// before the changes are stored.
+    ///
+    /// # Errors
+    /// If there is no room for an instance. The request fails, and changes nothing.
+    fn place(&mut self, cloud: &mut Cloud) -> Result<(), ApiError> {
+        let _ = cloud;
+        Ok(())
+    }
+
     /// Starts the machine of an instance. The region contains the instance and its interfaces.
     ///
     /// # Errors

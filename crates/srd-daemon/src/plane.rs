@@ -14,6 +14,7 @@
 //! answer never blocks: a [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,6 +42,19 @@ pub struct ReloadedInstances {
 /// Function that applies the changes in the files of instances to the running card. An error is the
 /// reason why nothing was changed, as a text for people.
 pub type ReloadInstances = Arc<dyn Fn() -> Result<ReloadedInstances, String> + Send + Sync>;
+
+/// Function that makes the running card use the content of a file that describes clouds. An error
+/// is the reason why nothing was changed, as a text for people.
+pub type ApplyInstances = Arc<dyn Fn(&Path) -> Result<(), String> + Send + Sync>;
+
+/// Functions that change the instances of this host.
+#[derive(Clone)]
+pub struct InstanceChanges {
+    /// Applies changes in the files of instances.
+    pub reload: ReloadInstances,
+    /// Applies another content of the file that describes clouds.
+    pub apply: ApplyInstances,
+}
 
 /// Number that identifies a peer in all workers. A number is never used for another peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -208,8 +222,8 @@ pub struct PlaneHandle {
     sender: SyncSender<Command>,
     waker: Arc<dyn Fn() + Send + Sync>,
     statistics: Arc<dyn Statistics>,
-    /// Applies changes in the files of instances; `None` if this host has no instances.
-    instances: Option<ReloadInstances>,
+    /// Changes instances; `None` if this host has no instances.
+    instances: Option<InstanceChanges>,
     /// Locked while a configuration is derived from the running one and applied, so that changes do
     /// not overlap.
     changing: Arc<Mutex<()>>,
@@ -288,8 +302,21 @@ impl PlaneHandle {
     }
 
     /// Returns a handle whose reloads also apply changes in the files of instances.
-    pub fn with_instances(self, instances: Option<ReloadInstances>) -> Self {
+    pub fn with_instances(self, instances: Option<InstanceChanges>) -> Self {
         Self { instances, ..self }
+    }
+
+    /// Makes the card use the content of the file that describes clouds. No reload applies an
+    /// earlier content of this file afterwards.
+    ///
+    /// # Errors
+    /// The reason why nothing was changed.
+    pub fn apply_cloud(&self, file: &Path) -> Result<(), String> {
+        let Some(InstanceChanges { apply, .. }) = &self.instances else {
+            return Err("this host runs without instances".to_owned());
+        };
+        let _alone = self.alone();
+        apply(file)
     }
 
     /// Applies the configuration that `load` reads again, and changes in the files of instances.
@@ -309,7 +336,7 @@ impl PlaneHandle {
             Ok(config) => Box::new(config),
             Err(error) => return Ok(Err(error)),
         };
-        let reloaded = match self.instances.as_ref().map(|reload| reload()) {
+        let reloaded = match self.instances.as_ref().map(|of| (of.reload)()) {
             None => None,
             Some(Ok(reloaded)) => Some(reloaded),
             Some(Err(why)) => return Ok(Err(E::from(format!("nothing was changed: {why}")))),
@@ -415,6 +442,10 @@ mod tests {
         reply.send(1);
     }
 
+    fn changes(reload: ReloadInstances) -> InstanceChanges {
+        InstanceChanges { reload, apply: Arc::new(|_| Ok(())) }
+    }
+
     /// Returns a configuration whose only peer has this name.
     fn with_peer(name: &str) -> Config {
         let text = format!(
@@ -469,7 +500,7 @@ mod tests {
         let report = |is_new| {
             let waits = Vec::new();
             let reload = move || Ok(ReloadedInstances { is_new, waits: waits.clone() });
-            let handle = handle.clone().with_instances(Some(Arc::new(reload)));
+            let handle = handle.clone().with_instances(Some(changes(Arc::new(reload))));
             let report = handle.reload(|| Ok::<_, String>(with_peer("b"))).unwrap().unwrap();
             report.to_string()
         };
@@ -496,8 +527,8 @@ mod tests {
         let load = || Ok::<_, String>(with_peer("b"));
         let refused = |handle: &PlaneHandle| handle.reload(load).unwrap().unwrap_err();
         assert_eq!(refused(&handle), "nothing was changed: no");
-        let with =
-            handle.clone().with_instances(Some(Arc::new(|| Ok(ReloadedInstances::default()))));
+        let reload = Arc::new(|| Ok(ReloadedInstances::default()));
+        let with = handle.clone().with_instances(Some(changes(reload)));
         let why = refused(&with);
         assert!(why.starts_with("the rules of the instances were applied"), "{why}");
         handle.command(Command::Stop).unwrap();

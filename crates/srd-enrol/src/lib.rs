@@ -14,6 +14,8 @@
 //!                                   <----- Snapshot { generation, peers }, or a delta
 //!   Applied { generation }          ----->
 //!                                   <----- Delta { generation, changed, removed }
+//!                                   <----- Cloud { generation, tables }, for hosts of instances
+//!   CloudApplied { generation }     ----->
 //!   Ping                            ----->
 //!                                   <----- Pong
 //! ```
@@ -21,16 +23,19 @@
 //! | module | contents |
 //! |---|---|
 //! | [`message`] | the messages |
+//! | [`cloud`] | the part of the cloud that a host needs |
 //! | [`frame`] | messages in a stream of bytes |
 //! | [`token`] | enrolment tokens |
 //! | [`tls`] | identities, and the TLS settings of both ends |
 #![forbid(unsafe_code)]
 
+pub mod cloud;
 pub mod frame;
 pub mod message;
 pub mod tls;
 pub mod token;
 
-pub use message::{FromController, FromHost, Host, Peer, Refusal, RefusalKind, Secret};
+pub use cloud::{CloudTables, CloudUpdate};
+pub use message::{Capacity, FromController, FromHost, Host, Peer, Refusal, RefusalKind, Secret};
 pub use tls::{Fingerprint, Identity};
 pub use token::Token;

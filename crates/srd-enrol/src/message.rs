@@ -9,12 +9,22 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::cloud::CloudUpdate;
+
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
 /// Largest number of characters of a host's name.
 pub const NAME_CHARACTERS_MAX: usize = 64;
 /// Largest number of addresses of one host.
 pub const ENDPOINTS_MAX: usize = 4;
+/// Largest number of vCPUs that a host offers.
+pub const VCPUS_MAX: u32 = 1 << 20;
+/// Largest number of instance types that a host names.
+pub const TYPES_MAX: usize = 64;
+/// Largest number of characters of the name of a zone or of an instance type.
+pub const WORD_CHARACTERS_MAX: usize = 40;
+/// Largest number of characters of the error with which a host refuses its part of the cloud.
+pub const ERROR_CHARACTERS_MAX: usize = 1000;
 /// Number of characters of a public key: 32 bytes in base64.
 const KEY_CHARACTERS: usize = 44;
 
@@ -40,6 +50,20 @@ pub struct Host {
     pub processors: u32,
     /// Size of its memory in bytes.
     pub memory_bytes: u64,
+    /// Instances that it accepts; `None`: it accepts no instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
+}
+
+/// Instances that a host accepts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Availability zone in which the host is.
+    pub zone: String,
+    /// Largest sum of the vCPUs of its instances.
+    pub vcpus: u32,
+    /// Instance types that it accepts. Empty: all types.
+    pub types: Vec<String>,
 }
 
 /// A peer, as the controller describes it to a host.
@@ -86,6 +110,13 @@ pub enum FromHost {
         /// The generation.
         generation: u64,
     },
+    /// The card of the host uses the part of the cloud of this generation, or has refused it.
+    CloudApplied {
+        /// The generation.
+        generation: u64,
+        /// Reason of the refusal. The former generation stays in use.
+        error: Option<String>,
+    },
     /// The host uses another key from its next start on.
     NextKey {
         /// The public key, in base64.
@@ -122,6 +153,9 @@ pub enum FromController {
         /// Names of peers that are gone.
         removed: Vec<String>,
     },
+    /// A section of the part of the cloud that the host needs. Only a host with a [`Capacity`]
+    /// receives this message.
+    Cloud(CloudUpdate),
     /// The host must draw another key, and send it by [`FromHost::NextKey`].
     Rotate,
     /// The controller has stored the next key of the host.
@@ -273,6 +307,30 @@ impl Host {
                 return refused(format!("the endpoint {endpoint} is given twice"));
             }
         }
+        self.capacity.as_ref().map_or(Ok(()), Capacity::check)
+    }
+}
+
+impl Capacity {
+    /// Checks the values of this description.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let is_word = |word: &str| {
+            let is_good = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+            (1..=WORD_CHARACTERS_MAX).contains(&word.len()) && word.chars().all(is_good)
+        };
+        let refused = |what: String| Err(Refusal::new(RefusalKind::Invalid, what));
+        if !is_word(&self.zone) {
+            return refused("the zone has another form than us-east-1a".to_owned());
+        }
+        if !(1..=VCPUS_MAX).contains(&self.vcpus) {
+            return refused(format!("a host offers 1 to {VCPUS_MAX} vCPUs"));
+        }
+        if self.types.len() > TYPES_MAX || !self.types.iter().all(|name| is_word(name)) {
+            return refused(format!("a host names at most {TYPES_MAX} types, as c7i.large"));
+        }
         Ok(())
     }
 }
@@ -287,7 +345,35 @@ mod tests {
             endpoints: endpoints.iter().map(|text| text.parse().unwrap()).collect(),
             processors: 2,
             memory_bytes: 1 << 30,
+            capacity: None,
         }
+    }
+
+    #[test]
+    fn capacities_outside_of_the_bounds_are_refused() {
+        let zone = "us-east-1a".to_owned();
+        let types = vec!["u-3tb1.56xlarge".to_owned(); TYPES_MAX];
+        let good = Capacity { zone, vcpus: VCPUS_MAX, types };
+        let with = |capacity: &Capacity| Host {
+            capacity: Some(capacity.clone()),
+            ..host(&["192.0.2.1:7471"])
+        };
+        with(&good).check().unwrap();
+        let many = vec!["c7i.large".to_owned(); TYPES_MAX + 1];
+        for bad in [
+            Capacity { zone: String::new(), ..good.clone() },
+            Capacity { zone: "a\n".to_owned(), ..good.clone() },
+            Capacity { vcpus: 0, ..good.clone() },
+            Capacity { vcpus: VCPUS_MAX + 1, ..good.clone() },
+            Capacity { types: many, ..good.clone() },
+            Capacity { types: vec!["x".repeat(WORD_CHARACTERS_MAX + 1)], ..good.clone() },
+        ] {
+            assert_eq!(with(&bad).check().unwrap_err().reason, RefusalKind::Invalid);
+        }
+        // A host of an earlier version sends no capacity.
+        let text = serde_json::to_string(&host(&["192.0.2.1:7471"])).unwrap();
+        assert!(!text.contains("capacity"));
+        assert_eq!(serde_json::from_str::<Host>(&text).unwrap().capacity, None);
     }
 
     #[test]

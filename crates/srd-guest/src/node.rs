@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use srd_daemon::config::Config;
-use srd_daemon::plane::{ReloadInstances, ReloadedInstances};
+use srd_daemon::control_plane::state::{CLOUD, StateDirectory};
+use srd_daemon::plane::{ApplyInstances, InstanceChanges, ReloadInstances, ReloadedInstances};
 use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared};
 use srd_trust::privileges;
 
-use crate::cloud::reload::{Reloaded, Reloader};
+use crate::cloud::reload::{Reloaded, Reloader, check_of_controller};
 use crate::control::config::KEYS_OF_NODE;
 use crate::failure::Missing;
 use crate::service::Opening;
@@ -40,6 +41,11 @@ pub fn start(config: Config) -> Result<Daemon> {
         ))
         .into());
     }
+    if let (Some(enrol), Some(cloud)) = (&config.enrol, &config.cloud)
+        && cloud.is_of_controller
+    {
+        prepare_cloud(&enrol.directory)?;
+    }
     let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
     let opening = Opening::begin(Options { metrics: None, ..options }, false)?;
     let prepared = match Prepared::new(config) {
@@ -50,6 +56,22 @@ pub fn start(config: Config) -> Result<Daemon> {
         }
     };
     prepared.start(Some(hosted(opening)))
+}
+
+/// Makes the file with the part of the cloud of the controller readable: a file that is missing, or
+/// that a failure of the machine has damaged, becomes one without instances.
+fn prepare_cloud(state: &StateDirectory) -> Result<()> {
+    let path = state.file(CLOUD);
+    let read = srd_vpc_file::read(&path).map_err(anyhow::Error::from);
+    if let Err(error) = read.and_then(|file| check_of_controller(&file)) {
+        if path.exists() {
+            // The error may quote the file.
+            tracing::debug!("{error:#}");
+            tracing::warn!("{} is damaged: the controller sends it again", path.display());
+        }
+        state.write_cloud("").map_err(anyhow::Error::msg)?;
+    }
+    Ok(())
 }
 
 fn hosted(opening: Opening) -> Hosted {
@@ -63,7 +85,11 @@ fn hosted(opening: Opening) -> Hosted {
         Ok(Box::new(Hosting(service)) as Box<dyn Instances>)
     };
     let card = HostedCard { wake, begin: Box::new(begin) };
-    Hosted { card, reload: reload(reloader), figures, serve }
+    let apply = reloader.clone();
+    let apply: ApplyInstances =
+        Arc::new(move |file| apply.apply(file).map_err(|error| format!("{error:#}")));
+    let changes = InstanceChanges { reload: reload(reloader), apply };
+    Hosted { card, changes, figures, serve }
 }
 
 /// Returns the function that reloads the instances. Its list of changed settings omits those of the

@@ -46,6 +46,9 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// The VPC's file; without it, EC2's default VPC.
     pub file: Option<PathBuf>,
+    /// Whether the controller of the host sends the content of the VPC's file. Such a file names no
+    /// directories of flow logs, and no pods.
+    pub is_of_controller: bool,
     /// The name of this host in the VPC's file. Instances for which the file names no host run on
     /// this host.
     pub host: String,

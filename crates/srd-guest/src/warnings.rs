@@ -39,6 +39,9 @@ fn are_hidden(mountinfo: &str) -> bool {
 }
 
 pub(crate) fn of(options: &Options, world: &World) -> Vec<String> {
+    if options.is_of_controller {
+        return Vec::new();
+    }
     let named: BTreeSet<&str> =
         world.instances.values().filter_map(|instance| instance.host.as_deref()).collect();
     let here = options.host.as_str();

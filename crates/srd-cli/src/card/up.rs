@@ -320,6 +320,7 @@ impl UpArgs {
         Ok(Options {
             config: None,
             file: self.file.clone(),
+            is_of_controller: false,
             host: self.host.clone(),
             scale: self.scale,
             credits_s: self.credits,

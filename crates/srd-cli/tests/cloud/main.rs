@@ -16,7 +16,10 @@ mod clouds;
 mod cni;
 mod control;
 mod dpdk;
+#[path = "../../../srd-control/tests/support/etcd.rs"]
+mod etcd;
 mod express;
+mod fleet;
 mod flow_logs;
 #[path = "../../../srd-vhost/tests/support/mod.rs"]
 mod front_end;

@@ -341,9 +341,10 @@ fn the_example_and_its_manual_know_the_same_keys() {
     let tables = ["interface", "expert", "cloud", "enrol", "control", "metrics"];
     let tables = tables.map(|name| example[name].as_table().unwrap());
     let peer = example["peer"][0].as_table().unwrap();
+    let instances = example["enrol"]["instances"].as_table().unwrap();
     let keys: BTreeSet<&str> = tables
         .into_iter()
-        .chain([peer])
+        .chain([peer, instances])
         .flat_map(|table| table.keys())
         .map(String::as_str)
         .collect();

@@ -239,6 +239,7 @@ pub(super) fn launch(
             user_data: request.text("UserData").map(str::to_owned),
             client_token: request.text("ClientToken").map(str::to_owned),
             disable_api_termination: request.flag("DisableApiTermination") == Some(true),
+            host: None,
             tags: tags.clone(),
         };
         region.instances.insert(instance);

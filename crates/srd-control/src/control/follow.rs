@@ -12,7 +12,7 @@ use crate::store::{CommitError, News};
 use crate::tls::Authority;
 
 /// An instance whose machine did not start: its account and region, its identifier, and the cause.
-type Failed = ((String, String), String, String);
+pub(super) type Failed = ((String, String), String, String);
 
 impl Control {
     /// Takes over the changes of other controllers.
@@ -118,7 +118,7 @@ impl Control {
     }
 
     /// Marks instances whose machines did not start as stopped.
-    fn mark(&mut self, mut failed: Vec<Failed>) -> Result<(), String> {
+    pub(super) fn mark(&mut self, mut failed: Vec<Failed>) -> Result<(), String> {
         for _ in 0..ATTEMPTS_MAX {
             if failed.is_empty() {
                 return Ok(());

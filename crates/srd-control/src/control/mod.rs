@@ -404,6 +404,7 @@ impl Control {
             let message = format!("A region has at most {OBJECTS_MAX} objects of one kind.");
             return Err(ApiError::limit("ResourceLimitExceeded", message).into());
         }
+        self.machines.place(&mut self.cloud)?;
         let changes = records::changes(&self.cloud).map_err(ApiError::internal)?;
         if changes.is_empty() {
             return Ok(());

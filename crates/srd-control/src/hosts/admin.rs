@@ -120,6 +120,8 @@ pub struct HostEntry {
     pub processors: u32,
     /// Size of its memory in bytes.
     pub memory_bytes: u64,
+    /// Its instances; absent: it accepts no instances.
+    pub instances: Option<HostInstances>,
     /// Whether it is connected to this controller.
     pub connected: bool,
     /// Address of its last connection; absent: it has not connected since the start of the
@@ -131,6 +133,26 @@ pub struct HostEntry {
     pub applied: Option<u64>,
     /// Progress of a change of its key: `requested`, or `waits for a restart`.
     pub rotation: Option<String>,
+}
+
+/// Instances of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostInstances {
+    /// Availability zone of the host.
+    pub zone: String,
+    /// Number of its instances.
+    pub count: u32,
+    /// Sum of the vCPUs of its instances.
+    pub vcpus_used: u32,
+    /// Largest sum of the vCPUs of its instances.
+    pub vcpus: u32,
+    /// Instance types that it accepts. Empty: all types.
+    pub types: Vec<String>,
+    /// Generation of the part of the cloud that it needs. The number is that of this controller
+    /// since its start.
+    pub generation: u64,
+    /// Generation that its card uses.
+    pub applied: u64,
 }
 
 /// Listens at a path. A socket that a killed server has left is replaced. The socket has mode 0600.
@@ -197,7 +219,7 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
     match request {
         Request::Hosts => value(serde_json::to_value(listing(hub))),
         Request::Remove { name } => {
-            hub.decide(|table| table.remove(&name))?;
+            hub.remove(&name)?;
             Ok(Value::Null)
         }
         Request::Rotate { name } => {
@@ -245,7 +267,21 @@ fn listing(hub: &Hub) -> Listing {
             (false, Some(_)) => Some("waits for a restart".to_owned()),
             (false, None) => None,
         };
+        let instances = record.host.capacity.as_ref().map(|capacity| {
+            let load = hub.parts().map(|parts| parts.load(name));
+            let (load, generation, applied) = load.unwrap_or_default();
+            HostInstances {
+                zone: capacity.zone.clone(),
+                count: load.instances,
+                vcpus_used: load.vcpus,
+                vcpus: capacity.vcpus,
+                types: capacity.types.clone(),
+                generation,
+                applied,
+            }
+        });
         HostEntry {
+            instances,
             name: name.clone(),
             address: table.address_of(record).to_string(),
             public_key: record.host.public_key.clone(),

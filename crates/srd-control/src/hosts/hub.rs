@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::decide::Decision;
 use super::table::{Hosts, Table};
 use crate::control::Control;
+use crate::fleet::Parts;
 
 /// Returns the time in seconds since 1970.
 pub(super) fn now_s() -> u64 {
@@ -66,7 +67,7 @@ pub(super) struct Session {
 /// A session that has begun.
 #[derive(Debug)]
 pub(super) struct Entered {
-    number: u64,
+    pub(super) number: u64,
     /// Signal that a newer session of the same host has begun.
     pub(super) end: Arc<Notify>,
 }
@@ -76,6 +77,8 @@ pub(super) struct Entered {
 pub struct Hub {
     control: Arc<Mutex<Control>>,
     hosts: Hosts,
+    /// Parts of the cloud that hosts need; `None`: instances do not run on hosts.
+    parts: Option<Parts>,
     sessions: Mutex<BTreeMap<String, Session>>,
     next_number: AtomicU64,
     /// Counters of the listener.
@@ -83,12 +86,14 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// State without sessions.
-    pub fn new(control: Arc<Mutex<Control>>) -> Self {
+    /// State without sessions. `parts`: the parts of the cloud that are sent to the hosts; `None`:
+    /// instances do not run on hosts.
+    pub fn new(control: Arc<Mutex<Control>>, parts: Option<Parts>) -> Self {
         let hosts = control.lock().unwrap_or_else(PoisonError::into_inner).hosts();
         Self {
             control,
             hosts,
+            parts,
             sessions: Mutex::default(),
             next_number: AtomicU64::new(0),
             counters: Counters::default(),
@@ -98,6 +103,26 @@ impl Hub {
     /// The hosts.
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
+    }
+
+    /// The parts of the cloud that hosts need; `None`: instances do not run on hosts.
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
+    }
+
+    /// Removes a host, and marks its instances as stopped. The call waits for the store.
+    ///
+    /// # Errors
+    /// If there is no such host, or the store fails.
+    pub fn remove(&self, name: &str) -> Result<(), Refusal> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).remove_host(name)?;
+        self.parts.iter().for_each(|parts| parts.forget(name));
+        Ok(())
+    }
+
+    /// Takes over the changes of other controllers. The call waits for the store.
+    pub(super) fn catch_up(&self) -> Result<(), Refusal> {
+        self.decide(|_| Ok((Vec::new(), ())))
     }
 
     /// Makes a decision as one transaction. The call waits for the store.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use srd_enrol::frame::{CONTROLLER_BYTES_MAX, FrameError, HOST_BYTES_MAX, Inbox, encode};
 use srd_enrol::message::VERSION;
-use srd_enrol::{Fingerprint, FromController, FromHost, Refusal, RefusalKind, tls};
+use srd_enrol::{CloudTables, Fingerprint, FromController, FromHost, Refusal, RefusalKind, tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -18,6 +18,7 @@ use tokio_rustls::server::TlsStream;
 use super::decide::{Admitted, Enrolment};
 use super::hub::{Entered, Hub, now_s};
 use crate::clients::ClientSlot;
+use crate::fleet::Parts;
 
 /// Longest time from the acceptance of a connection to the first message.
 const FIRST_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -205,12 +206,24 @@ async fn follow(
     admitted: &Admitted,
     generation: u64,
 ) -> End {
+    let name = &admitted.name;
+    let accepts = hub.hosts().table().capacities().any(|(host, _)| host == name);
+    let parts = hub.parts().filter(|_| accepts);
     let done = async {
         let Admitted { name, address } = admitted.clone();
         link.send(&FromController::Welcome { name, address }).await?;
-        work(hub, link, (identity, entered), &admitted.name, generation).await
+        if let Some(parts) = parts {
+            // Another controller may have changed the part of this host a moment ago.
+            let at = Arc::clone(hub);
+            let caught_up = tokio::task::spawn_blocking(move || at.catch_up());
+            caught_up.await.map_err(|_| End::Broken)??;
+            parts.enter(&admitted.name, entered.number);
+        }
+        work(hub, link, (identity, entered), &admitted.name, (generation, parts)).await
     };
-    match done.await {
+    let done = done.await;
+    parts.iter().for_each(|parts| parts.leave(name, entered.number));
+    match done {
         Ok(never) => match never {},
         Err(end) => end,
     }
@@ -221,12 +234,16 @@ async fn work(
     link: &mut Link,
     (identity, entered): (Fingerprint, &Entered),
     name: &str,
-    mut generation: u64,
+    (mut generation, parts): (u64, Option<&Parts>),
 ) -> Result<std::convert::Infallible, End> {
     let mut changes = hub.hosts().changes();
+    let none = Parts::default();
+    let mut part_changes = parts.unwrap_or(&none).changes();
+    let mut part = None;
     let mut has_asked = false;
     loop {
         changes.mark_unchanged();
+        part_changes.mark_unchanged();
         let news = {
             let table = hub.hosts().table();
             if table.name_of(identity) != Some(name) {
@@ -240,6 +257,9 @@ async fn work(
             link.send(&message).await?;
             generation = present;
         }
+        if let Some(parts) = parts {
+            send_part(parts, link, name, &mut part).await?;
+        }
         if must_rotate && !has_asked {
             link.send(&FromController::Rotate).await?;
         }
@@ -250,6 +270,7 @@ async fn work(
                 answer(hub, link, (identity, entered), name, message).await?;
             }
             changed = changes.changed() => changed.map_err(|_| End::Broken)?,
+            changed = part_changes.changed() => changed.map_err(|_| End::Broken)?,
             () = entered.end.notified() => {
                 let what = format!(
                     "`{name}` has connected again from elsewhere: if its state directory was \
@@ -261,6 +282,26 @@ async fn work(
     }
 }
 
+/// Sends a host the changes of its part of the cloud since the generation that was sent last, which
+/// is `sent`.
+async fn send_part(
+    parts: &Parts,
+    link: &mut Link,
+    name: &str,
+    sent: &mut Option<(u64, Arc<CloudTables>)>,
+) -> Result<(), End> {
+    let (generation, tables) = parts.of(name);
+    if sent.as_ref().is_some_and(|(sent, _)| *sent == generation) {
+        return Ok(());
+    }
+    let former = sent.as_ref().map(|(_, tables)| tables.as_ref());
+    for section in tables.since(former, generation) {
+        link.send(&FromController::Cloud(section)).await?;
+    }
+    *sent = Some((generation, tables));
+    Ok(())
+}
+
 async fn answer(
     hub: &Arc<Hub>,
     link: &mut Link,
@@ -270,6 +311,12 @@ async fn answer(
 ) -> Result<(), End> {
     match message {
         FromHost::Applied { generation } => hub.saw(name, entered, Some(generation)),
+        FromHost::CloudApplied { generation, error } => {
+            hub.saw(name, entered, None);
+            if let Some(parts) = hub.parts() {
+                parts.decided(name, entered.number, generation, error);
+            }
+        }
         FromHost::Ping => {
             hub.saw(name, entered, None);
             link.send(&FromController::Pong).await?;

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ipnet::IpNet;
-use srd_enrol::{Fingerprint, FromController, Identity, Peer};
+use srd_enrol::{Capacity, Fingerprint, FromController, Identity, Peer};
 use tokio::sync::watch;
 
 use super::record::{self, HOST, HostRecord, IDENTITY, IdentityRecord, META, Meta, TOKEN};
@@ -114,6 +114,12 @@ impl Table {
     /// Whether a host has this overlay address.
     pub(super) fn has_address(&self, address: IpAddr) -> bool {
         self.hosts.values().any(|host| host.address == address)
+    }
+
+    /// Hosts that accept instances.
+    pub fn capacities(&self) -> impl Iterator<Item = (&str, &Capacity)> {
+        let all = self.hosts.iter();
+        all.filter_map(|(name, record)| Some((name.as_str(), record.host.capacity.as_ref()?)))
     }
 
     /// Whether the operator has requested another key of a host.

@@ -18,10 +18,12 @@ use super::hub::{Hub, now_s};
 use super::table::Table;
 use super::{TOKENS_MAX, serve};
 use crate::control::{Access, Control};
+use crate::fleet::Parts;
 use crate::machines::NoMachines;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::{MemoryStore, Store};
 
+mod parts;
 mod strangers;
 
 /// Longest wait for one event.
@@ -40,8 +42,12 @@ impl Server {
     }
 
     fn with(overlay: &str, store: Box<dyn Store>) -> Self {
+        Self::with_parts(overlay, store, None)
+    }
+
+    fn with_parts(overlay: &str, store: Box<dyn Store>, parts: Option<Parts>) -> Self {
         let control = Control::new(Access::AnyCredentials, 1, store, Box::new(NoMachines));
-        let hub = Arc::new(Hub::new(Arc::new(Mutex::new(control.unwrap()))));
+        let hub = Arc::new(Hub::new(Arc::new(Mutex::new(control.unwrap())), parts));
         hub.decide(|table| table.begin(None, overlay.parse().unwrap())).unwrap();
         let listener = serve::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
@@ -129,6 +135,7 @@ fn host(number: u8) -> Host {
         endpoints: vec![([192, 0, 2, number], 7471).into()],
         processors: 4,
         memory_bytes: 1 << 32,
+        capacity: None,
     }
 }
 

@@ -431,6 +431,7 @@ impl Maker {
             user_data: None,
             client_token: None,
             disable_api_termination: false,
+            host: None,
             tags: vec![],
         });
         instance_id

@@ -52,9 +52,13 @@ fn write_instance(scope: &mut Scope<'_>, text: &mut Text, instance: &Instance) {
     text.table("instance", id);
     text.string("type", kind.name);
     text.string("zone", &instance.availability_zone);
+    if let Some(host) = instance.host.as_deref().filter(|_| scope.is_part) {
+        text.string("host", host);
+    }
     if let Some(tag) = instance.tags.iter().find(|tag| tag.key == POD_TAG) {
-        match is_pod(&tag.value) {
+        match is_pod(&tag.value) && !scope.is_part {
             true => text.string("pod", &tag.value),
+            false if scope.is_part => scope.warn(id, "pods of other hosts get no instance"),
             false => scope.warn(id, format!("`{}` is no name of a pod", tag.value)),
         }
     }

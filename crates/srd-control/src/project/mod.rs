@@ -5,6 +5,9 @@
 //!
 //! A default VPC without interfaces is left out, because a card does nothing with it.
 //!
+//! [`part`] returns the tables that a host of several hosts needs: those of the VPCs of its
+//! instances, and of VPCs that a peering connection joins with them.
+//!
 //! | file | content |
 //! |---|---|
 //! | `toml_text` | tables and strings of TOML |
@@ -14,11 +17,13 @@
 //! | `machine` | instances and interfaces |
 //! | `observe` | flow logs |
 //! | `mirror` | traffic mirroring |
+//! | [`part`] | the part of a region that a host needs |
 
 mod machine;
 mod mirror;
 mod network;
 mod observe;
+pub mod part;
 mod phrase;
 mod route;
 mod toml_text;
@@ -47,24 +52,33 @@ pub struct Projection {
 /// Returns the text of a `vpc.toml` that describes a region. `flow_logs`: directory in which each
 /// flow log of the text gets a directory of its own; without it, flow logs are left out.
 pub fn project(region: &Region, flow_logs: Option<&Path>) -> Projection {
-    let mut scope = Scope::new(region);
+    let mut scope = Scope::new(region, None);
+    let text = write(&mut scope, flow_logs);
+    let instances = scope.instances.iter().map(|id| (*id).to_owned()).collect();
+    Projection { text: text.into_string(), warnings: scope.warnings, instances }
+}
+
+fn write(scope: &mut Scope<'_>, flow_logs: Option<&Path>) -> Text {
+    let region = scope.region;
     let mut text = Text::default();
     if region.account.len() == 12 && region.account.bytes().all(|b| b.is_ascii_digit()) {
         text.string("account", &region.account);
     }
     text.string("region", &region.name);
-    network::write(&mut scope, &mut text);
-    machine::write(&mut scope, &mut text);
-    route::write(&mut scope, &mut text);
-    observe::write(&mut scope, &mut text, flow_logs);
-    mirror::write(&mut scope, &mut text);
-    let instances = scope.instances.iter().map(|id| (*id).to_owned()).collect();
-    Projection { text: text.into_string(), warnings: scope.warnings, instances }
+    network::write(scope, &mut text);
+    machine::write(scope, &mut text);
+    route::write(scope, &mut text);
+    observe::write(scope, &mut text, flow_logs);
+    mirror::write(scope, &mut text);
+    text
 }
 
 /// The objects of a region that are in the text.
 struct Scope<'a> {
     region: &'a Region,
+    /// Whether the text is for hosts of several hosts. Each instance then has its host, and
+    /// interfaces of instances that do not run are left out.
+    is_part: bool,
     vpcs: BTreeSet<&'a str>,
     subnets: BTreeSet<&'a str>,
     interfaces: BTreeSet<&'a str>,
@@ -75,9 +89,11 @@ struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    fn new(region: &'a Region) -> Self {
+    /// The objects of all VPCs, or those that hosts with instances in the VPCs `part` need.
+    fn new(region: &'a Region, part: Option<&BTreeSet<&str>>) -> Self {
         let mut scope = Self {
             region,
+            is_part: part.is_some(),
             vpcs: BTreeSet::new(),
             subnets: BTreeSet::new(),
             interfaces: BTreeSet::new(),
@@ -88,7 +104,8 @@ impl<'a> Scope<'a> {
         let used: BTreeSet<&str> = region.interfaces.iter().map(|i| i.vpc_id.as_str()).collect();
         let vpcs = region.vpcs.iter().map(|vpc| (vpc.is_default, vpc.vpc_id.as_str()));
         let vpcs = vpcs.filter(|(is_default, id)| !is_default || used.contains(id));
-        scope.vpcs = vpcs.map(|(_, id)| id).collect();
+        let vpcs = vpcs.map(|(_, id)| id);
+        scope.vpcs = vpcs.filter(|id| part.is_none_or(|part| part.contains(id))).collect();
         for subnet in region.subnets.iter().filter(|s| scope.vpcs.contains(s.vpc_id.as_str())) {
             if subnet.cidr_block.is_some() {
                 scope.subnets.insert(&subnet.subnet_id);
@@ -98,7 +115,8 @@ impl<'a> Scope<'a> {
             }
         }
         for interface in region.interfaces.iter().filter(|i| i.interface_type != NAT_INTERFACE) {
-            if !scope.vpcs.contains(interface.vpc_id.as_str()) {
+            let is_left_out = scope.is_part && part::host_of(region, interface).is_none();
+            if is_left_out || !scope.vpcs.contains(interface.vpc_id.as_str()) {
                 continue;
             }
             let has_ipv4 = !interface.private_ip_addresses.is_empty();
@@ -118,7 +136,8 @@ impl<'a> Scope<'a> {
                 interface.attachment.as_ref().map(|at| (at.network_card_index, at.device_index))
             });
         }
-        for instance in region.instances.iter().filter(|i| i.state.code == RUNNING) {
+        let runs = |i: &&Instance| i.state.code == RUNNING && (part.is_none() || i.host.is_some());
+        for instance in region.instances.iter().filter(runs) {
             if scope.interfaces_of(instance).is_empty() {
                 let what = "has no interface with an IPv4 address, so it does not run";
                 scope.warn(&instance.instance_id, what);

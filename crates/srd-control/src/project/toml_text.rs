@@ -57,11 +57,43 @@ impl Text {
     pub(super) fn into_string(self) -> String {
         self.0
     }
+
+    /// Returns the name of each table, as in its header, and its content. The name of the keys
+    /// before the first table is empty.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (&str, &str)> {
+        // Line breaks in texts are escaped, and lines of lists are indented: so only a header
+        // begins with a bracket.
+        self.0.split("\n[").enumerate().map(|(at, part)| match part.split_once("]\n") {
+            Some(table) if at > 0 => table,
+            _ => ("", part),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tables_of_a_text_are_told_apart_by_their_headers() {
+        let odd = "a]\n[b]\n";
+        let mut text = Text::default();
+        text.string("top", odd);
+        text.table("group", odd);
+        text.list("many", ["[x]", odd]);
+        text.list("none", Vec::<String>::new());
+        text.table("group", "sg-2");
+        let mut again = String::new();
+        let names: Vec<&str> = text.tables().map(|(name, _)| name).collect();
+        for (name, content) in text.tables() {
+            let header = format!("\n[{name}]\n");
+            again += if name.is_empty() { "" } else { &header };
+            again += content;
+        }
+        assert_eq!(names, ["", "group.\"a]\\u000A[b]\\u000A\"", "group.\"sg-2\""]);
+        let [read, whole] = [again, text.into_string()].map(|text| text.parse::<toml::Table>());
+        assert_eq!(read.unwrap(), whole.unwrap());
+    }
 
     #[test]
     fn any_text_is_read_as_it_was_written() {

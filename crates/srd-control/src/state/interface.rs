@@ -464,6 +464,10 @@ object! {
         client_token: Option<String>,
         /// Attribute `disableApiTermination` of the instance.
         disable_api_termination: bool,
+        /// Name of the host on which the instance runs, or has run last; absent: it runs on the
+        /// machine of the controller.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
         /// Tags of the instance.
         tags: Vec<Tag>,
     }

@@ -30,6 +30,7 @@ fn request(name: &str, number: u8, token: &Token) -> Enrolment {
             endpoints: vec![([192, 0, 2, number], 7471).into()],
             processors: 1,
             memory_bytes: 1,
+            capacity: None,
         },
     }
 }

@@ -7,6 +7,7 @@ mod addresses;
 mod console;
 mod controllers;
 mod endpoints;
+mod fleet;
 mod hostile;
 #[path = "../support/hostile/mod.rs"]
 mod hostile_support;

@@ -57,7 +57,11 @@ type Result<T> = std::result::Result<T, ConfigError>;
 pub(super) fn check(source: &Source<'_>, mut document: Document, keys: Keys) -> Result<Config> {
     let enrolled = enrol::complete(source, &mut document, keys)?;
     let expert = &document.expert;
-    let cloud = cloud::cloud(source, document.cloud.as_ref(), expert)?;
+    let table = document.cloud.as_ref();
+    let cloud = match enrolled.as_ref().and_then(enrol::Enrolled::instances) {
+        None => cloud::cloud(source, table, expert)?,
+        Some(at) => Some(cloud::of_controller(source, table, expert, at)?),
+    };
     let mut interface = match (&document.interface, &document.cloud, document.peer.first()) {
         (Some(table), _, first) => interface(source, table, expert, (keys, first.is_some()))?,
         (None, Some(_), Some(peer)) => {

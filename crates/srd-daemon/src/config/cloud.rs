@@ -37,6 +37,8 @@ type Result<T> = std::result::Result<T, ConfigError>;
 pub struct Cloud {
     /// The VPC's file; `None`: EC2's default VPC, without instances.
     pub vpc: Option<PathBuf>,
+    /// Whether the controller of `[enrol]` sends the content of the VPC's file.
+    pub is_of_controller: bool,
     /// Name of this host in the VPC's file.
     pub host: String,
     /// Whether the network of this machine plays the role of the internet.
@@ -97,6 +99,7 @@ pub(super) fn cloud(
     let client = table.vhost_user_client.keys();
     Ok(Some(Cloud {
         vpc: table.vpc.as_ref().map(beside),
+        is_of_controller: false,
         host,
         internet: table.internet,
         internet_private,
@@ -107,6 +110,38 @@ pub(super) fn cloud(
         vhost_user: sockets(source, table, beside)?,
         vhost_user_client: client.map(|name| name.as_ref().clone()).collect(),
     }))
+}
+
+/// Reads `[cloud]`, which may be absent, for a host whose instances come from its controller.
+/// `file`: the VPC's file, whose content the controller sends. `host`: the name of this host.
+pub(super) fn of_controller(
+    source: &Source<'_>,
+    spanned: Option<&Spanned<CloudTable>>,
+    expert: &ExpertTable,
+    (file, host): (PathBuf, &str),
+) -> Result<Cloud> {
+    let absent = Spanned::new(0..0, CloudTable::default());
+    let spanned = spanned.unwrap_or(&absent);
+    let table = spanned.as_ref();
+    let sockets = table.vhost_user.keys().chain(table.vhost_user_client.keys());
+    for (key, at) in [
+        ("vpc", table.vpc.as_ref().map(Spanned::span)),
+        ("host", table.host.as_ref().map(Spanned::span)),
+        ("vhost_user", sockets.map(Spanned::span).next()),
+    ] {
+        if at.is_some() {
+            let what = format!("`{key}` of a host whose instances come from its controller");
+            let remedy = format!("take `{key}` out, or take [enrol.instances] out");
+            return Err(source.error(at, what, remedy));
+        }
+    }
+    let read = cloud(source, Some(spanned), expert)?;
+    let Some(read) = read else {
+        return Err(source.error(Some(spanned.span()), "there is no [cloud]", "add [cloud]"));
+    };
+    // Without its instance, a program that the instance has started has no use.
+    let (vpc, host) = (Some(file), host.to_owned());
+    Ok(Cloud { vpc, is_of_controller: true, host, end_programs: true, ..read })
 }
 
 /// Returns the vhost-user sockets of instances, by the instance's name.

@@ -11,18 +11,20 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use srd_config::{ConfigError, Source};
-use srd_enrol::Peer;
-use srd_enrol::message::check_name;
+use srd_enrol::message::{VCPUS_MAX, check_name};
+use srd_enrol::{Capacity, Peer};
 use toml::Spanned;
 
 use super::cloud::Cloud;
 use super::endpoint::{Endpoint, HostPort};
-use super::file::{Document, EnrolTable, InterfaceTable, PeerTable};
+use super::file::{Document, EnrolTable, InstancesTable, InterfaceTable, PeerTable};
 use super::key_files::{Keys, beside};
+use super::number::whole;
 use super::peers::peers;
 use super::several::{Several, texts};
 use super::{Config, Interface, PeerSettings};
-use crate::control_plane::state::{PRIVATE_KEY, StateDirectory};
+use crate::control_plane::enrol::processors;
+use crate::control_plane::state::{CLOUD, PRIVATE_KEY, StateDirectory};
 
 /// Directory with the state directories of all interfaces, if systemd names no other.
 const STATE: &str = "/var/lib/srd";
@@ -45,6 +47,8 @@ pub struct Enrol {
     pub endpoints: Vec<SocketAddr>,
     /// State directory.
     pub directory: StateDirectory,
+    /// Instances that this host accepts from the controller; `None`: it accepts no instances.
+    pub capacity: Option<Capacity>,
 }
 
 /// The controller, and the peers that it has sent.
@@ -52,6 +56,17 @@ pub struct Enrol {
 pub(super) struct Enrolled {
     pub(super) enrol: Enrol,
     pub(super) peers: Vec<Peer>,
+    /// Name of this host: the one under which it has enrolled.
+    name: String,
+}
+
+impl Enrolled {
+    /// Returns the VPC's file whose content the controller sends, and the name of this host in it;
+    /// `None`: this host accepts no instances.
+    pub(super) fn instances(&self) -> Option<(PathBuf, &str)> {
+        self.enrol.capacity.as_ref()?;
+        Some((self.enrol.directory.file(CLOUD), &self.name))
+    }
 }
 
 /// Checks `[enrol]`, and adds the overlay address and the private key of this host to
@@ -87,9 +102,9 @@ pub(super) fn complete(
                       of the daemon by `chown -R`";
         source.error(Some(span.clone()), format!("the state of this host: {why}"), remedy)
     })?;
-    let (address, peers) = match enrolment {
-        Some(enrolment) => (enrolment.address.to_string(), enrolment.peers),
-        None if keys == Keys::Left => (UNKNOWN_ADDRESS.to_owned(), Vec::new()),
+    let (address, peers, name) = match enrolment {
+        Some(of) => (of.address.to_string(), of.peers, of.name),
+        None if keys == Keys::Left => (UNKNOWN_ADDRESS.to_owned(), Vec::new(), enrol.name.clone()),
         None => {
             let what = format!("this host has not enrolled at {} yet", enrol.controller);
             return Err(source.error(Some(span), what, "start it by `srd up`, which enrols it"));
@@ -98,7 +113,7 @@ pub(super) fn complete(
     let key = enrol.directory.file(PRIVATE_KEY).display().to_string();
     interface.address = vec![Spanned::new(span.clone(), address)];
     interface.private_key_file = Some(Spanned::new(span, key));
-    Ok(Some(Enrolled { enrol, peers }))
+    Ok(Some(Enrolled { enrol, peers, name }))
 }
 
 fn enrol(
@@ -130,7 +145,29 @@ fn enrol(
         name,
         endpoints: endpoints(source, table)?,
         directory: StateDirectory::new(directory),
+        capacity: table.instances.as_ref().map(|of| capacity(source, of)).transpose()?,
     })
+}
+
+/// Reads the table `[enrol.instances]`.
+fn capacity(source: &Source<'_>, spanned: &Spanned<InstancesTable>) -> Result<Capacity> {
+    let table = spanned.as_ref();
+    let Some(zone) = &table.zone else {
+        let remedy = "write zone = \"us-east-1a\", with the availability zone of this host";
+        return Err(source.error(Some(spanned.span()), "`zone` is missing", remedy));
+    };
+    let bounds = 1..=i64::from(VCPUS_MAX);
+    let vcpus = whole(source, table.vcpus.as_ref(), "vcpus", &bounds)?;
+    let capacity = Capacity {
+        zone: zone.as_ref().clone(),
+        vcpus: vcpus.and_then(|n| u32::try_from(n).ok()).unwrap_or_else(processors),
+        types: table.types.iter().map(|name| name.as_ref().clone()).collect(),
+    };
+    capacity.check().map_err(|refusal| {
+        let remedy = "write zone = \"us-east-1a\", vcpus = 16 and types = [\"c7i.large\"]";
+        source.error(Some(spanned.span()), refusal.to_string(), remedy)
+    })?;
+    Ok(capacity)
 }
 
 fn controller(source: &Source<'_>, spanned: &Spanned<EnrolTable>) -> Result<HostPort> {
@@ -175,6 +212,8 @@ pub(super) fn add(
     node: (&Interface, Option<&Cloud>),
 ) -> Vec<PeerSettings> {
     let source = Source { path: Path::new("the controller's peers"), text: "" };
+    let has_instances = node.1.is_some_and(|cloud| cloud.is_of_controller);
+    let table = |peer: &Peer| table(peer, has_instances);
     let tables: Vec<Spanned<PeerTable>> = new.iter().map(table).collect();
     if let Ok(all) = peers(&source, &tables, node, before, Keys::Read) {
         return all;
@@ -192,7 +231,9 @@ pub(super) fn add(
     all
 }
 
-fn table(peer: &Peer) -> Spanned<PeerTable> {
+/// Returns the table of a peer. `has_instances`: whether the peer is a host of the controller's
+/// cloud.
+fn table(peer: &Peer, has_instances: bool) -> Spanned<PeerTable> {
     let text = |text: String| Spanned::new(0..0, text);
     let endpoints = peer.endpoints.iter().map(|at| text(at.to_string())).collect();
     let table = PeerTable {
@@ -200,7 +241,7 @@ fn table(peer: &Peer) -> Spanned<PeerTable> {
         public_key: Some(text(peer.public_key.clone())),
         preshared_key_file: None,
         endpoint: Some(Spanned::new(0..0, Several::List(endpoints))),
-        host: None,
+        host: has_instances.then(|| text(peer.name.clone())),
         allowed: vec![text(peer.address.to_string())],
         express: None,
         express_udp: None,
@@ -284,6 +325,7 @@ mod tests {
         )
     }
 
+    const ZONE: &str = "[enrol.instances]\nzone = \"us-east-1a\"\n";
     const CONTROLLER: &str = "controller = \"192.0.2.100:4600\"";
 
     #[test]
@@ -350,6 +392,28 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_accepts_instances_has_a_cloud_whose_hosts_are_its_peers() {
+        let directory = tempfile::tempdir().unwrap();
+        let b = peer("b", 2);
+        enrolled(directory.path(), vec![b.clone()]);
+        let instances = "[enrol.instances]\nzone = \"us-east-1a\"\nvcpus = 64\n\
+                         [cloud]\ninternet = true\n";
+        let text = text(directory.path(), "", CONTROLLER) + instances;
+        let config = Config::parse(&text, Path::new("a.toml")).unwrap();
+        let cloud = config.cloud.as_ref().unwrap();
+        assert_eq!(cloud.vpc.as_deref(), Some(directory.path().join("cloud.toml").as_path()));
+        assert!(cloud.is_of_controller && cloud.internet && cloud.end_programs);
+        assert_eq!((cloud.host.as_str(), config.interface.workers), ("a", 1));
+        assert_eq!(config.peers[0].cloud_host.as_deref(), Some("b"));
+        // A peer of the controller cannot take the name of this host.
+        let new = [b.clone(), peer("a", 3), peer("c", 4)];
+        let with = config.with_roster(&[b], &new);
+        let hosts: Vec<_> = with.peers.iter().filter_map(|p| p.cloud_host.as_deref()).collect();
+        assert_eq!(hosts, ["b", "c"]);
+        assert_eq!(config.enrol.unwrap().capacity.unwrap().vcpus, 64);
+    }
+
+    #[test]
     fn errors_of_the_table_have_a_position_and_a_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
@@ -364,6 +428,11 @@ mod tests {
             ("", &format!("{CONTROLLER}\nname = \"a b\""), "a name of a host has"),
             ("", &format!("{CONTROLLER}\nendpoint = \"b.example:1\""), "is a name"),
             ("", &format!("{CONTROLLER}\nendpoint = []"), "empty list"),
+            ("", &format!("{CONTROLLER}\n[enrol.instances]"), "`zone` is missing"),
+            ("", &format!("{CONTROLLER}\n[enrol.instances]\nzone = \"\""), "another form"),
+            ("", &format!("{CONTROLLER}\n{ZONE}vcpus = 0"), "`vcpus`"),
+            ("", &format!("{CONTROLLER}\n{ZONE}[cloud]\nvpc = \"x\""), "`vpc` of a host whose"),
+            ("", &format!("{CONTROLLER}\n{ZONE}[cloud]\nhost = \"x\""), "`host` of a host whose"),
         ] {
             let text = text(at, interface, enrol);
             let error = Config::parse(&text, Path::new("a.toml")).unwrap_err();

@@ -111,6 +111,17 @@ pub(super) struct EnrolTable {
     pub(super) name: Maybe<String>,
     pub(super) endpoint: Maybe<Several>,
     pub(super) directory: Maybe<String>,
+    pub(super) instances: Maybe<InstancesTable>,
+}
+
+/// Instances that a host accepts from its controller.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InstancesTable {
+    pub(super) zone: Maybe<String>,
+    pub(super) vcpus: Maybe<i64>,
+    #[serde(default)]
+    pub(super) types: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use srd_enrol::message::VERSION;
-use srd_enrol::{FromController, FromHost, Host, Token};
+use srd_enrol::{Capacity, FromController, FromHost, Host, Token};
 use srd_trust::private::{self, Exposed};
 use srd_trust::privileges;
 
@@ -29,6 +29,15 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 pub fn prepare(path: &Path) -> Result<()> {
     let config = Config::load_without_keys(path)?;
     let Some(enrol) = &config.enrol else { return Ok(()) };
+    if enrol.capacity.is_some() && privileges::own_user().is_none() {
+        // The process that reads packets of instances never stays root, and a spare user cannot
+        // write the state directory.
+        bail!(
+            "[enrol.instances] takes root at the start, and the user {0}, which the package \
+             creates: adduser --system --group --no-create-home {0}",
+            privileges::OWN_ACCOUNT
+        );
+    }
     let state = &enrol.directory;
     match state.enrolment().map_err(anyhow::Error::msg)? {
         Some(enrolment) if !enrolment.is_removed => {
@@ -60,7 +69,7 @@ fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
         anyhow!("the controller is reached through the overlay: name `endpoint` in [enrol]")
     })?;
     let name = enrol.name.clone();
-    let host = describe(key.public(), endpoints.clone());
+    let host = describe(key.public(), endpoints.clone(), enrol.capacity.clone());
     let Token { id: token, secret, controller } = token;
     let request = FromHost::Enrol { version: VERSION, token, secret, name, host };
     link.send(&request).map_err(words)?;
@@ -94,7 +103,7 @@ fn rotate(interface: &Interface, enrol: &Enrol, enrolment: Enrolment) -> Result<
     let mut link = Link::open(&enrol.controller, &identity, controller).map_err(words)?;
     let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
     let endpoints = endpoints.unwrap_or(enrolment.endpoints);
-    let host = describe(next.public(), endpoints);
+    let host = describe(next.public(), endpoints, enrol.capacity.clone());
     let generation = enrolment.generation;
     link.send(&FromHost::Follow { version: VERSION, generation, host }).map_err(words)?;
     welcome(&mut link, controller)?;
@@ -161,14 +170,24 @@ pub(super) fn endpoints(
     (!interface.is_inside(local)).then(|| vec![SocketAddr::new(local, interface.listen.port())])
 }
 
+/// Returns the number of processors of this machine.
+pub(crate) fn processors() -> u32 {
+    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// Returns the description of this host.
-pub(super) fn describe(public_key: PublicKey, endpoints: Vec<SocketAddr>) -> Host {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+pub(super) fn describe(
+    public_key: PublicKey,
+    endpoints: Vec<SocketAddr>,
+    capacity: Option<Capacity>,
+) -> Host {
     Host {
         public_key: public_key.to_string(),
         endpoints,
-        processors: u32::try_from(processors).unwrap_or(u32::MAX),
+        processors: processors(),
         memory_bytes: memory_bytes(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+        capacity,
     }
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use srd_enrol::message::VERSION;
 use srd_enrol::{FromController, FromHost, Identity, Peer, RefusalKind};
 
+use super::cloud::CloudPart;
 use super::enrol;
 use super::link::{Link, LinkError};
 use super::state::{Enrolment, NEXT_KEY, PENDING_KEY};
@@ -51,6 +52,7 @@ pub(crate) fn start(config: &Config, plane: PlaneHandle) -> Result<()> {
         enrolment,
         identity,
         plane,
+        cloud: CloudPart::default(),
     };
     let work = move || follower.run();
     thread::Builder::new()
@@ -69,6 +71,7 @@ struct Follower {
     /// The peers of the controller that the daemon uses.
     applied: Vec<Peer>,
     plane: PlaneHandle,
+    cloud: CloudPart,
 }
 
 /// Reason for the end of a connection.
@@ -76,6 +79,8 @@ enum End {
     Link(LinkError),
     /// The state directory cannot be written.
     State(String),
+    /// The controller has sent a part of the cloud that is not accepted.
+    Cloud(String),
     /// The daemon ends.
     Daemon,
 }
@@ -124,6 +129,10 @@ impl Follower {
                 }
                 End::Link(error) => tracing::debug!("{error}"),
                 End::State(why) => tracing::error!("{why}"),
+                End::Cloud(why) => {
+                    tracing::error!("the part of the cloud of the controller: {why}");
+                    pause = PAUSE_MAX;
+                }
             }
             thread::sleep(jittered(pause));
             pause = (pause * 2).min(PAUSE_MAX);
@@ -136,7 +145,7 @@ impl Follower {
         let mut link = Link::open(&self.enrol.controller, &self.identity, controller)?;
         let endpoints = enrol::endpoints(&self.interface, &self.enrol, link.local()?);
         let endpoints = endpoints.unwrap_or_else(|| self.enrolment.endpoints.clone());
-        let host = enrol::describe(self.key, endpoints);
+        let host = enrol::describe(self.key, endpoints, self.enrol.capacity.clone());
         // A host that was removed has forgotten its peers.
         let generation = self.enrolment.generation;
         link.send(&FromHost::Follow { version: VERSION, generation, host })?;
@@ -156,6 +165,7 @@ impl Follower {
             if now.duration_since(pinged_at) > PING_EVERY {
                 pinged_at = now;
                 link.send(&FromHost::Ping)?;
+                self.apply_cloud(&mut link)?;
             }
         }
     }
@@ -181,9 +191,14 @@ impl Follower {
                 let peers = merge(&self.enrolment.peers, changed, &removed);
                 self.apply(link, generation, peers)?;
             }
+            FromController::Cloud(section) if self.enrol.capacity.is_some() => {
+                if self.cloud.take(section).map_err(End::Cloud)? {
+                    self.apply_cloud(link)?;
+                }
+            }
             FromController::Rotate => self.offer_key(link, true)?,
             FromController::KeyStored { public_key } => self.keep_key(&public_key)?,
-            FromController::Pong | FromController::Refused(_) => {}
+            FromController::Cloud(_) | FromController::Pong | FromController::Refused(_) => {}
         }
         Ok(())
     }
@@ -202,6 +217,15 @@ impl Follower {
         changed?;
         stored.map_err(End::State)?;
         Ok(link.send(&FromHost::Applied { generation })?)
+    }
+
+    /// Makes the card use the part of the cloud, unless it uses it, and acknowledges it.
+    fn apply_cloud(&mut self, link: &mut Link) -> Result<(), End> {
+        if !self.cloud.is_pending() {
+            return Ok(());
+        }
+        let acknowledgement = self.cloud.apply(&self.enrol.directory, &self.plane);
+        Ok(link.send(&acknowledgement)?)
     }
 
     /// Makes the daemon use the stored peers.
@@ -228,7 +252,7 @@ impl Follower {
 
     /// Forgets all peers of the controller, because it has removed this host.
     fn leave(&mut self) -> Result<(), End> {
-        if self.enrolment.is_removed && self.applied.is_empty() {
+        if self.enrolment.is_removed && self.applied.is_empty() && !self.cloud.is_pending() {
             return Ok(());
         }
         self.enrolment.peers.clear();
@@ -236,6 +260,10 @@ impl Follower {
         self.enrolment.is_removed = true;
         if let Err(why) = self.enrol.directory.store(&self.enrolment) {
             tracing::error!("{why}");
+        }
+        if self.enrol.capacity.is_some() {
+            self.cloud.clear();
+            self.cloud.apply(&self.enrol.directory, &self.plane);
         }
         self.change()
     }

@@ -14,7 +14,9 @@
 //! | `link` | the connection to the controller |
 //! | [`enrol`] | the first enrolment, and the change of the key at a start |
 //! | `follow` | the thread that applies changes while the daemon runs |
+//! | `cloud` | the part of the cloud that this host needs |
 
+mod cloud;
 pub mod enrol;
 pub(crate) mod follow;
 mod link;

@@ -6,6 +6,7 @@
 //! | `private.key` | private key of the transport |
 //! | `pending.key` | next private key, which the controller has not stored yet |
 //! | `next.key` | next private key, which replaces `private.key` at the next start |
+//! | `cloud.toml` | the part of the cloud that the controller has sent, for the card |
 //! | `enrolment.json` | [`Enrolment`]: name, overlay address, peers |
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -28,6 +29,8 @@ pub const PRIVATE_KEY: &str = "private.key";
 pub(super) const PENDING_KEY: &str = "pending.key";
 /// Name of the file with the next private key.
 pub(super) const NEXT_KEY: &str = "next.key";
+/// Name of the file with the part of the cloud that the controller has sent.
+pub const CLOUD: &str = "cloud.toml";
 const IDENTITY: &str = "identity.key";
 const ENROLMENT: &str = "enrolment.json";
 /// Largest file of this directory, in bytes.
@@ -115,12 +118,25 @@ impl StateDirectory {
     /// # Errors
     /// A text for the operator.
     pub fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        self.replace_file(name, text, true)
+    }
+
+    /// Replaces the file with the part of the cloud. After a failure of the machine, the file may
+    /// have any content: the instances have ended then, and the controller sends the part again.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub fn write_cloud(&self, text: &str) -> Result<(), String> {
+        self.replace_file(CLOUD, text, false)
+    }
+
+    fn replace_file(&self, name: &str, text: &str, is_durable: bool) -> Result<(), String> {
         let path = self.file(name);
-        self.replace(&path, text)
+        self.replace(&path, text, is_durable)
             .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    fn replace(&self, path: &Path, text: &str) -> io::Result<()> {
+    fn replace(&self, path: &Path, text: &str, is_durable: bool) -> io::Result<()> {
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
         match fs::remove_file(&new) {
@@ -132,6 +148,9 @@ impl StateDirectory {
             fchown(&file, Some(user), None)?;
         }
         file.write_all(text.as_bytes())?;
+        if !is_durable {
+            return fs::rename(&new, path);
+        }
         file.sync_all()?;
         fs::rename(&new, path)?;
         File::open(&self.0)?.sync_all()

@@ -192,9 +192,9 @@ impl Prepared {
         let Self { hooks, network, endpoints, queues, mtu, listener, socket, notify, config } =
             self;
         setup::give_up_privileges(&config)?;
-        let (hosted, reload, figures, serve) = match hosted {
-            Some(Hosted { card, reload, figures, serve }) => {
-                (Some(card), Some(reload), Some(figures), Some(serve))
+        let (hosted, changes, figures, serve) = match hosted {
+            Some(Hosted { card, changes, figures, serve }) => {
+                (Some(card), Some(changes), Some(figures), Some(serve))
             }
             None => (None, None, None, None),
         };
@@ -204,7 +204,7 @@ impl Prepared {
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
         let statistics = Arc::clone(&pages);
         let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), statistics);
-        let handle = handle.with_instances(reload);
+        let handle = handle.with_instances(changes);
         let ipv4_only = config.interface.is_ipv4_only();
         let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
         let file = config.file.clone();

@@ -1,9 +1,12 @@
 //! Reading the configuration again: to check it without a card, or to apply it to a running card.
 
+use std::path::Path;
 use std::sync::mpsc::channel;
 
 use anyhow::{Result, bail};
 use srd_net::clock;
+use srd_proto::time::Instant;
+use srd_vpc_file::VpcFile;
 
 use crate::cloud::guests;
 use crate::cloud::world::Vpc;
@@ -50,14 +53,41 @@ impl Reloader {
         let began = clock::now();
         let (file, others) = self.orders.helper()?.reload()?;
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
+        Ok(Reloaded { is_new: self.replace(file, began)?, others })
+    }
+
+    /// Applies the content of a file that the controller of the host has sent.
+    ///
+    /// # Errors
+    /// The file is wrong, or cannot be applied: the previous rules stay in force.
+    pub fn apply(&self, path: &Path) -> Result<()> {
+        let began = clock::now();
+        let file = self.orders.helper()?.vpc(path)?;
+        check_of_controller(&file)?;
+        self.replace(file, began).map(drop)
+    }
+
+    /// Returns whether the file describes other objects than before.
+    fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
         let (back, answer) = channel();
         let command = Command::Apply(Box::new(file), began, back);
         match hand(&self.orders, command, &answer)? {
-            Answer::Applied { is_new, .. } => Ok(Reloaded { is_new, others }),
+            Answer::Applied { is_new, .. } => Ok(is_new),
             Answer::Failed { what } => bail!(what),
             _ => bail!("the card answers something else"),
         }
     }
+}
+
+/// Checks that a file from a controller chooses no directory and no pod of this machine.
+pub(crate) fn check_of_controller(file: &VpcFile) -> Result<()> {
+    if !file.world.flow_logs.is_empty() {
+        bail!("a controller cannot choose directories for flow logs on this host");
+    }
+    if let Some(of) = file.world.instances.values().find(|instance| instance.pod.is_some()) {
+        bail!("`{}` is in a pod, and a controller cannot choose pods of this host", of.name);
+    }
+    Ok(())
 }
 
 /// Checks a configuration, and describes it in lines of text. The function creates no object and
@@ -96,4 +126,24 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
     let warned = warnings::of(options, &world);
     lines.extend(warned.into_iter().map(|text| format!("warning: {text}")));
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail loudly
+    use super::*;
+
+    #[test]
+    fn a_controller_chooses_no_directory_and_no_pod_of_a_host() {
+        let check = |text: &str| {
+            let cloud = "[vpc.a]\ncidr = [\"10.0.0.0/16\"]\n";
+            let file = srd_vpc_file::parse(&format!("{cloud}{text}"), Path::new("a.toml"));
+            check_of_controller(&file.unwrap()).map_err(|error| error.to_string())
+        };
+        let instance = "[instance.i]\ntype = \"c7i.large\"\n";
+        check(instance).unwrap();
+        assert!(check(&format!("{instance}pod = \"p\"\n")).unwrap_err().contains("pods"));
+        let log = "[flow_log.l]\nvpc = \"a\"\ndirectory = \"/etc\"\n";
+        assert!(check(log).unwrap_err().contains("directories"));
+    }
 }

@@ -49,12 +49,22 @@ impl Options {
         let hosts = peers.into_iter();
         let hosts = hosts.filter_map(|peer| Some((peer.cloud_host.clone()?, peer)));
         let hosts: BTreeMap<_, _> = hosts.collect();
-        let Cloud { vpc, host, internet, internet_private, end_programs, scale, .. } = cloud;
+        let Cloud {
+            vpc,
+            is_of_controller,
+            host,
+            internet,
+            internet_private,
+            end_programs,
+            scale,
+            ..
+        } = cloud;
         let Cloud { credits_s, vhost_user, vhost_user_client, processors, .. } = cloud;
         let transport = TransportOptions { host: host.clone(), interface, hosts };
         Ok(Self {
             config: Some(file),
             file: vpc,
+            is_of_controller,
             host,
             scale,
             credits_s,

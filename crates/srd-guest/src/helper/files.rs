@@ -18,6 +18,8 @@ use crate::state::Options;
 pub(super) struct Files {
     /// Directories of flow logs.
     logs: BTreeSet<String>,
+    /// Whether the controller of the host sends the content of the VPC's file.
+    is_of_controller: bool,
     /// The settings at the start of the card; `None` if they came from no file.
     runs: Option<Options>,
 }
@@ -30,7 +32,9 @@ pub(crate) fn directories(file: &VpcFile) -> BTreeSet<String> {
 impl Files {
     pub(super) fn new(spec: &Spec) -> Self {
         let read = |path: &std::path::PathBuf| config::read(path).ok();
-        Self { logs: spec.logs.clone(), runs: spec.config.as_ref().and_then(read) }
+        let is_of_controller = spec.is_of_controller;
+        let runs = spec.config.as_ref().and_then(read);
+        Self { logs: spec.logs.clone(), is_of_controller, runs }
     }
 
     /// Opens a new file of a flow log. The directory is created if it is missing. Also returns the
@@ -75,7 +79,7 @@ impl Files {
             }
             Err(_) => bail!("{} is no file of a cloud", path.display()),
         };
-        if place::is_roots_alone(path) {
+        if place::is_roots_alone(path) && !self.is_of_controller {
             self.logs.extend(directories(&file));
         }
         Ok(opened)
@@ -92,8 +96,12 @@ impl Files {
         let others = others.into_iter().map(str::to_owned).collect();
         let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
         let opened = File::open(&path).with_context(|| path.display().to_string())?;
-        // The configuration names this file, so the directories of its flow logs are permitted.
-        self.logs.extend(directories(&srd_vpc_file::read(&path)?));
+        // The configuration names this file, so the directories of its flow logs are permitted,
+        // unless a controller sends its content.
+        let file = srd_vpc_file::read(&path)?;
+        if !self.is_of_controller && !new.is_of_controller {
+            self.logs.extend(directories(&file));
+        }
         Ok(Reloaded { vpc: Some((opened, path)), others })
     }
 }

@@ -86,6 +86,9 @@ pub(crate) struct Spec {
     pub(crate) vhost_user: BTreeSet<PathBuf>,
     /// Directories in which files of flow logs may be opened.
     pub(crate) logs: BTreeSet<String>,
+    /// Whether the controller of the host sends the content of the VPC's file, which then permits
+    /// no directory.
+    pub(crate) is_of_controller: bool,
     /// The configuration file, which can be read again; `None` if there is no such file.
     pub(crate) config: Option<PathBuf>,
     /// Whether the network of this machine plays the role of the internet.
@@ -114,7 +117,8 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: Option<&Path>, takes_o
     Spec {
         socket: listens.map(|listens| SocketPaths { path, listens: listens.to_owned() }),
         vhost_user: options.vhost_user.values().cloned().collect(),
-        logs: vpc.log_directories(),
+        logs: if options.is_of_controller { BTreeSet::new() } else { vpc.log_directories() },
+        is_of_controller: options.is_of_controller,
         config: options.config.clone(),
         internet: options.internet,
         internet_private: options.internet_private,

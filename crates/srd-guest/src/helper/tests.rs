@@ -30,6 +30,7 @@ impl Site {
             }),
             vhost_user: [self.path("web.sock")].into(),
             logs: [logs].into(),
+            is_of_controller: false,
             config: None,
             internet: false,
             internet_private: false,
@@ -39,7 +40,10 @@ impl Site {
 
     /// Starts a helper on a thread, for a card that listens at its control socket.
     fn start(&self, takes_over: bool) -> (Ending, JoinHandle<()>) {
-        let spec = self.spec(takes_over);
+        self.start_with(self.spec(takes_over))
+    }
+
+    fn start_with(&self, spec: Spec) -> (Ending, JoinHandle<()>) {
         drop(UnixListener::bind(&spec.socket.as_ref().unwrap().listens).unwrap());
         let (card, end) = wire::pair().unwrap();
         let helping = Helping::new(spec, &self.path("locks"), end).unwrap();
@@ -165,6 +169,24 @@ fn no_file_is_opened_that_is_not_of_a_cloud() {
     std::fs::write(&cloud, "hush = 1\n").unwrap();
     assert!(helper.vpc(&cloud).is_err());
     assert!(helper.reload().is_err(), "there is no configuration in a file");
+}
+
+/// If the controller of a host sends the file of the cloud, it cannot make root write files in
+/// directories of the host.
+#[test]
+fn a_file_from_a_controller_permits_no_directory() {
+    let site = Site::new();
+    let spec = Spec { is_of_controller: true, ..site.spec(false) };
+    let (helper, _thread) = site.start_with(spec);
+    let more = site.path("more").to_str().unwrap().to_owned();
+    let cloud = site.path("cloud.toml");
+    let text = format!(
+        "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[flow_log.a]\nvpc = \"main\"\n\
+         directory = {more:?}\n"
+    );
+    std::fs::write(&cloud, text).unwrap();
+    helper.vpc(&cloud).unwrap();
+    assert!(helper.log(&more, String::from("1_vpcflowlogs_x"), "log").is_err());
 }
 
 #[test]

@@ -25,7 +25,7 @@ use super::publish::Publisher;
 use super::{Fatal, Worker, fatal_read};
 use crate::control::ServeInstances;
 use crate::metrics::InstanceFigures;
-use crate::plane::ReloadInstances;
+use crate::plane::InstanceChanges;
 use crate::run::orders::WorkerEnds;
 use crate::run::queues::Queues;
 use crate::run::tapped::Tapped;
@@ -43,8 +43,8 @@ pub trait Instances: Send {
 pub struct Hosted {
     /// The card of the instances.
     pub card: HostedCard,
-    /// Applies changes in the files of instances.
-    pub reload: ReloadInstances,
+    /// Changes the instances.
+    pub changes: InstanceChanges,
     /// Figures of the instances over HTTP.
     pub figures: InstanceFigures,
     /// Serves requests about instances at the control socket.

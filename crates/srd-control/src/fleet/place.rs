@@ -1,0 +1,104 @@
+//! The choice of a host for an instance.
+//!
+//! An instance runs on a host of its zone that is connected, accepts its type, and has vCPUs left
+//! for it. Of these, the host with the fewest used vCPUs is chosen. All instances of a host belong
+//! to one account and region.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use srd_card::profile::InstanceType;
+use srd_enrol::Capacity;
+
+use crate::error::ApiError;
+use crate::machines::{RUNNING, started};
+use crate::state::{Cloud, Instance};
+
+/// Account and region.
+type Key = (String, String);
+
+/// vCPUs of an instance whose type is unknown.
+const VCPUS_DEFAULT: u32 = 2;
+
+/// A host that accepts instances.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Candidate {
+    pub(super) name: String,
+    pub(super) capacity: Capacity,
+    /// vCPUs of its instances.
+    used: u64,
+    /// Account and region of its instances.
+    of: Option<Key>,
+}
+
+impl Candidate {
+    pub(super) fn new(name: String, capacity: Capacity) -> Self {
+        Self { name, capacity, used: 0, of: None }
+    }
+
+    fn take(&mut self, instance: &Instance, at: &Key) {
+        self.used += u64::from(vcpus(&instance.instance_type));
+        self.of = Some(at.clone());
+    }
+
+    fn has_room(&self, instance: &Instance, at: &Key) -> bool {
+        let Capacity { zone, vcpus: most, types } = &self.capacity;
+        let kind = &instance.instance_type;
+        *zone == instance.availability_zone
+            && (types.is_empty() || types.contains(kind))
+            && self.of.as_ref().is_none_or(|of| of == at)
+            && self.used + u64::from(vcpus(kind)) <= u64::from(*most)
+    }
+}
+
+/// Returns the number of vCPUs of a type.
+pub(super) fn vcpus(kind: &str) -> u32 {
+    InstanceType::find(kind).map_or(VCPUS_DEFAULT, |of| of.vcpus)
+}
+
+/// Gives each instance that starts with the changes of a request its host.
+///
+/// # Errors
+/// If there is no host with room for an instance.
+pub(super) fn place(cloud: &mut Cloud, candidates: Vec<Candidate>) -> Result<(), ApiError> {
+    let mut new: BTreeSet<(Key, String)> = BTreeSet::new();
+    for (at, region) in &cloud.regions {
+        new.extend(started(region).map(|instance| (at.clone(), instance.instance_id.clone())));
+    }
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut hosts: BTreeMap<String, Candidate> =
+        candidates.into_iter().map(|host| (host.name.clone(), host)).collect();
+    for (at, region) in &cloud.regions {
+        for instance in region.instances.iter().filter(|i| i.state.code == RUNNING) {
+            let host = instance.host.as_ref().and_then(|host| hosts.get_mut(host));
+            if let Some(host) = host
+                && !new.contains(&(at.clone(), instance.instance_id.clone()))
+            {
+                host.take(instance, at);
+            }
+        }
+    }
+    for (at, id) in new {
+        let Some(region) = cloud.regions.get_mut(&at) else { continue };
+        let Some(instance) = region.instances.get(&id) else { continue };
+        let fitting = hosts.values_mut().filter(|host| host.has_room(instance, &at));
+        let Some(host) = fitting.min_by_key(|host| host.used) else {
+            return Err(no_room(instance));
+        };
+        host.take(instance, &at);
+        if let Some(instance) = region.instances.get_mut(&id) {
+            instance.host = Some(host.name.clone());
+        }
+    }
+    Ok(())
+}
+
+fn no_room(instance: &Instance) -> ApiError {
+    let Instance { instance_type, availability_zone, .. } = instance;
+    let message = format!(
+        "There is not enough capacity for {instance_type} in {availability_zone}: no connected \
+         host of this zone has vCPUs left for it"
+    );
+    ApiError::with_status(500, "InsufficientInstanceCapacity", message)
+}

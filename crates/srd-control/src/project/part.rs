@@ -1,0 +1,104 @@
+//! The part of a region that a host needs.
+//!
+//! A host needs the VPCs in which it has instances, and VPCs that active peering connections join
+//! with them, also through further VPCs. Of these it gets the running instances with their hosts
+//! and interfaces, and the rules. Prefix lists, addresses and filters are left out unless another
+//! table names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use srd_enrol::CloudTables;
+
+use super::{Scope, write};
+use crate::machines::RUNNING;
+use crate::state::{NetworkInterface, Region};
+
+/// Kinds of tables that are left out unless another table names them.
+const NAMED_KINDS: [&str; 3] = ["prefix_list", "elastic_address", "mirror_filter"];
+
+/// The part of a region that some hosts need.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// Tables of the file that describes the cloud.
+    pub tables: CloudTables,
+    /// Contents of the state that the tables do not express, one sentence for each.
+    pub warnings: Vec<String>,
+}
+
+/// Returns the host on which the instance of an interface runs; `None` if it does not run on a
+/// host.
+pub(super) fn host_of<'a>(region: &'a Region, interface: &NetworkInterface) -> Option<&'a str> {
+    let instance = interface.attachment.as_ref()?.instance_id.as_ref()?;
+    let instance = region.instances.get(instance).filter(|i| i.state.code == RUNNING)?;
+    instance.host.as_deref()
+}
+
+/// Returns the VPCs that each host with running instances of the region needs.
+pub fn needs(region: &Region) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut hosts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for interface in region.interfaces.iter() {
+        if let Some(host) = host_of(region, interface) {
+            hosts.entry(host).or_default().insert(&interface.vpc_id);
+        }
+    }
+    let joined = joined(region);
+    for vpcs in hosts.values_mut() {
+        *vpcs = reachable(vpcs, &joined);
+    }
+    hosts
+}
+
+/// The VPCs with which active peering connections join each VPC.
+fn joined(region: &Region) -> BTreeMap<&str, Vec<&str>> {
+    let mut joined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for peering in region.peerings.iter().filter(|peering| peering.status.code == "active") {
+        let sides = [&peering.requester_vpc_info, &peering.accepter_vpc_info];
+        let [one, other] = sides.map(|side| side.vpc_id.as_str());
+        joined.entry(one).or_default().push(other);
+        joined.entry(other).or_default().push(one);
+    }
+    joined
+}
+
+fn reachable<'a>(
+    from: &BTreeSet<&'a str>,
+    joined: &BTreeMap<&'a str, Vec<&'a str>>,
+) -> BTreeSet<&'a str> {
+    let mut all = from.clone();
+    let mut open: Vec<&str> = from.iter().copied().collect();
+    while let Some(vpc) = open.pop() {
+        for next in joined.get(vpc).into_iter().flatten() {
+            if all.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    all
+}
+
+/// Returns the part that hosts need whose VPCs are these.
+///
+/// # Errors
+/// If it is larger than the part of a host can be.
+pub fn part(region: &Region, vpcs: &BTreeSet<&str>) -> Result<Part, String> {
+    let mut scope = Scope::new(region, Some(vpcs));
+    let text = write(&mut scope, None);
+    let named: BTreeSet<&str> = text.tables().flat_map(|(_, content)| words(content)).collect();
+    let is_needed = |name: &str, content: &str| {
+        let (kind, id) = name.split_once('.').unwrap_or((name, ""));
+        !NAMED_KINDS.contains(&kind)
+            || named.contains(id.trim_matches('"'))
+            || content.contains("\ninterface = ")
+    };
+    let mut tables = CloudTables::default();
+    for (name, content) in text.tables().filter(|(name, content)| is_needed(name, content)) {
+        tables.insert(name.to_owned(), content.to_owned())?;
+    }
+    Ok(Part { tables, warnings: scope.warnings })
+}
+
+/// The words of a text that may be identifiers.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    text.split(move |c| !is_part(c)).filter(|word| word.contains('-'))
+}
