@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use srd_daemon::config::Config;
 use srd_daemon::plane::{ReloadInstances, ReloadedInstances};
-use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared};
+use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession};
 use srd_trust::privileges;
 
 use crate::cloud::reload::{Reloaded, Reloader};
@@ -50,6 +50,16 @@ pub fn start(config: Config) -> Result<Daemon> {
         }
     };
     prepared.start(Some(hosted(opening)))
+}
+
+/// Prepares a process that takes over from the node that runs a configuration. That node goes on
+/// until the result is started.
+///
+/// # Errors
+/// An error of the configuration or of the operating system, or the refusal of the node that runs,
+/// which goes on as before.
+pub fn take_over(config: Config) -> Result<Succession> {
+    Prepared::take_over(config)
 }
 
 fn hosted(opening: Opening) -> Hosted {

@@ -24,6 +24,7 @@
 //! | [`protocol`] | requests and answers |
 //! | [`socket`] | the socket's file: creates, restores and finds it |
 //! | [`server`] | the daemon's side |
+//! | `succession` | hands over to another process |
 //! | [`client`] | the commands' side |
 
 pub mod client;
@@ -32,6 +33,7 @@ pub mod protocol;
 pub mod server;
 mod slots;
 pub mod socket;
+mod succession;
 #[cfg(test)]
 mod tests;
 
