@@ -25,18 +25,22 @@
 //! Bounds: [`HOOKS_MAX`] commands at each of the four points, of [`HOOK_BYTES_MAX`] each. A command
 //! that runs longer than [`HOOK_WAIT_MAX`] is killed with its children.
 
-use std::fs::Metadata;
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+
+use crate::handover::owner::{Owner, Pipes};
 
 /// Largest number of commands at one of the four points.
 pub const HOOKS_MAX: usize = 16;
@@ -100,9 +104,9 @@ pub(crate) struct Running {
 
 #[derive(Debug)]
 struct End {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    owner: Owner,
+    to: Option<Arc<File>>,
+    from: BufReader<File>,
 }
 
 impl Running {
@@ -119,6 +123,32 @@ impl Running {
         Ok(running)
     }
 
+    /// The hooks of another daemon, with the descriptors of the pipes to and from `srd hooks`.
+    /// Dropping the result has no effect before [`Running::begin`].
+    pub(crate) fn adopt(interface: &str, end: Option<[OwnedFd; 2]>) -> Self {
+        let end = end.map(|[to, from]| End::over(Owner::Other, to, from));
+        Self { interface: interface.to_owned(), post_up: Vec::new(), end }
+    }
+
+    /// Takes the hooks over from another daemon, which has ended: from now on the commands for the
+    /// end run when this process ends.
+    pub(crate) fn begin(&mut self) {
+        if let Some(end) = &mut self.end {
+            end.owner = Owner::Heir;
+        }
+    }
+
+    /// Returns the pipes to and from the process `srd hooks`, for another daemon.
+    ///
+    /// # Errors
+    /// An error of the operating system, if there is no free descriptor.
+    pub(crate) fn pipes(&self) -> io::Result<Pipes> {
+        match &self.end {
+            Some(End { to: Some(to), from, .. }) => Pipes::of(to, from.get_ref()),
+            _ => Ok(Pipes::default()),
+        }
+    }
+
     /// Runs the commands of `post_up`.
     ///
     /// # Errors
@@ -132,7 +162,7 @@ impl Running {
     pub(crate) fn pre_down(&mut self) {
         let Some(end) = &mut self.end else { return };
         let mut answer = String::new();
-        let asked = end.to.as_mut().is_some_and(|to| writeln!(to, "down").is_ok());
+        let asked = end.to.as_deref().is_some_and(|mut to| writeln!(to, "down").is_ok());
         if !asked || end.from.read_line(&mut answer).is_err() {
             tracing::warn!("the process with the hooks for the end is gone");
         }
@@ -152,14 +182,22 @@ impl End {
         let from = child.stdout.take().context("the process for the hooks has no output")?;
         let line = serde_json::to_string(&(interface, hooks)).context("the hooks")?;
         writeln!(to, "{line}").context("the process for the hooks has ended")?;
-        Ok(Self { child, to: Some(to), from: BufReader::new(from) })
+        Ok(Self::over(Owner::Parent(child), to.into(), from.into()))
+    }
+
+    fn over(owner: Owner, to: OwnedFd, from: OwnedFd) -> Self {
+        Self { owner, to: Some(Arc::new(to.into())), from: BufReader::new(from.into()) }
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
         self.to = None;
-        let _ = self.child.wait();
+        match &mut self.owner {
+            Owner::Parent(child) => drop(child.wait()),
+            Owner::Heir => drop(io::copy(&mut self.from, &mut io::sink())),
+            Owner::Other => {}
+        }
     }
 }
 
@@ -175,10 +213,10 @@ pub fn serve() -> Result<()> {
     }
     // The signals stay blocked: this process ends when its standard input ends.
     let _ = set.thread_block();
-    serve_from(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())
+    serve_from(&mut io::stdin().lock(), &mut io::stdout().lock())
 }
 
-fn serve_from(from: &mut impl BufRead, to: &mut impl std::io::Write) -> Result<()> {
+fn serve_from(from: &mut impl BufRead, to: &mut impl io::Write) -> Result<()> {
     let mut line = String::new();
     from.by_ref().take(LINE_BYTES_MAX).read_line(&mut line).context("no hooks")?;
     let (interface, hooks): (String, Hooks) = serde_json::from_str(&line).context("no hooks")?;
@@ -190,7 +228,7 @@ fn serve_from(from: &mut impl BufRead, to: &mut impl std::io::Write) -> Result<(
         // reads no answer.
         let _ = writeln!(to, "done").and_then(|()| to.flush());
         // Waits until the daemon has ended: by that time its interface is deleted.
-        let _ = std::io::copy(from, &mut std::io::sink());
+        let _ = io::copy(from, &mut io::sink());
     }
     warn_all("post_down", &hooks.post_down, &interface);
     Ok(())
@@ -231,7 +269,7 @@ fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<Exit
         .stdin(Stdio::null())
         // The standard output of this process carries the answer to the daemon, so the command must
         // not write to it.
-        .stdout(std::io::stderr())
+        .stdout(io::stderr())
         .process_group(0)
         .spawn()?;
     let deadline = Instant::now() + wait_max;

@@ -22,6 +22,7 @@
 //! | [`config`] | the file `srd.toml`: reads, checks and compares it |
 //! | [`control`] | the control socket: server and client |
 //! | [`control_plane`] | enrolment at a controller, which sends the peers |
+//! | [`handover`] | hands the running daemon over to another process |
 //! | [`hooks`] | the operator's commands at the start and the end |
 //! | [`metrics`] | metrics for Prometheus, and a web page |
 //! | [`netconf`] | addresses, routes and rules, which a child process with the privilege sets |
@@ -45,6 +46,7 @@ pub mod control;
 pub mod control_plane;
 #[cfg(test)]
 mod fake_plane;
+pub mod handover;
 pub mod hooks;
 pub use srd_net::keys;
 pub mod metrics;

@@ -5,10 +5,21 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr,
+};
+use rustix::pipe::PipeFlags;
+
+/// Longest time that a process waits until systemd has read its reports.
+const BARRIER_WAIT_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Socket to systemd; it does nothing if systemd has not started this process or expects no
 /// notifications.
@@ -24,6 +35,11 @@ impl Notify {
     /// If `NOTIFY_SOCKET` contains a name that no socket can have.
     pub fn from_environment() -> io::Result<Self> {
         Self::to(env::var_os("NOTIFY_SOCKET"))
+    }
+
+    /// Whether systemd, which has started this process, expects notifications.
+    pub fn is_expected() -> bool {
+        env::var_os("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty())
     }
 
     fn to(name: Option<OsString>) -> io::Result<Self> {
@@ -54,6 +70,39 @@ impl Notify {
     /// Reports that the service is about to end.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
+    }
+
+    /// Reports that the process with this number is the main process of the service from now on.
+    /// Waits until systemd has read the report, for at most [`BARRIER_WAIT_MAX`]: systemd finds the
+    /// service of a report by its sender, so the sender must not end before.
+    pub fn main_process(&self, process: u32) {
+        self.send(&format!("MAINPID={process}"));
+        if let Err(error) = self.barrier() {
+            tracing::warn!("systemd may take the end of this process for its own: {error}");
+        }
+    }
+
+    /// Waits until systemd has read all reports: it closes the pipe that it receives.
+    fn barrier(&self) -> io::Result<()> {
+        let Some((socket, address)) = &self.to else { return Ok(()) };
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let fds = [writer.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        let to = match (address.as_pathname(), address.as_abstract_name()) {
+            (Some(path), _) => SocketAddrUnix::new(path)?,
+            (None, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
+            (None, None) => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let text = [IoSlice::new(b"BARRIER=1")];
+        sendmsg_addr(socket, &to, &text, &mut control, SendFlags::NOSIGNAL)?;
+        drop(writer);
+        let mut waits = [PollFd::new(&reader, PollFlags::IN)];
+        match poll(&mut waits, Some(&BARRIER_WAIT_MAX)) {
+            Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+            waited => waited.map(drop).map_err(io::Error::from),
+        }
     }
 
     /// Sets the status text of `systemctl status`.
@@ -108,6 +157,22 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
         tell_all(&Notify::to(Some(format!("@{name}").into())).unwrap(), &socket);
+    }
+
+    #[test]
+    fn a_process_that_hands_over_waits_until_systemd_has_read_who_continues() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        let notify = Notify::to(Some(path.into_os_string())).unwrap();
+        let hands_over = std::thread::spawn(move || notify.main_process(77));
+        assert_eq!(received(&socket), "MAINPID=77");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!hands_over.is_finished(), "the barrier was not read yet");
+        // The descriptor that comes with the message has no reader here, and is closed.
+        assert_eq!(received(&socket), "BARRIER=1");
+        hands_over.join().unwrap();
+        Notify::to(None).unwrap().main_process(77);
     }
 
     #[test]

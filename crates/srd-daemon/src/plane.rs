@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
+use crate::handover::state::Estate;
+use crate::handover::wire::LineConnection;
 use crate::snapshot::Snapshot;
 
 /// Largest number of commands that may wait for the control thread.
@@ -89,6 +91,20 @@ pub enum Command {
         filter: Filter,
         /// Receives the reader of the packets, or the reason of a refusal as a text for people.
         reply: Oneshot<Result<TapReader, String>>,
+    },
+    /// Requests the state and the descriptors for a hand-over to another process.
+    Describe {
+        /// Receives the state, or the reason why the daemon cannot be handed over.
+        reply: Oneshot<Result<Estate, String>>,
+    },
+    /// Hands the daemon over to a process that has read the state.
+    HandOver {
+        /// The connection to the process.
+        line: LineConnection,
+        /// Number of the process.
+        process: u32,
+        /// Receives `Ok` if the daemon is about to end, or the reason why it continues.
+        reply: Oneshot<Result<(), String>>,
     },
     /// Ends the daemon in order: it closes its contexts first.
     Stop,
@@ -297,7 +313,7 @@ impl PlaneHandle {
 
     /// Waits until no other thread changes the configuration. No other thread changes it until the
     /// result is dropped.
-    fn alone(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@ use anyhow::Result;
 use srd_daemon::config::Config;
 use srd_daemon::control_plane::state::{CLOUD, StateDirectory};
 use srd_daemon::plane::{ApplyInstances, InstanceChanges, ReloadInstances, ReloadedInstances};
-use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared};
+use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession};
 use srd_trust::privileges;
 
 use crate::cloud::reload::{Reloaded, Reloader, check_of_controller};
@@ -72,6 +72,16 @@ fn prepare_cloud(state: &StateDirectory) -> Result<()> {
         state.write_cloud("").map_err(anyhow::Error::msg)?;
     }
     Ok(())
+}
+
+/// Prepares a process that takes over from the node that runs a configuration. That node goes on
+/// until the result is started.
+///
+/// # Errors
+/// An error of the configuration or of the operating system, or the refusal of the node that runs,
+/// which goes on as before.
+pub fn take_over(config: Config) -> Result<Succession> {
+    Prepared::take_over(config)
 }
 
 fn hosted(opening: Opening) -> Hosted {

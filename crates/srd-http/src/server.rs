@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Shutdown as SocketShutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -59,8 +60,26 @@ impl Listener {
             io::Error::new(e.kind(), format!("cannot serve metrics at {at}: {e}{remedy}"))
         };
         let listener = TcpListener::bind(at).map_err(because)?;
+        Ok(Self::over(listener, allow_remote))
+    }
+
+    /// Continues to listen at the socket of another process. `allow_remote`: as in
+    /// [`Listener::bind`].
+    pub fn adopt(socket: OwnedFd, allow_remote: bool) -> Self {
+        Self::over(socket.into(), allow_remote)
+    }
+
+    fn over(listener: TcpListener, allow_remote: bool) -> Self {
         let names = if allow_remote { names::of_this_machine() } else { Vec::new() };
-        Ok(Self { listener, names })
+        Self { listener, names }
+    }
+
+    /// Returns a descriptor of the socket, for another process that continues to listen.
+    ///
+    /// # Errors
+    /// An error of the operating system, if there is no free descriptor.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.listener.try_clone().map(OwnedFd::from)
     }
 
     /// Also accepts these host names, each in the form that [`host_name`](crate::host_name)

@@ -44,6 +44,11 @@ pub fn may_make_namespaces() -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
+/// Whether this process has no capability, even if its user is root.
+pub fn has_none() -> bool {
+    thread::capabilities(None).is_ok_and(|sets| sets.permitted.is_empty())
+}
+
 /// Changes the user of a process that runs as root and has no other threads: to `srd`, or to a
 /// spare user if there is no user `srd`. The change is kept only if `can_reload` returns true for
 /// the new user, which means that this user can read the files of a reload. If it returns false, a

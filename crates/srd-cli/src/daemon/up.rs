@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
-use srd_daemon::run::Daemon;
+use srd_daemon::run::{Daemon, Succession};
 use srd_guest::Options;
 
 use super::enrol::EnrolArgs;
@@ -28,6 +28,13 @@ INSTANCES
   ports, sessions and keys with the interface. `srd card` shows them. It takes root at the start;
   the process that moves packets becomes the user srd, or one that no other process has, without
   capabilities.
+
+TAKE-OVER
+  sudo srd up -c /etc/srd/srd0.toml --take-over
+  A new process takes over from the daemon that runs this file: connections through the tunnel
+  continue, interface and routes stay. It refuses other values of name, mode, address, listen,
+  paths, workers, table and kill_switch. If it fails, the daemon continues. A daemon of a unit of
+  systemd starts the new process in its unit; the command then ends.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`
@@ -66,6 +73,10 @@ pub(crate) struct UpArgs {
     /// Only check the configuration, and print its meaning.
     #[arg(long)]
     check: bool,
+    /// Take over from the daemon that runs this configuration: no connection ends. Use it after an
+    /// upgrade, in place of a restart.
+    #[arg(long, conflicts_with_all = ["check", "first_try", "control"])]
+    take_over: bool,
     /// Without a configuration: create an encrypted tunnel to the machine at ADDRESS, for a first
     /// try. Without --key, only print the command to type on that machine.
     #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
@@ -94,7 +105,8 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
         return Ok(0);
     }
     let path = args.enrol.configuration()?.unwrap_or_else(|| args.config.clone());
-    if !args.check {
+    // A daemon that runs uses the keys of its start.
+    if !args.check && !args.take_over {
         srd_daemon::control_plane::enrol::prepare(&path)?;
     }
     let config = Config::load(&path)?;
@@ -104,7 +116,16 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    srd_guest::node::start(config)?.run()?;
+    if !args.take_over {
+        srd_guest::node::start(config)?.run()?;
+        return Ok(0);
+    }
+    match srd_guest::node::take_over(config)? {
+        Succession::Here(prepared) => prepared.start(None)?.run()?,
+        Succession::InUnit(process) => output::say(format!(
+            "process {process} of the unit has taken over; the log of the unit continues"
+        ))?,
+    }
     Ok(0)
 }
 

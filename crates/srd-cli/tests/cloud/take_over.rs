@@ -110,7 +110,7 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     let mut late = [0; 4];
     inner_end.set_read_timeout(Some(PATIENCE)).unwrap();
     inner_end.read_exact(&mut late).unwrap();
-    assert!(line(&mut silent).contains("the other card says nothing"));
+    assert!(line(&mut silent).contains("the other process sends nothing"));
 
     // A change that a take-over cannot make is refused, and has no effect.
     let refused = |words: &[&str]| {

@@ -16,6 +16,7 @@ mod routes;
 mod shape;
 #[path = "../support/mod.rs"]
 mod support;
+mod take_over;
 mod tunnels;
 mod up;
 #[allow(dead_code, reason = "each test program uses a part")]

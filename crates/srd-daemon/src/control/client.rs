@@ -162,6 +162,15 @@ impl Client {
         Ok(Capture(self.stream))
     }
 
+    /// Sends a request, and returns the connection, from which nothing has been read.
+    ///
+    /// # Errors
+    /// If the request could not be sent.
+    pub fn begin(mut self, request: &Request) -> Result<UnixStream, ClientError> {
+        self.send(request)?;
+        Ok(self.stream.into_inner())
+    }
+
     fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|e| self.io(e.into()))?;
         line.push(b'\n');

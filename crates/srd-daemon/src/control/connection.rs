@@ -17,6 +17,7 @@ use super::protocol::{
     Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
 };
 use super::slots::{STREAMS_MAX, ServeInstances, Shared, Slot};
+use super::succession;
 use crate::capture::{self, Filter};
 use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
@@ -160,6 +161,14 @@ fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<
             Ok(()) => run_capture(stream, shared, filter),
             Err(refusal) => write_answer::<()>(stream, Err(refusal)),
         },
+        Request::TakeOver { version } => match succession::take_over(stream, shared, version) {
+            Ok(()) => Ok(()),
+            Err(refusal) => write_answer::<()>(stream, Err(refusal)),
+        },
+        Request::Succeed => match succession::succeed(stream, shared) {
+            Ok(()) => Ok(()),
+            Err(refusal) => write_answer::<()>(stream, Err(refusal)),
+        },
         Request::Instances => Ok(()),
     }
 }
@@ -181,6 +190,8 @@ fn log(stream: &UnixStream, request: &Request) {
         Request::RemovePeer { peer } => format!("to remove the peer {peer:?}"),
         Request::Reload => "to read the configuration again".to_owned(),
         Request::Capture(_) => "to capture packets".to_owned(),
+        Request::TakeOver { .. } => "to hand over to another process".to_owned(),
+        Request::Succeed => "to start a process that takes over".to_owned(),
         _ => return tracing::debug!("the control socket was asked for {name}"),
     };
     let by = match socket_peercred(stream) {
@@ -360,6 +371,12 @@ fn begin_capture(
     let reader = plane.capture(filter.clone())?;
     let reader = reader.map_err(|text| Refusal::new(RefusalKind::Busy, text))?;
     Ok((reader, filter, interface))
+}
+
+/// Answers the client that has requested a process to take over.
+pub(super) fn answer_successor(client: &UnixStream, process: u32) {
+    // The client may have ended.
+    let _ = write_answer(client, Ok(process));
 }
 
 fn write_answer<T: Serialize>(stream: &UnixStream, answer: Result<T, Refusal>) -> io::Result<()> {

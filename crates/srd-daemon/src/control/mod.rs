@@ -25,6 +25,7 @@
 //! | [`socket`] | the socket's file: creates, restores and finds it |
 //! | [`server`], `connection` | the daemon's side; one connection of it |
 //! | `slots` | state that connections share, and the limits of their number |
+//! | `succession` | hands over to another process |
 //! | [`client`] | the commands' side |
 
 pub mod client;
@@ -33,6 +34,7 @@ pub mod protocol;
 pub mod server;
 mod slots;
 pub mod socket;
+mod succession;
 #[cfg(test)]
 mod tests;
 

@@ -68,6 +68,17 @@ pub enum Request {
     /// that started the daemon may do this, and the group of the socket if the configuration
     /// permits it.
     Capture(Filter),
+    /// Hands the interface and everything that belongs to it over to the process that sends this
+    /// request ([`crate::handover`]). Root and the user of the daemon may do this.
+    #[serde(rename = "take-over")]
+    TakeOver {
+        /// Version of the form of the state that the process reads.
+        version: u32,
+    },
+    /// Starts a process that takes over from this daemon, as a child of the daemon, so that it
+    /// belongs to the unit of the daemon. The answer is the number of the process, after it has
+    /// taken over. Root and the user of the daemon may do this.
+    Succeed,
     /// Begins requests about instances; the answer is null. The requests and answers that follow on
     /// this connection are those of the crate srd-guest.
     Instances,
@@ -91,6 +102,8 @@ impl Request {
             Self::Reload => "reload",
             Self::Watch { .. } => "watch",
             Self::Capture(_) => "capture",
+            Self::TakeOver { .. } => "take-over",
+            Self::Succeed => "succeed",
             Self::Instances => "instances",
         }
     }
@@ -159,6 +172,9 @@ pub enum RefusalKind {
     Refused,
     /// This user is not permitted to send such a request.
     NotPermitted,
+    /// The daemon belongs to a unit of systemd. Only a process that the daemon starts itself
+    /// ([`Request::Succeed`]) can take over.
+    OfUnit,
 }
 
 impl Refusal {
@@ -221,6 +237,8 @@ mod tests {
             Request::Reload,
             Request::Watch { interval_ms: 1000, paths: false, flows: 1 },
             Request::Capture(Filter::default()),
+            Request::TakeOver { version: 1 },
+            Request::Succeed,
             Request::Instances,
         ];
         for request in all {

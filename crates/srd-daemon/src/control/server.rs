@@ -17,12 +17,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
 use super::connection::{self, Next};
-use super::slots::{CONNECTIONS_MAX, Loader, ServeInstances, Shared, Slot};
+use super::slots::{CONNECTIONS_MAX, Loader, ServeInstances, Shared, Slot, Successor};
 use super::socket::Socket;
 use crate::plane::PlaneHandle;
 
 /// Pause after `accept` has failed, for example because memory or descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Interval at which the server checks whether another process has taken over.
+const LEAVING_PAUSE: Duration = Duration::from_millis(20);
 
 /// Interval at which the server checks that the socket's file still exists.
 const LOOK_PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -52,21 +55,32 @@ impl Server {
         loader: Loader,
         instances: Option<ServeInstances>,
     ) -> io::Result<Self> {
+        let (owner, group_captures) = (socket.user, socket.permits_captures());
+        let socket = Arc::new(Mutex::new(Arc::new(socket)));
         let shared = Arc::new(Shared {
             plane,
+            socket: Arc::clone(&socket),
             loader,
-            owner: socket.user,
-            group_captures: socket.permits_captures(),
+            owner,
+            group_captures,
             instances,
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            successor: Mutex::default(),
         });
-        let socket = Arc::new(Mutex::new(Arc::new(socket)));
         let (at, with) = (Arc::clone(&socket), Arc::clone(&shared));
         let name = "srd-control".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || accept(&at, &with))?;
         Ok(Self { socket, shared, thread: Some(thread) })
+    }
+
+    /// Answers the client that has requested the process that has taken over, if there is one.
+    pub(crate) fn answer_successor(&self) {
+        if let Some(Successor { process, client }) = self.shared.successor().take() {
+            connection::answer_successor(&client, process);
+        }
     }
 }
 
@@ -93,6 +107,10 @@ fn accept(place: &Mutex<Arc<Socket>>, shared: &Arc<Shared>) {
         let waited = poll(&mut waits, Some(&LOOK_PAUSE));
         if shared.is_ending.load(Ordering::Relaxed) {
             return;
+        }
+        if shared.is_leaving.load(Ordering::Relaxed) {
+            thread::sleep(LEAVING_PAUSE);
+            continue;
         }
         if waited == Ok(0) {
             make_again(place, &socket, &mut said);

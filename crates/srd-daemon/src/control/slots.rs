@@ -2,9 +2,10 @@
 //! connection takes a slot, and frees it when it ends.
 
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::socket::Socket;
 use crate::config::{Config, ConfigError};
 use crate::plane::PlaneHandle;
 
@@ -23,6 +24,8 @@ pub type ServeInstances = Arc<dyn Fn(UnixStream) + Send + Sync>;
 /// State that all connections share.
 pub(super) struct Shared {
     pub(super) plane: PlaneHandle,
+    /// The socket that listens at present.
+    pub(super) socket: Arc<Mutex<Arc<Socket>>>,
     pub(super) loader: Loader,
     /// The user that created the socket first: the one that started the daemon.
     pub(super) owner: u32,
@@ -33,6 +36,28 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     pub(super) streams: AtomicUsize,
     pub(super) is_ending: AtomicBool,
+    /// Whether another process is taking over, which accepts the connections that come now.
+    pub(super) is_leaving: AtomicBool,
+    pub(super) successor: Mutex<Option<Successor>>,
+}
+
+/// A process that this daemon has started to take over.
+pub(super) struct Successor {
+    /// Number of the process.
+    pub(super) process: u32,
+    /// Connection of the client that has requested it.
+    pub(super) client: UnixStream,
+}
+
+impl Shared {
+    /// Returns the socket that listens at present.
+    pub(super) fn socket(&self) -> Arc<Socket> {
+        Arc::clone(&self.socket.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn successor(&self) -> MutexGuard<'_, Option<Successor>> {
+        self.successor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One of a limited number of slots; dropping it frees the slot.

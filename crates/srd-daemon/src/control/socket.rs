@@ -3,11 +3,13 @@
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 use srd_trust::socket::{self, Bound};
 
 use crate::config::{Control, socket_default};
@@ -23,6 +25,14 @@ pub const CARD_EARLIER: &str = "/run/srd/card.sock";
 /// Flags to open a directory, but no other file and no symbolic link (`O_DIRECTORY`, `O_NOFOLLOW`).
 const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
+impl SocketState {
+    /// Whether a configuration describes a socket with this path and this group.
+    pub(crate) fn is_of(&self, control: &Control) -> bool {
+        let group = control.group.as_ref().map(|group| group.id);
+        self.path == control.socket && self.group == group
+    }
+}
+
 /// A listening control socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Socket {
@@ -30,8 +40,21 @@ pub struct Socket {
     control: Control,
     /// Device and inode numbers of the file that this socket has created.
     identity: (u64, u64),
-    /// The user that created this socket.
+    /// The user that created this socket first.
     pub(super) user: u32,
+    /// Whether dropping the socket removes its file.
+    is_ours: bool,
+}
+
+/// The socket's file and settings, for another process that continues to serve the socket.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SocketState {
+    path: PathBuf,
+    /// Number of the group whose members may connect.
+    group: Option<u32>,
+    identity: (u64, u64),
+    user: u32,
 }
 
 impl Socket {
@@ -58,7 +81,29 @@ impl Socket {
         let Bound { listener, identity } =
             socket::listen(path, options).map_err(|e| because(&what, &e))?;
         let user = rustix::process::geteuid().as_raw();
-        Ok(Self { listener, control: control.clone(), identity, user })
+        Ok(Self { listener, control: control.clone(), identity, user, is_ours: true })
+    }
+
+    /// Returns the state and the listening socket, for another process that continues to serve it.
+    pub(crate) fn state(&self) -> (SocketState, BorrowedFd<'_>) {
+        let Self { control, identity, user, .. } = self;
+        let group = control.group.as_ref().map(|group| group.id);
+        let state =
+            SocketState { path: control.socket.clone(), group, identity: *identity, user: *user };
+        (state, self.listener.as_fd())
+    }
+
+    /// Continues to serve the socket of another process. Dropping the result does not remove the
+    /// file of the socket before [`Socket::begin`].
+    pub(crate) fn adopt(listener: OwnedFd, state: &SocketState, control: &Control) -> Self {
+        let SocketState { identity, user, .. } = *state;
+        let control = control.clone();
+        Self { listener: listener.into(), control, identity, user, is_ours: false }
+    }
+
+    /// Takes the socket over from another process, which has ended.
+    pub(crate) fn begin(&mut self) {
+        self.is_ours = true;
     }
 
     /// Whether all users that may connect may capture packets.
@@ -95,7 +140,8 @@ impl Drop for Socket {
         // Removes the file only if this socket has created it: another daemon may have created one
         // at this path since. Without privileges the removal may fail; in this case the next daemon
         // removes the file as stale.
-        if self.is_there()
+        if self.is_ours
+            && self.is_there()
             && let Err(error) = fs::remove_file(self.path())
         {
             tracing::info!(

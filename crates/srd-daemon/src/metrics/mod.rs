@@ -26,4 +26,5 @@ pub mod server;
 mod tests;
 
 pub use exposition::sample;
+pub(crate) use server::adopt;
 pub use server::{InstanceFigures, TABS_OF_INSTANCES, bind, start};

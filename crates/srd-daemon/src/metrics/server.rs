@@ -1,6 +1,7 @@
 //! The HTTP server of the metrics: the answer to a request for each path.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use srd_http::{Request, Response, Status, Tab, query_value};
 
@@ -22,6 +23,12 @@ pub const FLOWS_MAX: usize = 50;
 pub fn bind(metrics: &Metrics) -> io::Result<srd_http::Listener> {
     let listener = srd_http::Listener::bind(metrics.listen, metrics.allow_remote)?;
     Ok(listener.also_named(&metrics.host_names))
+}
+
+/// Continues to listen at the socket of another process, which has the address of these settings.
+pub(crate) fn adopt(socket: OwnedFd, metrics: &Metrics) -> srd_http::Listener {
+    let listener = srd_http::Listener::adopt(socket, metrics.allow_remote);
+    listener.also_named(&metrics.host_names)
 }
 
 /// Starts to serve requests at a listener. Dropping the returned server ends it. `instances`: the

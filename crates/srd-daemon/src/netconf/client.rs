@@ -1,7 +1,9 @@
 //! The daemon's side of the network process `srd network`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -12,16 +14,20 @@ use anyhow::{Context as _, Result, bail};
 
 use super::plan::Spec;
 use super::{Answer, LINE_BYTES_MAX, Request};
+use crate::handover::owner::{Owner, Pipes};
 
 /// Longest wait for an answer: the process may have to wait until another one releases the routing
 /// table.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Largest number of messages that another daemon may have left unread.
+const ANSWERS_LEFT_MAX: usize = 10_000;
+const GONE: &str = "the network process has ended";
 
 /// Handle of the child process `srd network`.
 #[derive(Debug)]
 pub struct Network {
-    child: Child,
-    to: Option<ChildStdin>,
+    owner: Owner,
+    to: Option<Arc<File>>,
     from: From,
     /// Whether the child has ended; set by the thread that reads the child's output.
     has_ended: Arc<AtomicBool>,
@@ -32,7 +38,7 @@ pub struct Network {
 enum From {
     /// The child's output, read directly: the daemon must not start threads before it drops its
     /// privileges.
-    Pipe(BufReader<ChildStdout>),
+    Pipe(BufReader<File>),
     /// A thread that reads the child's output, logs its notes, and passes on its answers.
     Thread(Receiver<Answer>),
 }
@@ -56,9 +62,56 @@ impl Network {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the process that sets up the network")?;
-        let to = child.stdin.take();
+        let to = child.stdin.take().context("the child has no input")?;
         let from = child.stdout.take().context("the child has no output")?;
-        Ok(Self { child, to, from: From::Pipe(BufReader::new(from)), has_ended: Arc::default() })
+        Ok(Self::over(Owner::Parent(child), to.into(), from.into()))
+    }
+
+    /// A handle of the network process of another daemon, with the descriptors of
+    /// its pipes. It changes nothing before [`Network::begin`].
+    pub fn adopt([to, from]: [OwnedFd; 2]) -> Self {
+        Self::over(Owner::Other, to, from)
+    }
+
+    fn over(owner: Owner, to: OwnedFd, from: OwnedFd) -> Self {
+        let from = From::Pipe(BufReader::new(from.into()));
+        Self { owner, to: Some(Arc::new(to.into())), from, has_ended: Arc::default() }
+    }
+
+    /// Returns the pipes to and from the process, for another daemon. Call it before
+    /// [`Network::listen`].
+    ///
+    /// # Errors
+    /// An error of the operating system, if there is no free descriptor.
+    pub(crate) fn pipes(&self) -> io::Result<Pipes> {
+        match (&self.to, &self.from) {
+            (Some(to), From::Pipe(from)) => Pipes::of(to, from.get_ref()),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Takes the process over from another daemon, which has ended: from now on this process has to
+    /// end it. Routes stay until the next [`Request::Apply`].
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn begin(&mut self) -> Result<()> {
+        self.owner = Owner::Heir;
+        let number = srd_net::Clock::new().now().as_nanos();
+        // Ends a line that the other daemon may not have completed.
+        self.write_text("\n")?;
+        self.write(&Request::Begin(number))?;
+        let From::Pipe(pipe) = &mut self.from else { bail!("it is listened to already") };
+        // The other daemon may have left answers, at most one for each of its requests.
+        for _ in 0..ANSWERS_LEFT_MAX {
+            match read(pipe) {
+                Some(Answer::Begun(of)) if of == number => return Ok(()),
+                Some(Answer::Note(note)) => tracing::warn!("{note}"),
+                Some(_) => {}
+                None => bail!(GONE),
+            }
+        }
+        bail!("the network process does not answer")
     }
 
     /// Sends a request to the child, and waits for its answer.
@@ -66,25 +119,33 @@ impl Network {
     /// # Errors
     /// The reason of the child's refusal, or that the child has ended.
     pub fn ask(&mut self, request: &Request) -> Result<()> {
-        const GONE: &str = "the network process has ended";
-        let mut text = serde_json::to_string(request).context("the request as JSON")?;
-        text.push('\n');
-        let to = self.to.as_mut().context(GONE)?;
         // If the child has ended, the write fails, but the child's output may still contain the
         // reason.
-        let written = to.write_all(text.as_bytes());
+        let written = self.write(request);
         loop {
             let answer = match &mut self.from {
                 From::Pipe(pipe) => read(pipe),
                 From::Thread(answers) => answers.recv_timeout(ANSWER_WAIT_MAX).ok(),
             };
             match answer {
-                Some(Answer::Done) => return written.context(GONE),
+                Some(Answer::Done) => return written,
                 Some(Answer::Failed(why)) => bail!(why),
                 Some(Answer::Note(note)) => tracing::warn!("{note}"),
+                Some(Answer::Begun(_)) => {}
                 None => bail!(GONE),
             }
         }
+    }
+
+    fn write(&mut self, request: &Request) -> Result<()> {
+        let mut text = serde_json::to_string(request).context("the request as JSON")?;
+        text.push('\n');
+        self.write_text(&text)
+    }
+
+    fn write_text(&mut self, text: &str) -> Result<()> {
+        let mut to: &File = self.to.as_deref().context(GONE)?;
+        to.write_all(text.as_bytes()).context(GONE)
     }
 
     /// Returns a flag that becomes true when the child ends. The flag works only after
@@ -122,7 +183,7 @@ impl Network {
     }
 }
 
-fn read(pipe: &mut BufReader<ChildStdout>) -> Option<Answer> {
+fn read(pipe: &mut BufReader<File>) -> Option<Answer> {
     let mut line = Vec::new();
     pipe.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line).ok()?;
     serde_json::from_slice(&line).ok()
@@ -130,9 +191,67 @@ fn read(pipe: &mut BufReader<ChildStdout>) -> Option<Answer> {
 
 impl Drop for Network {
     /// Closes the pipe to the child, which then deletes the interface and removes routes and rules.
-    /// Waits until the child has ended.
+    /// Waits until the child has ended. The process of another daemon goes on.
     fn drop(&mut self) {
         self.to = None;
-        let _ = self.child.wait();
+        match (&mut self.owner, &mut self.from) {
+            (Owner::Parent(child), _) => drop(child.wait()),
+            (Owner::Heir, From::Pipe(pipe)) => while read(pipe).is_some() {},
+            (Owner::Heir, From::Thread(answers)) => while answers.recv().is_ok() {},
+            (Owner::Other, _) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a network process of another daemon, and its ends of the two pipes.
+    fn other() -> (Network, BufReader<File>, File) {
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let ((requests, to), (from, answers)) = (pipe(), pipe());
+        (Network::adopt([to, from]), BufReader::new(requests.into()), answers.into())
+    }
+
+    #[test]
+    fn answers_for_the_daemon_before_are_not_taken_for_own_ones() {
+        let (mut network, mut requests, mut answers) = other();
+        // The daemon before has sent a request and a part of another one, and has read no answer.
+        network.write_text("\"Apply\"\n\"App").unwrap();
+        let serves = thread::spawn(move || {
+            let mut lines = Vec::new();
+            let mut line = String::new();
+            while requests.read_line(&mut line).unwrap() > 0 {
+                let answer = match serde_json::from_str(&line) {
+                    Ok(Request::Begin(number)) => Answer::Begun(number),
+                    Ok(_) => Answer::Done,
+                    Err(_) => Answer::Failed("no request".into()),
+                };
+                writeln!(answers, "{}", serde_json::to_string(&answer).unwrap()).unwrap();
+                lines.push(std::mem::take(&mut line));
+            }
+            lines
+        });
+        network.begin().unwrap();
+        network.ask(&Request::Apply).unwrap();
+        // These pipes are for a further daemon, and do not keep the process.
+        let pipes = network.pipes().unwrap();
+        assert!(pipes.descriptors().unwrap().is_some());
+        // The process ends when its new daemon ends, which waits for it.
+        drop(network);
+        assert!(pipes.descriptors().unwrap().is_none());
+        let lines = serves.join().unwrap();
+        assert_eq!((lines.len(), lines[1].as_str()), (4, "\"App\n"));
+    }
+
+    #[test]
+    fn the_process_of_another_daemon_goes_on_until_it_is_taken_over() {
+        let (network, _requests, _answers) = other();
+        // With a wait for the end of the process, this call would not return.
+        drop(network);
+        let (mut network, requests, answers) = other();
+        drop((requests, answers));
+        assert!(network.begin().unwrap_err().to_string().contains("has ended"));
     }
 }

@@ -67,9 +67,14 @@ pub enum Request {
     },
     /// Makes the kernel's routes and rules equal to the required routes and rules.
     Apply,
+    /// Serves another daemon from now on, which has taken over the interface: clears the list of
+    /// required routes. The kernel's routes stay until the next `Apply`. The answer is
+    /// [`Answer::Begun`] with this number.
+    Begin(u64),
 }
 
-/// A message of the child. Each request is answered by [`Answer::Done`] or [`Answer::Failed`].
+/// A message of the child. [`Answer::Done`] or [`Answer::Failed`] answers each request except
+/// [`Request::Begin`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// The request was carried out.
@@ -78,4 +83,6 @@ pub enum Answer {
     Failed(String),
     /// A text for the log, which is not an answer to a request.
     Note(String),
+    /// Answers [`Request::Begin`]. Earlier answers are for the daemon before.
+    Begun(u64),
 }

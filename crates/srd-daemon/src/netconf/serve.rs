@@ -248,6 +248,11 @@ impl Keeper {
             return Answer::Failed("not a request of the network process".into());
         };
         let done = match request {
+            Request::Begin(number) => {
+                self.wanted.clear();
+                self.complete = false;
+                return Answer::Begun(number);
+            }
             Request::Up { mtu } => self.bring_up(mtu),
             Request::Change { add, remove } => {
                 if add.len() + remove.len() > CHANGES_MAX {

@@ -5,15 +5,18 @@
 //! have equal settings.
 
 use std::any::Any;
+use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use srd_net::PacketIo;
 
-use super::orders::{Batch, Change, ControlEnds, Flags, Order, Orders, Refused, Report};
+use super::orders::{
+    Batch, Change, ControlEnds, Flags, Hold, Order, Orders, Refused, Report, WorkerDescriptors,
+};
 use super::waker::Waker;
 use super::worker::carrier::Instances;
 use super::worker::hosts::Hosts;
@@ -135,9 +138,7 @@ impl Crew {
         for member in &self.members {
             let (done, answer) = oneshot();
             let batch = Batch { changes: changes.to_vec(), done };
-            if !member.orders.send(Order::Apply(batch)) {
-                return Err(anyhow!("a thread that moves packets has ended"));
-            }
+            member.send(Order::Apply(batch))?;
             answers.push(answer);
         }
         let mut refused = Vec::new();
@@ -152,6 +153,40 @@ impl Crew {
         for (member, tap) in self.members.iter().zip(taps) {
             member.orders.send(Order::Capture(tap));
         }
+    }
+
+    /// Returns descriptors of the sockets and queues of each worker, for another process.
+    ///
+    /// # Errors
+    /// If a worker has ended, or its sockets cannot be continued by another process.
+    pub(crate) fn descriptors(&self) -> Result<Vec<WorkerDescriptors>> {
+        let ask = |member: &Member| {
+            let (done, answer) = oneshot();
+            member.send(Order::Descriptors(done))?;
+            match member.wait(&answer)? {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => bail!(
+                    "this daemon uses AF_XDP, which no other process can continue: restart it"
+                ),
+                descriptors => Ok(descriptors?),
+            }
+        };
+        self.members.iter().map(ask).collect()
+    }
+
+    /// Stops every worker, and waits until all have stopped. The workers continue when the result
+    /// is dropped.
+    ///
+    /// # Errors
+    /// If a worker has ended. The others continue.
+    pub(crate) fn hold(&self) -> Result<Vec<SyncSender<()>>> {
+        let hold = |member: &Member| {
+            let (sender, end) = mpsc::sync_channel(0);
+            let (held, answer) = oneshot();
+            member.send(Order::Hold(Hold { held, end }))?;
+            member.wait(&answer)?;
+            Ok(sender)
+        };
+        self.members.iter().map(hold).collect()
     }
 
     /// Passes all waiting reports to `each`. Returns whether reports were lost, in which case the
@@ -218,6 +253,14 @@ impl End {
 }
 
 impl Member {
+    /// Sends an order to the worker. Returns an error if the worker has ended.
+    fn send(&self, order: Order) -> Result<()> {
+        if self.orders.send(order) {
+            return Ok(());
+        }
+        Err(anyhow!("a thread that moves packets has ended"))
+    }
+
     /// Waits for an answer of the worker. Returns an error if the worker ends first.
     fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
         use std::sync::mpsc::RecvTimeoutError;

@@ -47,6 +47,8 @@ use anyhow::{Context as _, Result};
 
 use crate::config::{Config, Mode};
 use crate::control_plane::follow;
+use crate::handover::state::{Belongings, State, WorkerState};
+use crate::handover::take::{self, Offer, Taken};
 use crate::netconf::{self, Network, Request};
 use crate::notify::Notify;
 use crate::pages::Pages;
@@ -54,7 +56,7 @@ use crate::pages::page::Page;
 use crate::plane::{Command, PlaneHandle};
 use crate::routing;
 use crate::{control as control_socket, hooks, metrics};
-use control::{Control, Parts};
+use control::{Control, Ended, Parts};
 use crew::Crew;
 use orders::WorkerWaker;
 use queues::Queues;
@@ -108,14 +110,26 @@ impl Daemon {
         self.handle.clone()
     }
 
-    /// Processes packets until [`Command::Stop`], SIGTERM or SIGINT.
+    /// Processes packets until [`Command::Stop`], SIGTERM or SIGINT, or until another process has
+    /// taken over. In this last case, the caller has to end this process at once.
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
     pub fn run(mut self) -> Result<()> {
         self.notify.ready(&self.control.readiness());
         tracing::info!("{}", self.control.introduction());
-        let done = self.control.run(&self.commands);
+        let done = match self.control.run(&self.commands) {
+            Ok(Ended::HandedOver(process)) => {
+                tracing::info!("ends, because process {process} has taken over");
+                self.notify.main_process(process);
+                self.socket.answer_successor();
+                // Everything belongs to the other process, and the end of this process closes the
+                // rest.
+                std::mem::forget(self);
+                return Ok(());
+            }
+            done => done.map(drop),
+        };
         self.notify.stopping();
         drop((self.socket, self.metrics));
         self.hooks.pre_down();
@@ -134,6 +148,16 @@ impl Daemon {
     }
 }
 
+/// Result of [`Prepared::take_over`].
+#[derive(Debug)]
+pub enum Succession {
+    /// This process takes over when it is started.
+    Here(Box<Prepared>),
+    /// The process with this number has taken over: a child of the daemon that ran, in the unit of
+    /// that daemon.
+    InUnit(u32),
+}
+
 /// A daemon with its interface and sockets, which has the privileges of its start and no threads.
 #[derive(Debug)]
 pub struct Prepared {
@@ -142,12 +166,15 @@ pub struct Prepared {
     socket: control_socket::Socket,
     listener: Option<srd_http::Listener>,
     mtu: u16,
+    packet_bytes: u16,
     // The order of the following fields is the order in which they are dropped: the network process
     // deletes the interface after its queues are closed.
     queues: Vec<Queues>,
     endpoints: Vec<setup::Endpoint>,
     network: Option<Network>,
     hooks: hooks::Running,
+    /// The daemon that runs, if this one takes over from it.
+    taken: Option<Taken>,
 }
 
 impl Prepared {
@@ -171,14 +198,88 @@ impl Prepared {
         let has_interface = config.interface.mode != Mode::Cloud;
         let spec = || routing::spec(&config.interface);
         let mut network = has_interface.then(|| Network::start(&spec())).transpose()?;
-        let endpoints = setup::bind(&config)?;
+        let packet_bytes = setup::packet_bytes(&config)?;
+        let endpoints = setup::bind(&config, packet_bytes)?;
         let queues = setup::open_tun(&config)?;
         let mtu = setup::inner_mtu(&config, &endpoints)?;
         if let Some(network) = &mut network {
             network.ask(&Request::Up { mtu })?;
         }
         hooks.post_up()?;
-        Ok(Self { config, notify, socket, listener, mtu, queues, endpoints, network, hooks })
+        Ok(Self {
+            config,
+            notify,
+            socket,
+            listener,
+            mtu,
+            packet_bytes,
+            queues,
+            endpoints,
+            network,
+            hooks,
+            taken: None,
+        })
+    }
+
+    /// Prepares to take over from the daemon that serves the socket of the configuration. That
+    /// daemon goes on until [`Prepared::start`], and dropping the result changes nothing. Takes no
+    /// privileges.
+    ///
+    /// # Errors
+    /// If no daemon runs, if it refuses, if a setting differs that no take-over changes, or an
+    /// error of the operating system.
+    pub fn take_over(config: Config) -> Result<Succession> {
+        signals::hold();
+        let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
+        let mut taken = match take::request(&config)? {
+            Offer::Taken(taken) => taken,
+            Offer::Succeeded(process) => return Ok(Succession::InUnit(process)),
+        };
+        taken.check(&config)?;
+        let socket = control_socket::Socket::adopt(taken.next()?, &taken.socket, &config.control);
+        let State { mtu, packet_bytes, udp_segmentation, metrics: at, .. } = taken.state;
+        let State { has_network, has_hooks, .. } = taken.state;
+        let network = taken.pipes(has_network)?.map(Network::adopt);
+        let hooks = hooks::Running::adopt(&config.interface.name, taken.pipes(has_hooks)?);
+        if taken.state.hooks != config.interface.hooks {
+            tracing::warn!("the commands for the end stay those of the daemon before");
+        }
+        let listener = at.map(|_| taken.next()).transpose()?;
+        let listener = match (&config.metrics, listener) {
+            (Some(of), Some(listener)) if Some(of.listen) == at => {
+                Some(metrics::adopt(listener, of))
+            }
+            (of, _) => of.as_ref().map(metrics::bind).transpose()?,
+        };
+        let (mut sockets, mut queues) = (Vec::new(), Vec::new());
+        for at in 0..taken.state.workers.len() {
+            let WorkerState { sockets: some, queues: more } = taken.state.workers[at];
+            sockets.push(taken.several(some)?);
+            queues.push(taken.several(more)?);
+        }
+        let endpoints = setup::adopt(&config, packet_bytes, sockets)?;
+        let queues = setup::adopt_tun(queues, udp_segmentation)?;
+        let fits = setup::inner_mtu(&config, &endpoints)?;
+        if fits < mtu {
+            anyhow::bail!(
+                "the network carries inner packets of {fits} bytes only, and the MTU of {} is \
+                 {mtu}: restart the daemon",
+                config.interface.name
+            );
+        }
+        Ok(Succession::Here(Box::new(Self {
+            config,
+            notify,
+            socket,
+            listener,
+            mtu,
+            packet_bytes,
+            queues,
+            endpoints,
+            network,
+            hooks,
+            taken: Some(taken),
+        })))
     }
 
     /// Drops privileges, and starts the workers. `hosted`: the instances of this host, if
@@ -189,15 +290,26 @@ impl Prepared {
     /// instances.
     pub fn start(self, hosted: Option<Hosted>) -> Result<Daemon> {
         // If a step fails, these are dropped in the opposite order.
-        let Self { hooks, network, endpoints, queues, mtu, listener, socket, notify, config } =
-            self;
-        setup::give_up_privileges(&config)?;
+        let Self { mut hooks, network, endpoints, queues, mtu, listener, socket, .. } = self;
+        let Self { notify, config, mut taken, packet_bytes, .. } = self;
+        let belongings = belongings(network.as_ref(), &hooks, listener.as_ref(), packet_bytes)?;
+        if taken.is_some() && privileges::has_none() {
+            // A daemon without privileges has started this process.
+            privileges::drop_all()?;
+        } else {
+            setup::give_up_privileges(&config)?;
+        }
         let (hosted, changes, figures, serve) = match hosted {
             Some(Hosted { card, changes, figures, serve }) => {
                 (Some(card), Some(changes), Some(figures), Some(serve))
             }
             None => (None, None, None, None),
         };
+        let known = taken.iter().flat_map(Taken::addresses).collect();
+        if let Some(taken) = &mut taken {
+            taken.ready()?;
+        }
+        let began = srd_net::clock::now();
         let waker = Waker::default();
         let (crew, pages) = start_workers(&config, (endpoints, queues), (mtu, &waker), hosted)?;
         let woken = waker.clone();
@@ -209,8 +321,24 @@ impl Prepared {
         let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
         let file = config.file.clone();
         let enrolled = config.enrol.is_some().then(|| config.clone());
-        let parts = Parts { config, crew, pages, waker, resolver, mtu };
-        let control = Control::new(parts, network)?;
+        let parts = Parts { config, crew, pages, waker, resolver, mtu, belongings, known };
+        let (network, theirs) = if taken.is_some() { (None, network) } else { (network, None) };
+        let mut control = Control::new(parts, network)?;
+        let mut socket = socket;
+        if let Some(taken) = taken {
+            let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
+            taken.done()?;
+            hooks.begin();
+            socket.begin();
+            if let Some(mut network) = theirs {
+                network.begin()?;
+                control.keep_routes(network)?;
+            }
+            if let Some(fresh) = enrolled.as_ref().and_then(|of| Config::load(&of.file).ok()) {
+                control.refresh(&fresh);
+            }
+            tracing::info!("took over from another process; no packet moved for {silence_ms} ms");
+        }
         let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
         let of_socket = Arc::clone(&loader);
         let socket = control_socket::Server::start(socket, handle.clone(), of_socket, serve)?;
@@ -221,6 +349,23 @@ impl Prepared {
         }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
     }
+}
+
+/// Returns the parts that a process which takes over later continues.
+fn belongings(
+    network: Option<&Network>,
+    hooks: &hooks::Running,
+    metrics: Option<&srd_http::Listener>,
+    packet_bytes: u16,
+) -> Result<Belongings> {
+    let listener =
+        |of: &srd_http::Listener| anyhow::Ok((of.address()?, Arc::new(of.descriptor()?)));
+    Ok(Belongings {
+        network: network.map(Network::pipes).transpose()?.unwrap_or_default(),
+        hooks: hooks.pipes()?,
+        metrics: metrics.map(listener).transpose()?,
+        packet_bytes,
+    })
 }
 
 /// Starts one worker for each endpoint, with its queues of the interface. The card of the instances

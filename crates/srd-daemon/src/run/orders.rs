@@ -10,6 +10,7 @@
 //! the pages. If the queue is full, only the hint is lost. The worker counts lost reports, and sets
 //! a flag that makes the control thread check every row.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,40 @@ pub(crate) enum Order {
     Flows(FlowList),
     /// Requests a list of paths.
     Paths(PathList),
+    /// Requests descriptors of the sockets and of the interface's queues, for another process.
+    Descriptors(Oneshot<io::Result<WorkerDescriptors>>),
+    /// Stops the worker until the hold is dropped.
+    Hold(Hold),
+}
+
+/// Descriptors of everything that a worker reads and writes, for another process that continues
+/// with them.
+#[derive(Debug)]
+pub(crate) struct WorkerDescriptors {
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// The queues of the interface; none if there is no interface.
+    pub(crate) queues: Vec<Arc<OwnedFd>>,
+    /// Whether UDP packets pass the queues without segmentation.
+    pub(crate) udp_segmentation: bool,
+}
+
+/// A worker's end of a pause, in which the worker moves no packets. Packets wait in the sockets and
+/// in the queues of the interface.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// Receives a value when the worker has stopped.
+    pub(crate) held: Oneshot<()>,
+    /// Ends the pause when its sender is dropped.
+    pub(crate) end: Receiver<()>,
+}
+
+impl Hold {
+    /// Waits until the pause ends.
+    pub(crate) fn wait(self) {
+        self.held.send(());
+        // Nothing is ever sent: an error means that the sender was dropped.
+        let _ = self.end.recv();
+    }
 }
 
 /// Changes that one order makes, in the sequence of the list.

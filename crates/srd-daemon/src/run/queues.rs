@@ -130,4 +130,8 @@ impl Port for Queues {
             None => Err(io::Error::from(Errno::NODEV)),
         }
     }
+
+    fn queues(&self) -> &[Tun] {
+        &self.queues
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use srd_net::xdp::{AnyIo, XdpOptions};
-use srd_net::{Link, LocalEndpoint, PollMode, Tun};
+use srd_net::{Link, LocalEndpoint, PacketIo, PollMode, Tun, UdpIo};
 use srd_proto::Epoch;
 
 use super::queues::{self, Queues};
@@ -33,23 +34,51 @@ const MTU_MIN_V4: u16 = 576;
 const PACKET_BYTES_MIN: u16 = 1360;
 /// Directory in which each run of the daemon stores its epoch, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd";
+
 /// Creates the transport that a configuration describes: one endpoint for each worker.
-pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
+/// `packet_bytes`: the result of [`packet_bytes`].
+pub(super) fn bind(config: &Config, packet_bytes: u16) -> Result<Vec<Endpoint>> {
+    let (interface, options) = (&config.interface, sockets(config));
+    let ios = AnyIo::open_shards(interface.io, &options, interface.workers)
+        .with_context(|| format!("cannot listen at {}", in_words(interface.listens())))?;
+    over(config, packet_bytes, ios)
+}
+
+/// Creates the transport over the sockets of another process: those of each worker.
+pub(super) fn adopt(
+    config: &Config,
+    packet_bytes: u16,
+    all: Vec<Vec<OwnedFd>>,
+) -> Result<Vec<Endpoint>> {
+    let options = sockets(config).udp;
+    let ios = all.into_iter().map(|of| UdpIo::adopt(&options, of).map(AnyIo::Udp));
+    let ios: Vec<AnyIo> = ios.collect::<io::Result<_>>().context("the sockets to peers")?;
+    let listens: Vec<SocketAddr> = config.interface.listens().collect();
+    for io in &ios {
+        let own = (0..io.local_addresses()).map(|place| io.local_address_at(place));
+        if !own.eq(listens.iter().copied()) {
+            bail!("the daemon that runs does not listen at {}", in_words(listens));
+        }
+    }
+    over(config, packet_bytes, ios)
+}
+
+fn sockets(config: &Config) -> XdpOptions {
+    let mut options = transport::sockets(&config.interface);
+    // The worker polls both its interface and its sockets if it has to spin, so the sockets alone
+    // must not spin.
+    options.poll = PollMode::Block;
+    options.mark = Some(routing::spec(&config.interface).mark);
+    XdpOptions::new(options)
+}
+
+fn over(config: &Config, packet_bytes: u16, ios: Vec<AnyIo>) -> Result<Vec<Endpoint>> {
     let interface = &config.interface;
-    let bytes = outer_packet_bytes(config).context("asking for the MTU")?;
-    let mut core = transport::core(interface, bytes);
+    let mut core = transport::core(interface, packet_bytes);
     // The transport of a peer may have more shards than ours. Each of its shards has a context with
     // one of ours.
     let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
     core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
-    let mut options = transport::sockets(interface);
-    // The worker polls both its interface and its sockets if it has to spin, so the sockets alone
-    // must not spin.
-    options.poll = PollMode::Block;
-    options.mark = Some(routing::spec(interface).mark);
-    let options = XdpOptions::new(options);
-    let ios = AnyIo::open_shards(interface.io, &options, interface.workers)
-        .with_context(|| format!("cannot listen at {}", in_words(interface.listens())))?;
     let epoch = epoch_of(&interface.name);
     let ios = ios.into_iter().map(Tapped::new).collect();
     let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;
@@ -94,6 +123,10 @@ const IPV6_MORE_BYTES: u16 = 20;
 ///
 /// A route with space for less than [`MTU_MIN`] bytes does not limit other peers. They use the
 /// sizes of their own routes, and the transport detects the size that passes on this route.
+pub(super) fn packet_bytes(config: &Config) -> Result<u16> {
+    outer_packet_bytes(config).context("asking for the MTU")
+}
+
 fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
     let peers = config.peers.iter();
     let ways = peers.flat_map(|peer| peer.endpoints().map(move |to| (&peer.name, to)));
@@ -180,6 +213,18 @@ pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
         workers.push(queues.context(failed)?);
     }
     Ok(workers)
+}
+
+/// Combines the queues of another process: those of each worker.
+pub(super) fn adopt_tun(all: Vec<Vec<OwnedFd>>, udp_segmentation: bool) -> Result<Vec<Queues>> {
+    let adopt = |of: Vec<OwnedFd>| {
+        if of.len() > usize::from(queues::QUEUES) {
+            bail!("the daemon that runs has too many queues for each worker: restart it");
+        }
+        let queues = of.into_iter().map(|queue| Tun::adopt(queue, udp_segmentation)).collect();
+        Queues::new(queues).context("cannot make a descriptor to wait on the interface with")
+    };
+    all.into_iter().map(adopt).collect()
 }
 
 /// Changes from root to another user if that user can read the configuration for a reload. Gives up

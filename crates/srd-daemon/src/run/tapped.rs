@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use srd_net::{
@@ -128,6 +129,10 @@ impl<I: PacketIo> PacketIo for Tapped<I> {
 
     fn stats(&self) -> IoStats {
         self.io.stats()
+    }
+
+    fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        self.io.sockets()
     }
 
     fn waker(&mut self) -> io::Result<Arc<IoWaker>> {

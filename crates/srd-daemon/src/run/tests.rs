@@ -1,7 +1,7 @@
 //! Tests with daemons in this process. Control threads and workers are real; the network and the
 //! interfaces are in memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,6 +26,7 @@ use super::worker::hosts::{Hosts, NoHosts};
 use super::worker::publish::Publisher;
 use super::worker::{Port, Worker};
 use crate::config::{Config, Mode, ReloadReport};
+use crate::handover::state::Belongings;
 use crate::pages::page::Page;
 use crate::pages::peer::PeerPage;
 use crate::pages::{About, Pages};
@@ -121,7 +122,10 @@ pub(super) fn control(
     let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
     let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), pages.clone());
     let resolver = Resolver::start(Arc::new(|_| Err("no names here".into())), wake).unwrap();
-    let parts = Parts { config, crew, pages: Arc::clone(&pages), waker, resolver, mtu: 1400 };
+    let pages_of = Arc::clone(&pages);
+    let (belongings, known) = (Belongings::default(), BTreeMap::new());
+    let parts =
+        Parts { config, crew, pages: pages_of, waker, resolver, mtu: 1400, belongings, known };
     let control = Control::new(parts, None).unwrap();
     (control, commands, Host { handle, pages, guests, orders: all_orders, control: None })
 }
@@ -129,7 +133,7 @@ pub(super) fn control(
 impl Host {
     fn start(net: &MemoryNet, host: u8, workers: usize, config: Config) -> Self {
         let (mut control, commands, mut this) = control(net, host, workers, config);
-        this.control = Some(std::thread::spawn(move || control.run(&commands)));
+        this.control = Some(std::thread::spawn(move || control.run(&commands).map(|_| ())));
         this
     }
 

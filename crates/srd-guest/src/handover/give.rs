@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::state::{DeviceState, Edge, Instance, Interface, Log, State};
-use super::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
 use super::{GO, READY};
+use srd_daemon::handover::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
 use srd_net::{Tun, clock};
 
 use crate::interfaces::kernel::Kernel;
@@ -68,7 +68,7 @@ impl Service {
             &serde_json::json!({ "answer": "state", "descriptors": descriptors.len() }).to_string(),
         )?;
         line.hand(descriptors)?;
-        if line.next()? != READY {
+        if line.next_line()? != READY {
             bail!("the other card does not say that it is ready");
         }
         // The port of the metrics must be free when the other card listens there.

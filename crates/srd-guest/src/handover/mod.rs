@@ -20,7 +20,6 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `wire` | lines, descriptors, and the file with the state |
 //! | `state` | the state in addition to that of the card itself |
 //! | `asker` | checks of both processes |
 //! | `give` | the card that runs |
@@ -30,7 +29,6 @@ pub(crate) mod asker;
 pub(crate) mod give;
 mod state;
 pub(crate) mod take;
-pub(crate) mod wire;
 
 /// Version of the format of the hand-over. It changes with any change of the format or its meaning.
 const VERSION: u32 = 5;

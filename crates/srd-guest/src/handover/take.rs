@@ -15,12 +15,12 @@ use srd_card::device::steering::Steering;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Card, Guest, PortId};
+use srd_daemon::handover::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
 use srd_net::{Tun, clock};
 use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, FlowLogId, InstanceId};
 
 use super::state::{Instance, State};
-use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
 use super::{GO, READY, VERSION, asker};
 use crate::cloud::guests::{burst_of, check, timeouts_of};
 use crate::cloud::pending::Changes;
@@ -161,7 +161,7 @@ impl Service {
         };
         service.adopt(now, &mut handed, transport)?;
         line.say(READY)?;
-        let said = line.next().context("the card that runs goes on as before")?;
+        let said = line.next_line().context("the card that runs goes on as before")?;
         if said != GO {
             bail!("the card that runs goes on as before: {said}");
         }
@@ -199,7 +199,7 @@ fn ask(mut stream: UnixStream) -> Result<LineConnection> {
 impl Handed {
     /// Receives the whole state, and parses it.
     fn receive(line: &mut LineConnection) -> Result<Self> {
-        let said = line.next()?;
+        let said = line.next_line()?;
         let said: HandoverReply = serde_json::from_str(&said)
             .context("the card that runs is of a version that cannot hand over: end it first")?;
         let count = match said {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use srd_daemon::handover::wire::{file_of, parts_of};
 use srd_net::Tun;
 use srd_trust::file_identity::{Identity, identity, remove};
 use srd_trust::place;
@@ -21,7 +22,6 @@ use super::upkeep::{Guard, Shared};
 use super::wire::{self, Receiver};
 use super::{Answer, Inventory, MadePlace, Meet, Message, Request, SocketPaths, Spec};
 use crate::control::protocol::NamespaceName;
-use crate::handover::wire::{file_of, parts_of};
 use crate::machine::locks::Lock;
 use crate::machine::namespace::{self, Device, Inside, Owned};
 use crate::machine::place::{CreatedNetwork, NetworkRequest, make_all};

@@ -29,7 +29,7 @@ use srd_card::vpc::FrameRoute;
 use srd_card::{Express, Parcel};
 use srd_daemon::config::{Interface, PeerSettings, Protection};
 use srd_daemon::run::{Carrier, FirstWorker};
-use srd_net::PollMode;
+use srd_net::{PacketIo, PollMode};
 use srd_proto::time::Instant;
 
 use self::own::{OwnEndpoint, Plan};
@@ -192,7 +192,7 @@ impl Transport {
     /// Returns the sockets, for a process that takes over.
     pub(crate) fn sockets(&mut self) -> Result<Vec<OwnedFd>> {
         match &mut self.engine {
-            Engine::Own(own) => Ok(own.endpoint.io().sockets()?),
+            Engine::Own(own) => Ok(PacketIo::sockets(own.endpoint.io())?),
             Engine::Node(_) => bail!("`srd up` holds this card, and cannot be taken over"),
         }
     }

@@ -319,6 +319,16 @@ pub trait PacketIo {
     /// Returns the counters of this back end.
     fn stats(&self) -> IoStats;
 
+    /// Returns descriptors of the sockets, for another process that continues with them.
+    ///
+    /// # Errors
+    /// An error of the operating system, if it has no free descriptor, and
+    /// [`Unsupported`](io::ErrorKind::Unsupported) for a back end that no other process can
+    /// continue.
+    fn sockets(&self) -> io::Result<Vec<std::os::fd::OwnedFd>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Returns a handle with which another thread can end the wait in [`receive`](Self::receive).
     ///
     /// # Errors

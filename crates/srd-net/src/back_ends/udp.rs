@@ -34,6 +34,7 @@ use crate::sys::errno;
 use crate::sys::os::{self, Interest};
 use crate::sys::timer::Alarm;
 use crate::sys::udp::{refused, send::Sender, socket::Socket};
+use adopt::Origin;
 use receive::Input;
 use refusals::Refusals;
 
@@ -111,24 +112,29 @@ impl UdpIo {
     /// As [`UdpIo::open`].
     pub fn open_shards(options: &UdpOptions, shards: u8) -> io::Result<Vec<Self>> {
         check(options)?;
-        ports::bind(options, shards)?.into_iter().map(|b| Self::over(options, b)).collect()
+        let all = ports::bind(options, shards)?.into_iter();
+        all.map(|bound| Self::over(options, bound, Origin::Opened)).collect()
     }
 
-    fn over(options: &UdpOptions, bound: ports::Bound) -> io::Result<Self> {
+    fn over(options: &UdpOptions, bound: ports::Bound, origin: Origin) -> io::Result<Self> {
         let path_count = bound.paths();
         let ports::Bound { mut sockets, receivers } = bound;
         let sources = sockets.iter().map(Socket::local_address).collect::<io::Result<Vec<_>>>()?;
         let mut receive_buffer_bytes = 0;
         for (i, socket) in sockets.iter_mut().enumerate() {
             socket.never_fragment()?;
-            if let Some(mark) = options.mark {
+            let is_new = origin == Origin::Opened;
+            if let Some(mark) = options.mark.filter(|_| is_new) {
                 socket.mark(mark)?;
             }
             socket.mark_packets(options.dscp, options.ecn)?;
             refused::queue_errors(socket)?;
             let receives = receivers.contains(&i);
             let wanted = if receives { options.receive_buffer_bytes } else { 0 };
-            let size = socket.buffers(options.send_buffer_bytes, wanted)?;
+            let size = match origin {
+                Origin::Opened => socket.buffers(options.send_buffer_bytes, wanted)?,
+                Origin::Adopted => socket.receive_buffer_bytes()?,
+            };
             if receives {
                 receive_buffer_bytes = size;
                 socket.receive_ecn()?;
@@ -553,6 +559,10 @@ impl PacketIo for UdpIo {
 
     fn stats(&self) -> IoStats {
         self.stats
+    }
+
+    fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        self.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
     }
 
     fn waker(&mut self) -> io::Result<Arc<IoWaker>> {

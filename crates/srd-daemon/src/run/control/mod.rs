@@ -16,9 +16,11 @@
 //! |---|---|
 //! | `peers` | the peers, and their last known states |
 //! | `reload` | settings that change, as a transaction over all workers |
+//! | `leave` | hands the daemon over to another process |
 //! | `names` | resolves names of peers to addresses |
 //! | `tick` | work once a second: rates, log |
 
+mod leave;
 mod names;
 mod peers;
 mod reload;
@@ -26,12 +28,15 @@ mod reload;
 mod tests;
 mod tick;
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use anyhow::{Result, bail};
 use srd_proto::{Duration, Instant};
 
+use self::leave::Handed;
 use self::peers::Peer;
 use super::crew::Crew;
 use super::orders::Report;
@@ -40,6 +45,7 @@ use super::resolve::Resolver;
 use super::waker::Waker;
 use crate::capture::{Captures, Filter, TapReader};
 use crate::config::{Config, Mode};
+use crate::handover::state::Belongings;
 use crate::netconf::Network;
 use crate::pages::{Directory, Pages};
 use crate::plane::{Command, PeerNumber};
@@ -47,6 +53,8 @@ use crate::routing::Routing;
 
 /// Interval at which rates and the log are updated.
 const TICK: Duration = Duration::from_secs(1);
+/// Time for the peers to answer after a take-over: longer than the time-out of a peer.
+const ANSWERS_WAIT: Duration = Duration::from_millis(1500);
 
 /// State of the control thread.
 ///
@@ -72,6 +80,21 @@ pub(crate) struct Control {
     is_relisted: bool,
     /// Whether the required routes have changed since they were last requested.
     is_rerouted: bool,
+    /// Time before which no routes are requested.
+    routes_from: Instant,
+    /// Descriptors for a process that takes over.
+    belongings: Belongings,
+    handed: Option<Handed>,
+}
+
+/// Result of [`Control::run`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// The contexts are closed.
+    Stopped,
+    /// The process with this number continues. Nothing may be dropped, because that would close
+    /// contexts and remove what now belongs to the other process.
+    HandedOver(u32),
 }
 
 /// Everything that the control thread needs when it is created.
@@ -82,6 +105,10 @@ pub(crate) struct Parts {
     pub(crate) waker: Waker,
     pub(crate) resolver: Resolver,
     pub(crate) mtu: u16,
+    pub(crate) belongings: Belongings,
+    /// Addresses at which peers answer, by their identities, if this process takes over from
+    /// another one.
+    pub(crate) known: BTreeMap<String, SocketAddr>,
 }
 
 impl Control {
@@ -91,7 +118,7 @@ impl Control {
     /// # Errors
     /// If a peer cannot be added, or the first routes cannot be applied.
     pub(crate) fn new(parts: Parts, network: Option<Network>) -> Result<Self> {
-        let Parts { mut config, crew, pages, waker, resolver, mtu } = parts;
+        let Parts { mut config, crew, pages, waker, resolver, mtu, belongings, known } = parts;
         let peers = std::mem::take(&mut config.peers);
         let mode = config.interface.mode;
         let routing = network.map(|network| Routing::start(network, mode)).transpose()?;
@@ -111,8 +138,11 @@ impl Control {
             ticked_at: now,
             is_relisted: true,
             is_rerouted: true,
+            routes_from: Instant::ZERO,
+            belongings,
+            handed: None,
         };
-        control.add_first(peers)?;
+        control.add_first(peers, &known)?;
         control.look_up(now);
         control.settle();
         if let Some(routing) = &control.routing {
@@ -125,14 +155,40 @@ impl Control {
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
-    pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<()> {
+    pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<Ended> {
         self.waker.attach();
         let done = self.work(commands);
+        if let Some(handed) = &self.handed {
+            return Ok(Ended::HandedOver(handed.process()));
+        }
         self.pages.end();
         let ended = self.crew.end().map(|end| end.into_error(&self.config.interface.name));
         match ended {
             Some(error) => Err(error),
-            None => done,
+            None => done.map(|()| Ended::Stopped),
+        }
+    }
+
+    /// Maintains routes by a network process that was taken over from another process. In
+    /// transparent mode, the routes stay as they are until the peers have had time to answer.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn keep_routes(&mut self, network: Network) -> Result<()> {
+        let mode = self.config.interface.mode;
+        self.routing = Some(Routing::start(network, mode)?);
+        self.is_rerouted = true;
+        if mode == Mode::Transparent {
+            self.routes_from = now() + ANSWERS_WAIT;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Applies changes of the configuration that were stored while this process took over.
+    pub(crate) fn refresh(&mut self, config: &Config) {
+        if let Err(why) = self.reload(config) {
+            tracing::warn!("{why}");
         }
     }
 
@@ -143,6 +199,9 @@ impl Control {
                     return Ok(());
                 }
                 self.execute(command);
+                if self.handed.is_some() {
+                    return Ok(());
+                }
             }
             let now = now();
             self.take_reports(now);
@@ -175,6 +234,10 @@ impl Control {
                 reply.send(done);
             }
             Command::Capture { filter, reply } => reply.send(self.capture(&filter)),
+            Command::Describe { reply } => reply.send(self.describe()),
+            Command::HandOver { line, process, reply } => {
+                reply.send(self.hand_over(line, process));
+            }
             Command::Stop => {}
         }
     }
@@ -229,9 +292,9 @@ impl Control {
                 peers: self.peers.iter().map(Peer::listed).collect(),
             });
         }
-        if std::mem::take(&mut self.is_rerouted)
-            && let Some(routing) = &self.routing
-        {
+        let may_reroute = self.is_rerouted && now() >= self.routes_from;
+        if may_reroute && let Some(routing) = &self.routing {
+            self.is_rerouted = false;
             let is_overlay = self.config.interface.mode == Mode::Overlay;
             let routed = self.peers.iter_mut().filter(|peer| is_overlay || peer.is_up());
             routing.want(routed.map(Peer::behind).collect());

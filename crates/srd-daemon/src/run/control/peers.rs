@@ -4,6 +4,7 @@
 //! that of the previous check. If a peer was up, and every context that was up has gone down since,
 //! then the peer was down in between, even if only for a short time.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use srd_proto::{Duration, Instant};
 
 use super::Control;
 use crate::config::{Mode, PeerSettings};
+use crate::handover::state::identity;
 use crate::pages::Listed;
 use crate::pages::peer::{Link, PeerFigures, PeerPage};
 use crate::plane::PeerNumber;
@@ -273,9 +275,17 @@ impl Control {
         Peer::new(number, settings, self.crew.len())
     }
 
-    /// Adds the peers of the configuration when the daemon starts.
-    pub(super) fn add_first(&mut self, settings: Vec<PeerSettings>) -> Result<()> {
-        for settings in settings {
+    /// Adds the peers of the configuration when the daemon starts. `known`: addresses at which
+    /// peers answer, by their identities.
+    pub(super) fn add_first(
+        &mut self,
+        settings: Vec<PeerSettings>,
+        known: &BTreeMap<String, SocketAddr>,
+    ) -> Result<()> {
+        for mut settings in settings {
+            if settings.host.is_some() && settings.endpoint.is_none() {
+                settings.endpoint = known.get(&identity(&settings)).copied();
+            }
             let peer = self.draft(settings);
             self.peers.push(peer);
         }
@@ -283,7 +293,15 @@ impl Control {
         // peers.
         let settings = Change::Card(self.card_settings());
         let additions = self.peers.iter().map(Peer::addition);
-        let changes: Vec<Change> = std::iter::once(settings).chain(additions).collect();
+        let mut changes: Vec<Change> = std::iter::once(settings).chain(additions).collect();
+        for (change, peer) in changes.iter_mut().skip(1).zip(&self.peers) {
+            // The peer may open a session from another address later.
+            if let Change::Add(_, new) = change
+                && new.transport.address.is_none()
+            {
+                new.transport.address = known.get(&identity(&peer.settings)).copied();
+            }
+        }
         match self.crew.apply(&changes)?.first() {
             Some((number, error)) => {
                 let name = self.name_of(*number);

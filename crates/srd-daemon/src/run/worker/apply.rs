@@ -1,9 +1,10 @@
 //! Carries out orders in bounded parts, so that packets are processed between two parts.
 
+use std::io;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use srd_net::PacketIo;
+use srd_net::{PacketIo, Tun};
 use srd_proto::{AddPeerError, Entropy, Instant};
 
 use super::hosts::Hosts;
@@ -11,7 +12,7 @@ use super::peers::Hooked;
 use super::{Port, Worker};
 use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::PeerNumber;
-use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused};
+use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused, WorkerDescriptors};
 
 /// Largest number of changes in one round of the worker's loop.
 pub(super) const CHANGES_PER_TURN_MAX: usize = 32;
@@ -76,6 +77,8 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
             }
             Order::Paths(list) => return Some(Pending::Paths(list)),
             Order::Flows(list) => self.list_flows(list),
+            Order::Descriptors(done) => done.send(self.descriptors()),
+            Order::Hold(hold) => hold.wait(),
             Order::Capture(tap) => {
                 self.endpoint.io().taps().add(tap.clone());
                 self.card.port.add_tap(tap);
@@ -179,6 +182,16 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
         express.set_order(settings.udp_bypass, settings.order_wait);
         express.set_queue_target(settings.queue_target);
         self.set_poll(settings.poll);
+    }
+
+    /// Returns descriptors of the sockets and of the queues of the interface.
+    fn descriptors(&mut self) -> io::Result<WorkerDescriptors> {
+        let queues = self.card.port.queues();
+        Ok(WorkerDescriptors {
+            sockets: self.endpoint.io().sockets()?,
+            queues: queues.iter().map(Tun::fd).collect(),
+            udp_segmentation: queues.iter().all(Tun::udp_segmentation),
+        })
     }
 
     fn list_flows(&self, mut list: FlowList) {

@@ -1,7 +1,7 @@
 //! Processes the datagrams and events that the transport delivers.
 
 use srd_card::{Express, Guest, Partner};
-use srd_net::{Application, Context, Notice};
+use srd_net::{Application, Context, Notice, Tun};
 use srd_proto::{Delivery, Event, Instant};
 
 use super::Port;
@@ -32,6 +32,10 @@ impl<P: Port> GuestPort<P> {
 
     pub(super) fn read(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         self.port.read()
+    }
+
+    pub(super) fn queues(&self) -> &[Tun] {
+        self.port.queues()
     }
 
     /// Whether a capture is running.

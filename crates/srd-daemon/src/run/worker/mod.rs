@@ -39,7 +39,7 @@ use std::sync::mpsc::Receiver;
 use rustix::io::Errno;
 use srd_card::Express;
 use srd_card::packet::Packet;
-use srd_net::{LocalEndpoint, PacketIo, PollMode};
+use srd_net::{LocalEndpoint, PacketIo, PollMode, Tun};
 use srd_proto::Instant;
 
 use self::apply::Pending;
@@ -91,6 +91,12 @@ pub(crate) trait Port {
     /// # Errors
     /// If the interface refuses the frame.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+
+    /// Returns the queues of the TUN device, for another process that continues with them;
+    /// the list of an interface in memory is empty.
+    fn queues(&self) -> &[Tun] {
+        &[]
+    }
 }
 
 /// Error that ends a worker.

@@ -225,6 +225,10 @@ impl PacketIo for AnyIo {
         either!(self, io => io.stats())
     }
 
+    fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        either!(self, io => io.sockets())
+    }
+
     fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
         either!(self, io => io.waker())
     }

@@ -120,6 +120,11 @@ impl Socket {
         };
         force(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_bytes)?;
         force(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_bytes)?;
+        self.receive_buffer_bytes()
+    }
+
+    /// Returns the size of the receive buffer, with the kernel's book-keeping.
+    pub(crate) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         Ok(usize::try_from(self.value(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0))
     }
 

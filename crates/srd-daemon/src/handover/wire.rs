@@ -1,5 +1,5 @@
 //! Transfer of a hand-over: lines of text and descriptors over a Unix socket, and the state in an
-//! anonymous file.
+//! anonymous file. Cards that have no daemon use it as well.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Write};
@@ -19,32 +19,44 @@ use srd_trust::text::clean_json;
 /// Maximum number of descriptors in one message. Linux allows 253.
 const DESCRIPTORS_ONCE: usize = 200;
 /// Maximum number of descriptors in all messages.
-pub(super) const DESCRIPTORS_MAX: usize = 65_536;
+pub const DESCRIPTORS_MAX: usize = 65_536;
 /// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 4096;
-/// Maximum size of a card's state in bytes.
+/// Maximum size of a state in bytes.
 const STATE_BYTES_MAX: usize = 2 << 30;
 
 /// A connection that receives lines and descriptors.
 #[derive(Debug)]
-pub(super) struct LineConnection {
-    pub(super) stream: UnixStream,
+pub struct LineConnection {
+    stream: UnixStream,
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
 
 impl LineConnection {
-    pub(super) fn new(stream: UnixStream) -> Self {
+    /// A connection whose time limits are set.
+    pub fn new(stream: UnixStream) -> Self {
         Self { stream, bytes: Vec::new(), descriptors: Vec::new() }
     }
 
+    /// Returns the stream below.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
     /// Sends a line.
-    pub(super) fn say(&mut self, text: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub fn say(&mut self, text: &str) -> Result<()> {
         Ok(self.stream.write_all(format!("{text}\n").as_bytes())?)
     }
 
     /// Sends file descriptors over the connection.
-    pub(super) fn hand(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub fn hand(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         for some in descriptors.chunks(DESCRIPTORS_ONCE) {
             let mut space =
                 [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_ONCE))];
@@ -58,34 +70,52 @@ impl LineConnection {
         Ok(())
     }
 
-    /// Returns the next line that is not empty. It is an error if the other end sends nothing for
-    /// the socket's time limit, or closes the connection.
-    pub(super) fn next(&mut self) -> Result<String> {
+    /// Returns the next line that is not empty.
+    ///
+    /// # Errors
+    /// If the other end sends nothing for the socket's time limit, or closes the connection.
+    pub fn next_line(&mut self) -> Result<String> {
+        self.line_or_end()?.context("the other process has closed the connection")
+    }
+
+    /// Returns the next line that is not empty; `None` if the other end closes the connection.
+    ///
+    /// # Errors
+    /// If the other end sends nothing for the socket's time limit.
+    pub fn line_or_end(&mut self) -> Result<Option<String>> {
         loop {
             if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
                 if end > 0 {
                     clean_json(&mut line);
-                    return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+                    return Ok(Some(String::from_utf8_lossy(&line[..end]).into_owned()));
                 }
                 continue;
             }
             if self.bytes.len() > LINE_BYTES_MAX {
                 bail!("a line of more than {LINE_BYTES_MAX} bytes");
             }
-            self.read()?;
+            if !self.read()? {
+                return Ok(None);
+            }
         }
     }
 
     /// Receives this number of descriptors.
-    pub(super) fn descriptors(&mut self, count: usize) -> Result<Vec<OwnedFd>> {
+    ///
+    /// # Errors
+    /// The errors of [`LineConnection::next_line`].
+    pub fn descriptors(&mut self, count: usize) -> Result<Vec<OwnedFd>> {
         while self.descriptors.len() < count {
-            self.read()?;
+            if !self.read()? {
+                bail!("the other process has closed the connection");
+            }
         }
         Ok(self.descriptors.drain(..count).collect())
     }
 
-    fn read(&mut self) -> Result<()> {
+    /// Reads bytes and descriptors. Returns false if the other end has closed the connection.
+    fn read(&mut self) -> Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; 512];
@@ -93,9 +123,9 @@ impl LineConnection {
         let received = recvmsg(&self.stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
         let count = match received {
             Ok(received) => received.bytes,
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(rustix::io::Errno::AGAIN) => bail!("the other card says nothing"),
-            Err(error) => return Err(error).context("the other card"),
+            Err(rustix::io::Errno::INTR) => return Ok(true),
+            Err(rustix::io::Errno::AGAIN) => bail!("the other process sends nothing"),
+            Err(error) => return Err(error).context("the other process"),
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(some) = message {
@@ -105,23 +135,21 @@ impl LineConnection {
         if self.descriptors.len() > DESCRIPTORS_MAX {
             bail!("more than {DESCRIPTORS_MAX} descriptors");
         }
-        if count == 0 {
-            bail!("the other card has hung up");
-        }
         self.bytes.extend_from_slice(&bytes[..count]);
-        Ok(())
+        Ok(count > 0)
     }
 }
 
 /// Writes the parts of a state to an anonymous file.
-pub(crate) fn file_of(parts: &[&[u8]]) -> Result<File> {
+///
+/// # Errors
+/// If the state is too large, or an error of the operating system.
+pub fn file_of(parts: &[&[u8]]) -> Result<File> {
     let bytes: usize = parts.iter().map(|part| part.len()).sum();
     if bytes > STATE_BYTES_MAX {
-        bail!(
-            "the state of this card has {bytes} bytes: {STATE_BYTES_MAX} are handed over at most"
-        );
+        bail!("the state has {bytes} bytes: {STATE_BYTES_MAX} are handed over at most");
     }
-    let mut file = File::from(memfd_create("srd-card-state", MemfdFlags::CLOEXEC)?);
+    let mut file = File::from(memfd_create("srd-state", MemfdFlags::CLOEXEC)?);
     for part in parts {
         let length = u64::try_from(part.len())?;
         file.write_all(&length.to_le_bytes())?;
@@ -130,8 +158,11 @@ pub(crate) fn file_of(parts: &[&[u8]]) -> Result<File> {
     Ok(file)
 }
 
-/// Reads the parts of a file that contains the state of a card.
-pub(crate) fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
+/// Reads the parts of a file that contains a state.
+///
+/// # Errors
+/// If the file is cut off.
+pub fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
     let bytes = usize::try_from(file.metadata()?.len())?;
     let mut at = 0;
     let mut part = || {

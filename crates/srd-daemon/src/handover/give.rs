@@ -1,0 +1,94 @@
+//! The side of the daemon that runs in a hand-over.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
+use super::{BACK, DONE, GO, READY, VERSION};
+use crate::control::protocol::Answer;
+use crate::control::socket::SocketState;
+use crate::plane::{Command, PlaneHandle, oneshot};
+
+/// Longest wait for a line of the other process, and for each write to it.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Text with which the kernel marks the path of a program that was replaced.
+const DELETED: &[u8] = b" (deleted)";
+
+/// Hands the daemon over to the process at the other end of `stream`, which has the number
+/// `process` and reads the form `version`. `leaves` is called with true when the other process may
+/// accept connections, and with false if the hand-over fails after that. After success, the control
+/// thread has stopped all workers and is about to end.
+pub(crate) fn give(
+    stream: &UnixStream,
+    plane: &PlaneHandle,
+    (socket, listener): (SocketState, BorrowedFd<'_>),
+    (version, process): (u32, u32),
+    leaves: impl Fn(bool),
+) -> Result<()> {
+    if version != VERSION {
+        bail!(
+            "it hands its state over in form {VERSION}, and the new process reads form {version}: \
+             restart the daemon"
+        );
+    }
+    // The configuration stays as it is while the other process reads it.
+    let _alone = plane.alone();
+    let estate = plane.ask(|reply| Command::Describe { reply })?.map_err(|why| anyhow!(why))?;
+    let state = serde_json::to_vec(&estate.state)?;
+    let file = file_of(&[&state, &serde_json::to_vec(&socket)?])?;
+    let mut all = vec![file.as_fd(), listener];
+    all.extend(estate.descriptors.iter().map(|descriptor| descriptor.as_fd()));
+    if all.len() > DESCRIPTORS_MAX {
+        bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
+    }
+    let stream = stream.try_clone()?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
+    let mut line = LineConnection::new(stream);
+    line.say(&serde_json::to_string(&Answer::Ok(all.len()))?)?;
+    line.hand(&all)?;
+    // The processes of this daemon end when their input is closed, and these descriptors would keep
+    // it open.
+    drop(all);
+    drop(estate);
+    if line.next_line()? != READY {
+        bail!("the other process does not report that it is ready");
+    }
+    leaves(true);
+    let (reply, answer) = oneshot();
+    plane.command(Command::HandOver { line, process, reply })?;
+    // The control thread waits with a limit of its own.
+    let given = answer.recv().unwrap_or_else(|_| Err(String::from("the daemon is ending")));
+    if given.is_err() {
+        leaves(false);
+    }
+    given.map_err(|why| anyhow!(why))
+}
+
+/// Lets the other process move packets, while this process moves none, and waits until it does. If
+/// this fails, the other process has to end.
+pub(crate) fn settle(line: &mut LineConnection) -> Result<()> {
+    let settled = line.say(GO).and_then(|()| match line.next_line()? {
+        said if said == DONE => Ok(()),
+        said => bail!("the other process reports `{said}` instead"),
+    });
+    if settled.is_err() {
+        // If the other process has ended, this line reaches no process.
+        let _ = line.say(BACK);
+        let _ = line.stream().shutdown(std::net::Shutdown::Both);
+    }
+    settled
+}
+
+/// Returns the path of this program, at which a package may have put a later build.
+pub(crate) fn program() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?.into_os_string();
+    let kept = path.as_bytes().strip_suffix(DELETED).unwrap_or(path.as_bytes());
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(kept.to_vec())))
+}

@@ -1,0 +1,186 @@
+//! The state of a daemon that is handed over, and its comparison with the configuration of the
+//! daemon that takes over.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::owner::Pipes;
+use crate::config::{Config, Mode, PeerSettings};
+use crate::hooks::Hooks;
+use crate::netconf::Spec;
+use crate::routing;
+
+/// The state of a daemon in a hand-over. Its descriptors come in this order: the pipes to and from
+/// `srd network`, those to and from `srd hooks`, the socket of the metrics, then the sockets and
+/// the queues of each worker.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct State {
+    pub(crate) spec: Spec,
+    pub(crate) mode: Mode,
+    /// The addresses at which packets of peers are received.
+    pub(crate) listens: Vec<SocketAddr>,
+    pub(crate) paths: u16,
+    pub(crate) mtu: u16,
+    /// UDP payload bytes of a packet on the routes to all peers.
+    pub(crate) packet_bytes: u16,
+    /// Whether UDP packets pass the interface without segmentation.
+    pub(crate) udp_segmentation: bool,
+    /// Commands at the start and the end.
+    pub(crate) hooks: Hooks,
+    /// Whether there is a process `srd network`.
+    pub(crate) has_network: bool,
+    /// Whether there is a process `srd hooks`.
+    pub(crate) has_hooks: bool,
+    /// The address of the server of the metrics.
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) workers: Vec<WorkerState>,
+    pub(crate) peers: Vec<PeerState>,
+}
+
+/// Numbers of the descriptors of one worker.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkerState {
+    pub(crate) sockets: usize,
+    pub(crate) queues: usize,
+}
+
+/// A peer in a hand-over.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PeerState {
+    pub(crate) name: String,
+    pub(crate) identity: String,
+    /// The address at which the peer answers at present.
+    pub(crate) address: Option<SocketAddr>,
+}
+
+/// A state with its descriptors.
+#[derive(Debug)]
+pub struct Estate {
+    pub(crate) state: State,
+    pub(crate) descriptors: Vec<Arc<OwnedFd>>,
+}
+
+/// Parts of a daemon that another process continues, and that do not belong to its workers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Belongings {
+    pub(crate) network: Pipes,
+    pub(crate) hooks: Pipes,
+    pub(crate) metrics: Option<(SocketAddr, Arc<OwnedFd>)>,
+    /// UDP payload bytes of a packet on the routes to all peers. A process that takes over cannot
+    /// read them from routes that lead into the interface.
+    pub(crate) packet_bytes: u16,
+}
+
+/// Returns the text by which two processes recognise a peer: its key, or its address if there is no
+/// encryption.
+pub(crate) fn identity(peer: &PeerSettings) -> String {
+    let key = peer.public_key.map(|key| key.to_string());
+    key.or_else(|| peer.endpoint.map(|at| at.to_string())).unwrap_or_default()
+}
+
+impl State {
+    /// Returns the keys of settings that differ in a configuration, and that no take-over changes.
+    pub(crate) fn differs(&self, config: &Config) -> Vec<&'static str> {
+        let (interface, spec) = (&config.interface, routing::spec(&config.interface));
+        let all = [
+            ("name", self.spec.interface == spec.interface),
+            ("mode", self.mode == interface.mode),
+            ("address", self.spec.addresses == spec.addresses),
+            ("table", (self.spec.table, self.spec.mark) == (spec.table, spec.mark)),
+            ("kill_switch", self.spec.kill_switch == spec.kill_switch),
+            ("listen", interface.listens().eq(self.listens.iter().copied())),
+            ("paths", self.paths == interface.paths),
+            ("workers", self.workers.len() == usize::from(interface.workers)),
+            ("mtu", interface.mtu.is_none_or(|mtu| mtu == self.mtu)),
+            // A daemon with instances hands nothing over.
+            ("[cloud]", config.cloud.is_none()),
+        ];
+        all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect()
+    }
+
+    /// Returns the name of a peer that a configuration does not contain.
+    pub(crate) fn missing(&self, config: &Config) -> Option<&str> {
+        let has = |of: &&PeerState| config.peers.iter().any(|peer| identity(peer) == of.identity);
+        self.peers.iter().find(|peer| !has(peer)).map(|peer| peer.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn config(interface: &str, peers: &str) -> Config {
+        let text = format!(
+            "[interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"192.0.2.1:7471\"\n\
+             protection = \"plain\"\n{interface}\n{peers}"
+        );
+        Config::parse(&text, Path::new("srd0.toml")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    const PEER: &str = "[[peer]]\nname = \"b\"\nendpoint = \"192.0.2.2:7471\"\n\
+                        allowed = [\"10.77.0.2/32\"]\n";
+
+    fn state(config: &Config) -> State {
+        let interface = &config.interface;
+        let peer = |peer: &PeerSettings| PeerState {
+            name: peer.name.clone(),
+            identity: identity(peer),
+            address: None,
+        };
+        State {
+            spec: routing::spec(interface),
+            mode: interface.mode,
+            listens: interface.listens().collect(),
+            paths: interface.paths,
+            mtu: 1400,
+            packet_bytes: 1472,
+            udp_segmentation: true,
+            hooks: Hooks::default(),
+            has_network: true,
+            has_hooks: false,
+            metrics: None,
+            workers: vec![WorkerState { sockets: 64, queues: 16 }],
+            peers: config.peers.iter().map(peer).collect(),
+        }
+    }
+
+    #[test]
+    fn settings_that_no_take_over_changes_are_found_and_others_may_differ() {
+        let runs = state(&config("", PEER));
+        let differs = |interface: &str| runs.differs(&config(interface, PEER));
+        assert!(differs("").is_empty() && differs("mtu = 1400").is_empty());
+        assert!(differs("dscp = 8\nexpress = false\npoll = \"block\"").is_empty());
+        for (line, key) in [
+            ("name = \"srd1\"", "name"),
+            ("mtu = 1300", "mtu"),
+            ("workers = 2", "workers"),
+            ("kill_switch = true", "kill_switch"),
+        ] {
+            assert_eq!(differs(line)[0], key);
+        }
+        let text = serde_json::to_string(&runs).unwrap();
+        assert!(serde_json::from_str::<State>(&text).is_ok());
+        // A build with another form of the state has another version. If it does not, its state is
+        // not accepted in part.
+        let more = text.replacen('{', "{\"more\":1,", 1);
+        assert!(serde_json::from_str::<State>(&more).is_err());
+    }
+
+    #[test]
+    fn a_peer_that_only_the_daemon_has_is_found_by_its_identity() {
+        let runs = state(&config("", PEER));
+        assert_eq!(runs.missing(&config("", PEER)), None);
+        assert_eq!(runs.missing(&config("", &PEER.replace("\"b\"", "\"c\""))), None);
+        assert_eq!(runs.missing(&config("", "")), Some("b"));
+        let moved = PEER.replace("192.0.2.2", "192.0.2.3");
+        assert_eq!(runs.missing(&config("", &moved)), Some("b"));
+    }
+}

@@ -1,0 +1,147 @@
+//! The side of the daemon that takes over in a hand-over.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use super::state::State;
+use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
+use super::{BACK, DONE, GO, READY, VERSION};
+use crate::config::Config;
+use crate::control::protocol::Answer;
+use crate::control::socket::SocketState;
+use crate::control::{Client, ClientError, RefusalKind, Request};
+
+/// Longest wait for a line of the daemon that runs: longer than that daemon waits.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// Result of the request for a hand-over.
+pub(crate) enum Offer {
+    /// The state and the descriptors of the daemon that runs.
+    Taken(Taken),
+    /// The daemon that runs has started a process of its own, with this number, which has taken
+    /// over.
+    Succeeded(u32),
+}
+
+/// The state and the descriptors of the daemon that runs, which goes on for now. Dropping them
+/// removes nothing.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    line: LineConnection,
+    pub(crate) state: State,
+    pub(crate) socket: SocketState,
+    descriptors: std::vec::IntoIter<OwnedFd>,
+}
+
+/// Requests the hand-over from the daemon that serves the socket of a configuration.
+pub(crate) fn request(config: &Config) -> Result<Offer> {
+    let path = &config.control.socket;
+    let client = Client::connect(path)?;
+    let stream = client.begin(&Request::TakeOver { version: VERSION })?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
+    let mut line = LineConnection::new(stream);
+    let said = line.next_line().context("the daemon that runs")?;
+    let count = match serde_json::from_str(&said).context("the answer of the daemon that runs")? {
+        Answer::Ok(count) => count,
+        Answer::Error(refusal) if refusal.kind == RefusalKind::OfUnit => {
+            return Ok(Offer::Succeeded(Client::connect(path)?.ask(&Request::Succeed)?));
+        }
+        Answer::Error(refusal) if refusal.kind == RefusalKind::BadRequest => {
+            bail!("the daemon that runs is of a version that cannot hand over: restart it")
+        }
+        Answer::Error(refusal) => return Err(ClientError::Refused(refusal).into()),
+    };
+    if count > DESCRIPTORS_MAX {
+        bail!("the daemon that runs has too many descriptors");
+    }
+    let mut descriptors = line.descriptors(count)?.into_iter();
+    let file = descriptors.next().context("the state is missing")?;
+    let [state, socket] = parts_of(&file.into())?;
+    let state = serde_json::from_slice(&state).context("the state of the daemon that runs")?;
+    let socket = serde_json::from_slice(&socket).context("the socket of the daemon that runs")?;
+    Ok(Offer::Taken(Taken { line, state, socket, descriptors }))
+}
+
+impl Taken {
+    /// Returns an error if the configuration differs in a setting that no take-over changes, or if
+    /// it lacks a peer.
+    pub(crate) fn check(&self, config: &Config) -> Result<()> {
+        let mut keys = self.state.differs(config);
+        if !self.socket.is_of(&config.control) {
+            keys.push("[control]");
+        }
+        let file = config.file.display();
+        if !keys.is_empty() {
+            bail!(
+                "{file} has other values of {} than the daemon that runs, which only a restart \
+                 changes: restart the daemon, or change the file back",
+                keys.join(", ")
+            );
+        }
+        if let Some(name) = self.state.missing(config) {
+            bail!(
+                "the daemon that runs has the peer {name}, which is not in {file}: add it to the \
+                 file, or run `srd reload`"
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses at which peers answer, by the identities of the peers.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (String, SocketAddr)> {
+        self.state.peers.iter().filter_map(|peer| Some((peer.identity.clone(), peer.address?)))
+    }
+
+    /// Returns the next descriptor.
+    pub(crate) fn next(&mut self) -> Result<OwnedFd> {
+        self.descriptors.next().context("a descriptor is missing")
+    }
+
+    /// Returns the next descriptors.
+    pub(crate) fn several(&mut self, count: usize) -> Result<Vec<OwnedFd>> {
+        (0..count).map(|_| self.next()).collect()
+    }
+
+    /// Returns the next two descriptors, if `is_there`.
+    pub(crate) fn pipes(&mut self, is_there: bool) -> Result<Option<[OwnedFd; 2]>> {
+        is_there.then(|| Ok([self.next()?, self.next()?])).transpose()
+    }
+
+    /// Reports that everything is prepared, and waits until the daemon that runs has stopped.
+    pub(crate) fn ready(&mut self) -> Result<()> {
+        self.line.say(READY)?;
+        let said = self.line.next_line().context("the daemon that runs goes on as before")?;
+        if said == GO {
+            return Ok(());
+        }
+        match serde_json::from_str::<Answer<()>>(&said) {
+            Ok(Answer::Error(refusal)) => Err(ClientError::Refused(refusal).into()),
+            _ => Err(anyhow!("the daemon that runs goes on as before: {said}")),
+        }
+    }
+
+    /// Reports that this process moves packets, and waits until the other process has ended.
+    ///
+    /// # Errors
+    /// If the other process goes on, because this process took too long. This process has to end.
+    pub(crate) fn done(mut self) -> Result<()> {
+        // If the other process was killed, this process continues alone.
+        let _ = self.line.say(DONE);
+        match self.line.line_or_end() {
+            Ok(None) => Ok(()),
+            Ok(Some(said)) if said == BACK => {
+                bail!("the daemon that runs goes on as before: this process took too long")
+            }
+            // It has sent nothing and cannot go on, since it has the line.
+            Ok(Some(_)) => Ok(()),
+            Err(error) => {
+                tracing::warn!("the process before has not ended yet: {error:#}");
+                Ok(())
+            }
+        }
+    }
+}

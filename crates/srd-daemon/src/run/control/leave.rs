@@ -1,0 +1,86 @@
+//! Hands the daemon over to another process.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use super::Control;
+use crate::handover::give;
+use crate::handover::state::{Belongings, Estate, PeerState, State, WorkerState, identity};
+use crate::handover::wire::LineConnection;
+use crate::routing;
+
+/// A hand-over that has succeeded. The workers stop, and the other process waits, as long as this
+/// exists.
+#[derive(Debug)]
+pub(super) struct Handed {
+    process: u32,
+    _line: LineConnection,
+    _holds: Vec<SyncSender<()>>,
+}
+
+impl Handed {
+    /// Returns the number of the process that continues.
+    pub(super) fn process(&self) -> u32 {
+        self.process
+    }
+}
+
+impl Control {
+    /// Returns the state and the descriptors for a hand-over.
+    ///
+    /// # Errors
+    /// The reason why the daemon cannot be handed over, as a text for people.
+    pub(super) fn describe(&self) -> Result<Estate, String> {
+        if self.config.cloud.is_some() {
+            return Err("a node with instances ([cloud]) cannot be handed over".into());
+        }
+        let all = self.crew.descriptors().map_err(|error| format!("{error:#}"))?;
+        let Belongings { network, hooks, metrics, packet_bytes } = self.belongings.clone();
+        let opened = network.descriptors().and_then(|of| Ok((of, hooks.descriptors()?)));
+        let (network, hooks) = opened.map_err(|error| error.to_string())?;
+        let interface = &self.config.interface;
+        let counts = |of: &crate::run::orders::WorkerDescriptors| WorkerState {
+            sockets: of.sockets.len(),
+            queues: of.queues.len(),
+        };
+        let peer = |peer: &super::Peer| PeerState {
+            name: peer.settings.name.clone(),
+            identity: identity(&peer.settings),
+            address: peer.figures().known_addresses().next().filter(|_| peer.is_up()),
+        };
+        let state = State {
+            spec: routing::spec(interface),
+            mode: interface.mode,
+            listens: interface.listens().collect(),
+            paths: interface.paths,
+            mtu: self.mtu,
+            packet_bytes,
+            udp_segmentation: all.iter().all(|worker| worker.udp_segmentation),
+            hooks: interface.hooks.clone(),
+            has_network: network.is_some(),
+            has_hooks: hooks.is_some(),
+            metrics: metrics.as_ref().map(|(at, _)| *at),
+            workers: all.iter().map(counts).collect(),
+            peers: self.peers.iter().map(peer).collect(),
+        };
+        let mut descriptors: Vec<_> = network.into_iter().chain(hooks).flatten().collect();
+        descriptors.extend(metrics.map(|(_, listener)| listener));
+        for worker in all {
+            descriptors.extend(worker.sockets.into_iter().map(Arc::new));
+            descriptors.extend(worker.queues);
+        }
+        Ok(Estate { state, descriptors })
+    }
+
+    /// Stops the workers, and lets the other process continue. If this fails, the workers continue.
+    pub(super) fn hand_over(
+        &mut self,
+        mut line: LineConnection,
+        process: u32,
+    ) -> Result<(), String> {
+        let holds = self.crew.hold().map_err(|error| format!("{error:#}"))?;
+        give::settle(&mut line).map_err(|error| format!("{error:#}"))?;
+        self.handed = Some(Handed { process, _line: line, _holds: holds });
+        Ok(())
+    }
+}
