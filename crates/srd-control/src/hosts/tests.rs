@@ -22,6 +22,7 @@ use crate::machines::NoMachines;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::{MemoryStore, Store};
 
+mod bounds;
 mod strangers;
 
 /// Longest wait for one event.
