@@ -16,11 +16,12 @@ use srd_control::sign::DrawnKey;
 use srd_control::store::etcd::plain_remote;
 use srd_control::store::{MemoryStore, Store, copy};
 
-use crate::failure::{Missing, usage};
+use crate::failure::{Missing, cannot_listen, usage};
 use crate::hosts::{self, HostsArgs, ServeArgs, TokenCommand};
 use crate::https::{HttpsArgs, Prepared};
 use crate::node;
 use crate::output::{JsonOutput, say, write_new};
+use crate::signals::AtEnd;
 use crate::state::{self, EtcdArgs, Location};
 
 const EXAMPLES: &str = "\
@@ -153,7 +154,7 @@ fn up(args: &UpArgs) -> Result<u8> {
         true => server::listen_https(args.listen),
         false => server::listen(args.listen),
     };
-    let listener = listener.with_context(|| format!("cannot listen at {}", args.listen))?;
+    let listener = listener.map_err(|error| cannot_listen(args.listen, "--listen", &error))?;
     let address = listener.local_addr().context("the address of the socket")?;
     let is_root = rustix::process::geteuid().is_root();
     if args.user_data && !is_root {
@@ -177,10 +178,14 @@ fn up(args: &UpArgs) -> Result<u8> {
              https with --etcd-ca, or add --state-only"
         ));
     }
+    let at_end = AtEnd::default();
+    at_end.handle_signals(starts)?;
     let places = on_hosts.is_some();
     let machines: Box<dyn Machines> = match on_hosts {
         Some(machines) => Box::new(machines),
-        None if starts => Box::new(node::machines(args.user_data, args.state.is_some())?),
+        None if starts => {
+            Box::new(node::machines(args.user_data, args.state.is_some(), &at_end)?)
+        }
         None => Box::new(NoMachines),
     };
     let seed = random_seed().map_err(anyhow::Error::msg)?;
@@ -223,7 +228,7 @@ fn up(args: &UpArgs) -> Result<u8> {
         (false, false) => "instances exist in the state only: machines need root",
     })?;
     let control = Arc::new(Mutex::new(control));
-    for line in args.hosts.start(&control, parts)? {
+    for line in args.hosts.start(&control, parts, &at_end)? {
         say(line)?;
     }
     let https = prepared.map(|prepared| prepared.https);

@@ -7,6 +7,7 @@
 use anyhow::Error;
 use std::fmt;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 
 /// Exit code: the run failed.
 pub(crate) const RUN: u8 = 1;
@@ -72,6 +73,28 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
     }
 }
 
+/// Converts the error of listening at an address, which an option has named.
+pub(crate) fn cannot_listen(at: SocketAddr, option: &str, error: &std::io::Error) -> Error {
+    let what = format!("cannot listen at {at}: {error}");
+    match error.kind() {
+        ErrorKind::PermissionDenied if at.port() < 1024 => Missing(format!(
+            "{what}: ports below 1024 take root (CAP_NET_BIND_SERVICE): run it with sudo, or name \
+             a port from 1024 on by {option}"
+        ))
+        .into(),
+        ErrorKind::AddrInUse => Usage(format!(
+            "{what}: another program uses this port (`ss -ltnp` lists them): name another one by \
+             {option}"
+        ))
+        .into(),
+        ErrorKind::AddrNotAvailable => Usage(format!(
+            "{what}: name an address of this machine (`ip address` lists them) by {option}"
+        ))
+        .into(),
+        _ => anyhow::anyhow!(what),
+    }
+}
+
 /// Converts the error of opening an interface to capture its packets. `noun` and `verb` name what
 /// the command does with the packets, such as "watching" and "watch".
 pub(crate) fn of_interface(error: &std::io::Error, [noun, verb]: [&str; 2]) -> Error {
@@ -99,6 +122,21 @@ pub(crate) fn named_once(interfaces: &[String]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use anyhow::{Context, anyhow};
+
+    /// The error was only that of the operating system.
+    #[test]
+    fn regression_an_address_at_which_a_server_cannot_listen_has_a_remedy() {
+        let error = |at: &str, kind: ErrorKind| {
+            let error = cannot_listen(at.parse().unwrap(), "--hosts", &kind.into());
+            (exit_code(&error), error.to_string())
+        };
+        let (code, text) = error("127.0.0.1:443", ErrorKind::PermissionDenied);
+        assert!(code == MISSING && text.contains("a port from 1024 on by --hosts"), "{text}");
+        let (code, text) = error("127.0.0.1:4599", ErrorKind::AddrInUse);
+        assert!(code == USAGE && text.contains("name another one by --hosts"), "{text}");
+        let (code, text) = error("192.0.2.1:4599", ErrorKind::AddrNotAvailable);
+        assert!(code == USAGE && text.contains("`ip address` lists them"), "{text}");
+    }
 
     #[test]
     fn an_interface_is_named_once() {

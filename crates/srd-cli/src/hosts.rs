@@ -15,9 +15,11 @@ use srd_control::fleet::{HostMachines, Parts};
 use srd_control::hosts::admin::{self, HostEntry, Listing, NewToken, Request, TokenEntry};
 use srd_control::hosts::hub::Hub;
 use srd_control::hosts::serve;
+use srd_trust::file_identity;
 
-use crate::failure::{Usage, usage};
+use crate::failure::{Usage, cannot_listen, usage};
 use crate::output::say;
+use crate::signals::AtEnd;
 
 /// Block from which overlay addresses are assigned if the operator names no other.
 const OVERLAY: &str = "10.77.0.0/16";
@@ -179,11 +181,17 @@ impl ServeArgs {
     }
 
     /// Starts the listener for hosts, if there is one. `parts`: the parts of the cloud that are
-    /// sent to the hosts. Returns the lines that describe it.
+    /// sent to the hosts. Returns the lines that describe it. `at_end` removes the socket of the
+    /// operator.
     ///
     /// # Errors
     /// If a socket cannot be opened, or the store refuses the overlay.
-    pub(crate) fn start(&self, control: &Arc<Mutex<Control>>, parts: Parts) -> Result<Vec<String>> {
+    pub(crate) fn start(
+        &self,
+        control: &Arc<Mutex<Control>>,
+        parts: Parts,
+        at_end: &AtEnd,
+    ) -> Result<Vec<String>> {
         let Some(address) = self.hosts else { return Ok(Vec::new()) };
         let default: IpNet = OVERLAY.parse().context("the default of --overlay")?;
         let parts = self.place_on_hosts.then_some(parts);
@@ -191,10 +199,14 @@ impl ServeArgs {
         hub.decide(|table| table.begin(self.overlay, default))
             .map_err(|refusal| Usage(refusal.message))?;
         let listener =
-            serve::listen(address).with_context(|| format!("cannot listen at {address}"))?;
+            serve::listen(address).map_err(|error| cannot_listen(address, "--hosts", &error))?;
         let at = listener.local_addr().context("the address of the socket")?;
         let path = self.admin.path()?;
         let socket = admin::listen(&path).map_err(anyhow::Error::msg)?;
+        if let Some(identity) = file_identity::identity(&path) {
+            let path = path.clone();
+            at_end.add(move || drop(file_identity::remove(&path, identity)));
+        }
         let (fingerprint, overlay) = {
             let table = hub.hosts().table();
             (table.fingerprint(), table.overlay())
@@ -273,6 +285,9 @@ fn list(args: &ListArgs) -> Result<()> {
     columns(&rows)?;
     if listing.strangers > 0 {
         say(format!("connections that were no hosts: {}", listing.strangers))?;
+    }
+    if listing.unread > 0 {
+        say(format!("closed, because the host took no message: {}", listing.unread))?;
     }
     for (reason, count) in &listing.refused {
         say(format!("refused ({}): {count}", reason.replace('_', " ")))?;

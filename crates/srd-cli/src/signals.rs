@@ -1,11 +1,14 @@
-//! Flags that termination signals set, for commands that end in order.
+//! Termination signals: flags that they set, and functions that run, for commands that end in
+//! order.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 use crate::failure;
 
@@ -46,6 +49,43 @@ pub(crate) fn stop_flag_then_end() -> Result<Arc<AtomicBool>> {
     let flags = Flags::default();
     ENDS.iter().try_for_each(|signal| flags.register(*signal))?;
     Ok(flags.stop)
+}
+
+/// Functions that run when a signal ends the process.
+#[derive(Clone, Default)]
+pub(crate) struct AtEnd(Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>);
+
+impl fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AtEnd").finish_non_exhaustive()
+    }
+}
+
+impl AtEnd {
+    /// Adds a function, which runs after those that were added before.
+    pub(crate) fn add(&self, function: impl FnOnce() + Send + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(function));
+    }
+
+    /// Makes SIGINT and SIGTERM run the functions and end the process with the code 0. With
+    /// `hangup`, SIGHUP does so as well; without, it keeps its action, which `nohup` may have set.
+    ///
+    /// # Errors
+    /// If the signals cannot be handled, or no thread can start.
+    pub(crate) fn handle_signals(&self, hangup: bool) -> Result<()> {
+        let signals = ENDS.into_iter().chain(hangup.then_some(SIGHUP));
+        let mut signals = Signals::new(signals).context("signals")?;
+        let functions = Arc::clone(&self.0);
+        let end = move || {
+            if signals.forever().next().is_some() {
+                let functions = &mut *functions.lock().unwrap_or_else(PoisonError::into_inner);
+                functions.drain(..).for_each(|function| function());
+                std::process::exit(0);
+            }
+        };
+        std::thread::Builder::new().name("srd-signals".into()).spawn(end).context("a thread")?;
+        Ok(())
+    }
 }
 
 #[derive(Default)]

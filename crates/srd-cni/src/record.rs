@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use srd_trust::place;
 
-use crate::api::sign::{hex, sha256};
 use crate::environment::Attachment;
 use crate::error::{Code, Failure};
 
@@ -73,8 +73,13 @@ impl Record {
 /// Returns the key of the record of an attachment, which is also the name of the pod.
 pub fn key(network: &str, attachment: &Attachment) -> String {
     let Attachment { container, ifname } = attachment;
-    let hash = sha256(format!("{network}\0{container}\0{ifname}").as_bytes());
+    let names = format!("{network}\0{container}\0{ifname}");
+    let hash = hex(digest(&SHA256, names.as_bytes()).as_ref());
     format!("{KEY_PREFIX}{}", &hash[..KEY_DIGITS])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns random digits.
@@ -214,12 +219,18 @@ impl Records {
 
     /// Writes a record to a file with another name, and returns the path.
     fn write(&self, key: &str, record: &Record) -> Result<PathBuf, Failure> {
-        let new = self.directory.join(format!(".{key}.{}", std::process::id()));
-        let text = serde_json::to_vec(record).map_err(|error| io("write", &new, error))?;
+        let text = serde_json::to_vec(record);
+        self.write_new(key, &text.map_err(|error| io("write", &self.path(key), error))?)
+    }
+
+    /// Writes a file that has another name than the final one, and returns its path. The content is
+    /// durable when the call returns.
+    fn write_new(&self, name: &str, text: &[u8]) -> Result<PathBuf, Failure> {
+        let new = self.directory.join(format!(".{name}.{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let written = options.open(&new).and_then(|mut file| {
-            file.write_all(&text)?;
+            file.write_all(text)?;
             file.sync_all()
         });
         written.map_err(|error| {
@@ -261,7 +272,10 @@ impl Records {
         Ok(keys)
     }
 
-    /// Returns the name of this machine in tags. The first call draws it.
+    /// Returns the name of this machine in tags. The first call draws it, and makes it durable
+    /// before it is used: after a crash of the machine, the tags of its instances still contain it.
+    /// A call that finds the name of another call uses it after [`Self::create`] has made the
+    /// directory durable.
     ///
     /// # Errors
     /// With [`Code::Io`].
@@ -276,13 +290,13 @@ impl Records {
                 }
                 Err(_) => {}
             }
-            let new = self.directory.join(format!(".node.{}", std::process::id()));
-            let written = fs::write(&new, random()?).and_then(|()| fs::hard_link(&new, &path));
+            let new = self.write_new("node", random()?.as_bytes())?;
+            let linked = fs::hard_link(&new, &path).and_then(|()| self.sync());
             let _ = fs::remove_file(&new);
-            match written {
+            match linked {
                 // Another command has written it.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                written => written.map_err(|error| io("write", &path, error))?,
+                linked => linked.map_err(|error| io("write", &path, error))?,
             }
         }
         Err(io("read", &path, "it is removed again and again"))
@@ -376,6 +390,9 @@ mod tests {
         let (_directory, records) = records();
         let node = records.node().unwrap();
         assert_eq!((node.len(), records.node().unwrap()), (32, node));
+        let names: Vec<_> = fs::read_dir(&records.directory).unwrap().flatten().collect();
+        let modes = names.iter().map(|of| of.metadata().unwrap().permissions().mode() & 0o777);
+        assert_eq!(modes.collect::<Vec<_>>(), [0o600], "as records, and no other file is left");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of leading bits of an IPv6 address that stand for one client: the size of the network of
-/// a customer.
-const V6_BITS: u32 = 64;
+/// Number of leading bits of an IPv6 address that stand for one client. Providers assign a network
+/// of this size to one customer (RFC 6177), who then has 256 networks of 64 bits.
+const V6_BITS: u32 = 56;
 
 /// Connections of each client address.
 #[derive(Clone, Debug)]
@@ -79,9 +79,9 @@ mod tests {
         drop(first);
         let _third = admit("10.0.0.1").unwrap();
         assert!(admit("10.0.0.1").is_none());
-        let network = [admit("fd00::1").unwrap(), admit("fd00::ffff:2").unwrap()];
-        assert!(admit("fd00::3").is_none());
-        let _next = admit("fd00:0:0:1::1").unwrap();
+        let network = [admit("fd00::1").unwrap(), admit("fd00:0:0:ff::2").unwrap()];
+        assert!(admit("fd00::3").is_none(), "the networks of one customer are one client");
+        let _next = admit("fd00:0:0:100::1").unwrap();
         drop(network);
         assert_eq!(clients.counts().len(), 3);
     }

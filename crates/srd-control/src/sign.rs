@@ -1,4 +1,5 @@
-//! Signature Version 4 of AWS: verification of signed headers and of presigned queries.
+//! Signature Version 4 of AWS: verification of signed headers and of presigned queries, and the
+//! signature of a client.
 
 use std::collections::BTreeMap;
 
@@ -102,6 +103,41 @@ impl DrawnKey {
     pub fn draw() -> Result<Self, String> {
         let (id, secret) = (random::bytes::<8>()?, random::bytes::<32>()?);
         Ok(Self { id: format!("SRD{}", hex(&id).to_ascii_uppercase()), secret: hex(&secret) })
+    }
+
+    /// Signs a request, as a client does: adds the headers `x-amz-date` and `authorization`. All
+    /// headers that the request has are signed. `time` has the form `20150830T123600Z`.
+    ///
+    /// # Errors
+    /// If the query is malformed.
+    pub fn authorize(
+        &self,
+        request: &mut HttpRequest,
+        (region, service): (&str, &str),
+        time: &str,
+    ) -> ApiResult<()> {
+        request.headers.push(("x-amz-date".to_owned(), time.to_owned()));
+        let mut signed_headers: Vec<String> =
+            request.headers.iter().map(|(name, _)| name.clone()).collect();
+        signed_headers.sort();
+        signed_headers.dedup();
+        let scope = Scope {
+            key: self.id.clone(),
+            day: time.get(..8).unwrap_or_default().to_owned(),
+            region: region.to_owned(),
+            service: service.to_owned(),
+        };
+        let (signature, time) = (String::new(), time.to_owned());
+        let signature = Signature { scope, signed_headers, signature, time, expires: None };
+        let digits = signature.sign(request, &self.secret)?;
+        let Signature { scope, signed_headers, .. } = signature;
+        let (credential, signed) = (scope.text(), signed_headers.join(";"));
+        let authorization = format!(
+            "{ALGORITHM} Credential={}/{credential}, SignedHeaders={signed}, Signature={digits}",
+            self.id
+        );
+        request.headers.push(("authorization".to_owned(), authorization));
+        Ok(())
     }
 
     /// Returns a set of keys that contains only this key, for an account.
@@ -412,6 +448,18 @@ mod tests {
             assert_eq!(verify(&request, NOW).as_deref(), Ok("123456789012"));
         }
         assert_eq!(parse_time("20150830T123600Z"), Some(NOW));
+    }
+
+    #[test]
+    fn a_client_signs_as_the_published_examples_do() {
+        let key = DrawnKey { id: "AKIDEXAMPLE".to_owned(), secret: SECRET.to_owned() };
+        for (mut example, service) in [(list_users(), "iam"), (vanilla(), "service")] {
+            let wanted = example.headers.pop().unwrap();
+            let (_, time) = example.headers.pop().unwrap();
+            key.authorize(&mut example, ("us-east-1", service), &time).unwrap();
+            assert_eq!(example.headers.last(), Some(&wanted));
+            assert!(verify(&example, NOW).is_ok());
+        }
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Files that hold a secret: read only if no user but the owner may access them.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use crate::place;
 
 /// Bits of a file's mode that let other users read or change the file.
 const OTHERS: u32 = 0o077;
@@ -59,12 +62,23 @@ impl Exposed {
 /// Opens a regular file for reading; `None` if the path is another kind of file. The call never
 /// blocks, while a plain `open` of a pipe would wait for its writer.
 ///
+/// A link in the path is followed only if no other user can change the path ([`place::check`]).
+/// Otherwise a user could make root read a file of root that has another purpose.
+///
 /// # Errors
-/// An error of the operating system, if the file cannot be opened.
+/// An error of the operating system, if the file cannot be opened, or an error of
+/// [`place::check`].
 pub fn open(path: &Path) -> io::Result<Option<File>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
-    let flags = i32::try_from(flags).map_err(io::Error::other)?;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // The path has a link, or the kernel or a filter of system calls does not permit the call.
+        Err(Errno::LOOP | Errno::NOSYS | Errno::PERM) => {
+            place::check(path)?;
+            openat(CWD, path, flags, Mode::empty())
+        }
+        opened => opened,
+    };
+    let file = File::from(file?);
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
@@ -84,4 +98,38 @@ pub fn check(file: &File, also: Option<u32>) -> io::Result<Result<(), Exposed>> 
     let owner = facts.uid();
     let is_trusted = owner == 0 || owner == geteuid().as_raw() || Some(owner) == also;
     Ok(if is_trusted { Ok(()) } else { Err(Exposed::Owner(owner)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{chown, lchown, symlink};
+
+    /// A link of another user made root read a file that has another purpose.
+    #[test]
+    fn regression_a_link_of_another_user_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("secret"), "secret").unwrap();
+        fs::create_dir(at("theirs")).unwrap();
+        symlink("../secret", at("theirs/file")).unwrap();
+        symlink("theirs", at("link")).unwrap();
+        fs::write(at("theirs/plain"), "plain").unwrap();
+        for name in ["secret", "theirs/file", "link/plain"] {
+            assert!(open(&at(name)).unwrap().is_some(), "links of this user are followed");
+        }
+        assert_eq!(open(&at("missing")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        if !geteuid().is_root() {
+            println!("skipped: only root gives files away");
+            return;
+        }
+        chown(at("theirs"), Some(65_534), None).unwrap();
+        lchown(at("theirs/file"), Some(65_534), None).unwrap();
+        let error = open(&at("theirs/file")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+        assert!(open(&at("theirs/plain")).unwrap().is_some(), "there is no link in this path");
+        open(&at("link/plain")).unwrap_err();
+    }
 }

@@ -32,6 +32,17 @@ pub struct Key {
     v6: bool,
 }
 
+/// Whether a packet is an ICMP error, which quotes another packet.
+pub fn is_error(packet: &Packet, bytes: &[u8]) -> bool {
+    let kind = bytes.get(packet.transport_at);
+    let is_error = |kind: &u8| match packet.protocol {
+        protocol::ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
+        protocol::ICMP_V6 => matches!(kind, 1..=4),
+        _ => false,
+    };
+    !packet.fragment && kind.is_some_and(is_error)
+}
+
 impl Key {
     /// The smallest key, with which a range of keys begins.
     pub(crate) const FIRST: Self =
@@ -76,16 +87,7 @@ impl Key {
     /// `None` if the packet is no ICMP error, if the quote is too short, or if the error does not
     /// go to the sender of the quoted packet (T7).
     pub fn of_error(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Option<Self> {
-        if packet.fragment {
-            return None;
-        }
-        let kind = *bytes.get(packet.transport_at)?;
-        let is_error = match packet.protocol {
-            protocol::ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
-            protocol::ICMP_V6 => matches!(kind, 1..=4),
-            _ => false,
-        };
-        if !is_error {
+        if !is_error(packet, bytes) {
             return None;
         }
         let quoted = bytes.get(packet.transport_at + ICMP_BYTES..)?;

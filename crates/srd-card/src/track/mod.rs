@@ -20,7 +20,7 @@ pub mod table;
 pub mod timeouts;
 mod wheel;
 
-pub use key::{ConnectionDirection, Key};
+pub use key::{ConnectionDirection, Key, is_error};
 pub use state::{PacketKind, State};
 pub use table::{FlowEntry, Full, Lookup, Table, TrackId};
 pub use timeouts::{Timeouts, TimeoutsError};

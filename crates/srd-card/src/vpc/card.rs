@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr};
 
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
@@ -115,6 +116,8 @@ pub struct Card {
     pub(super) instances: Vec<Instance>,
     pub(super) ends: Endpoints,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
+    /// Public addresses of the cloud, and the edge that returns packets to them.
+    pub(super) publics: (BTreeSet<Ipv4Addr>, Arc<str>),
     /// Largest packet that one datagram outside of SRD carries to another host, in bytes.
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
@@ -162,6 +165,7 @@ impl Card {
             instances: Vec::new(),
             ends: Endpoints::default(),
             edges: BTreeMap::new(),
+            publics: Default::default(),
             host_bytes_max: usize::MAX,
             drops: Drops::default(),
             timers: BTreeSet::new(),
@@ -305,6 +309,27 @@ impl Card {
             self.edges = edges;
             self.forget_verdicts();
         }
+    }
+
+    /// Sets the public addresses of the cloud, and an edge that returns packets to them. Packets to
+    /// these addresses take this edge if their internet gateway has no other one
+    /// ([`Self::set_edges`]).
+    pub fn set_publics(&mut self, addresses: BTreeSet<Ipv4Addr>, edge: Arc<str>) {
+        let publics = (addresses, edge);
+        if self.publics != publics {
+            self.publics = publics;
+            self.forget_verdicts();
+        }
+    }
+
+    /// Returns the edge of a gateway for packets to an address.
+    pub(in crate::vpc) fn edge_of(&self, exit: Exit, to: IpAddr) -> Option<&Arc<str>> {
+        let (publics, edge) = &self.publics;
+        let returns = match (exit, to) {
+            (Exit::InternetGateway(_), IpAddr::V4(to)) => publics.contains(&to),
+            _ => false,
+        };
+        self.edges.get(&exit).or(returns.then_some(edge))
     }
 
     /// Replaces the rules of the card. After the call, no packet passes by the old rules, neither a

@@ -122,6 +122,25 @@ fn regression_an_error_goes_to_the_sender_of_what_it_quotes() {
     assert_eq!(lab.send(2, &packet((2, 0), ICMP, 0, &error(&strange))), None);
 }
 
+/// T7: an error that a guest had sent was a connection of its own, so all errors of the other end
+/// passed as its answers.
+#[test]
+fn regression_errors_of_one_end_admit_no_errors_of_the_other_end() {
+    // The flows are not tracked at guest 0, because its rules admit all UDP in both directions.
+    let rules = vec![
+        rule(0, true, Traffic::All, "0.0.0.0/0"),
+        rule(1, false, Traffic::Udp(0, 65_535), "0.0.0.0/0"),
+    ];
+    let mut lab = Lab::new(&world(&[], [rules, open(), open()]));
+    let error = |quoted: &[u8]| [&[3, 3, 0, 0, 0, 0, 0, 0][..], quoted].concat();
+    let asked = packet((1, 0), UDP, 0, &ports(6, 1000));
+    assert_eq!(lab.send(1, &asked), Some(0));
+    assert_eq!(lab.send(0, &packet((0, 1), ICMP, 0, &error(&asked))), Some(1));
+    let query = packet((0, 1), UDP, 0, &ports(5, 53));
+    assert_eq!(lab.send(0, &query), Some(1));
+    assert_eq!(lab.send(1, &packet((1, 0), ICMP, 0, &error(&query))), None, "no rule admits it");
+}
+
 /// V4: if the rules change while a packet waits for a limit, the new rules of the sender and of the
 /// receiver evaluate the packet at the end of its wait.
 #[test]

@@ -8,10 +8,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use srd_daemon::config::socket_default;
+use srd_daemon::control::socket::check_free;
 use srd_daemon::control_plane::state::StateDirectory;
 
 /// First UDP port at which the host receives packets.
 const PORT: u16 = 7471;
+/// Interface of the host, which is the default of a configuration.
+const INTERFACE: &str = "srd0";
 /// State directory of the host.
 const DIRECTORY: &str = "/var/lib/srd/srd0";
 /// Name of the configuration file.
@@ -42,9 +46,11 @@ impl EnrolArgs {
     /// Writes the configuration file, and returns its path; `None`: the host does not enrol.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If a daemon with this file runs, or the file cannot be written.
     pub(crate) fn configuration(&self) -> Result<Option<PathBuf>> {
         let Some(text) = self.text()? else { return Ok(None) };
+        // A daemon that runs would read the new file at a reload.
+        check_free(&socket_default(INTERFACE))?;
         let state = StateDirectory::new(PathBuf::from(DIRECTORY));
         state.create().map_err(anyhow::Error::msg)?;
         state.write(FILE, &text).map_err(anyhow::Error::msg)?;

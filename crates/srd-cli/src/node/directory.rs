@@ -86,20 +86,45 @@ fn directory_flags() -> OFlags {
 }
 
 /// Creates the directory of the directories of cards, unless it exists, and locks it. While the
-/// lock is held, no other server creates or removes directories in it.
+/// lock is held, no other server creates or removes directories in it, or removes it.
 fn hold(base: &Path) -> Result<File> {
-    make(base)?;
-    place::check(base)?;
     let failed = || format!("cannot lock the directory {}", base.display());
-    let file = File::from(open(base, directory_flags(), Mode::empty()).with_context(failed)?);
     let until = Instant::now() + HOLD_WAIT_MAX;
-    while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != Errno::WOULDBLOCK || Instant::now() > until {
-            return Err(error).with_context(failed);
+    loop {
+        make(base)?;
+        place::check(base)?;
+        let file = match open(base, directory_flags(), Mode::empty()) {
+            // Another server has removed it.
+            Err(Errno::NOENT) if Instant::now() < until => continue,
+            opened => File::from(opened.with_context(failed)?),
+        };
+        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != Errno::WOULDBLOCK || Instant::now() > until {
+                return Err(error).with_context(failed);
+            }
+            thread::sleep(HOLD_PAUSE);
         }
-        thread::sleep(HOLD_PAUSE);
+        let own = file.metadata().with_context(failed)?;
+        let is_removed = fs::symlink_metadata(base)
+            .map_or(true, |of| (of.dev(), of.ino()) != (own.dev(), own.ino()));
+        if !is_removed || Instant::now() > until {
+            return Ok(file);
+        }
     }
-    Ok(file)
+}
+
+/// Removes the directory of the directories of cards, if it is empty. An error has no effect on
+/// later servers.
+pub(super) fn remove_base() {
+    remove_base_in(&base());
+}
+
+fn remove_base_in(base: &Path) {
+    if base.exists()
+        && let Ok(_held) = hold(base)
+    {
+        let _ = fs::remove_dir(base);
+    }
 }
 
 fn lock(path: &Path, name: &str) -> Result<File> {
@@ -348,6 +373,29 @@ mod tests {
             assert!(base.join(NAME).exists());
             drop(lock);
         });
+    }
+
+    /// The empty directory stayed after the end of the server.
+    #[test]
+    fn regression_an_empty_directory_is_removed_and_a_server_that_waits_makes_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("srd-control");
+        remove_base_in(&base);
+        assert!(!base.exists());
+        let card = Directory::create_in(&base, "1", "us-east-1", 1).unwrap();
+        remove_base_in(&base);
+        assert!(card.vpc().parent().unwrap().exists(), "it is not empty");
+        card.remove();
+        let held = hold(&base).unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| Directory::create_in(&base, "1", "us-east-1", 2));
+            thread::sleep(HOLD_PAUSE * 5);
+            fs::remove_dir(&base).unwrap();
+            drop(held);
+            waits.join().unwrap().unwrap().remove();
+        });
+        remove_base_in(&base);
+        assert!(!base.exists());
     }
 
     #[test]

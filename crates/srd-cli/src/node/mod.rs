@@ -27,41 +27,35 @@ mod script;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use anyhow::Result;
 use srd_control::plane::{CardMachines, DataPlane};
 
+use crate::signals::AtEnd;
 use keeper::{KEEPER_END_MAX, Keeper};
 
 /// The keepers of this process, for its end.
 type Keepers = Arc<Mutex<Vec<Arc<Keeper>>>>;
 
-/// Returns machines that are namespaces behind a card. `user_data`: whether user data is run. At
-/// SIGINT, SIGTERM and SIGHUP the process ends, after everything is given back. `again`: the
-/// instances may be those of a killed server, so the call waits until its machines have ended.
+/// Returns machines that are namespaces behind a card. `user_data`: whether user data is run.
+/// `at_end` gives everything back. `again`: the instances may be those of a killed server, so the
+/// call waits until its machines have ended.
 ///
 /// # Errors
-/// Signals cannot be handled, another user can change the directory of cards, or machines of a
-/// killed server do not end.
-pub(crate) fn machines(user_data: bool, again: bool) -> Result<CardMachines> {
+/// Another user can change the directory of cards, or machines of a killed server do not end.
+pub(crate) fn machines(user_data: bool, again: bool, at_end: &AtEnd) -> Result<CardMachines> {
     directory::sweep()?;
     if again {
         directory::wait_for_keepers(Instant::now() + KEEPER_END_MAX)?;
     }
     let keepers = Keepers::default();
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let all = Arc::clone(&keepers);
-    let end = move || {
-        if signals.forever().next().is_some() {
-            let all = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
-            all.iter().for_each(|keeper| keeper.end());
-            let until = Instant::now() + KEEPER_END_MAX;
-            all.iter().for_each(|keeper| keeper.wait(until));
-            std::process::exit(0);
-        }
-    };
-    std::thread::Builder::new().name("srd-signals".into()).spawn(end).context("a thread")?;
+    at_end.add(move || {
+        let all = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
+        all.iter().for_each(|keeper| keeper.end());
+        let until = Instant::now() + KEEPER_END_MAX;
+        all.iter().for_each(|keeper| keeper.wait(until));
+        directory::remove_base();
+    });
     let open = move |account: &str, region: &str| -> Result<Box<dyn DataPlane>, String> {
         let plane = plane::CardPlane::open(account, region);
         let plane = plane.map_err(|error| format!("{error:#}"))?;

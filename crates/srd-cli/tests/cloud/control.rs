@@ -2,8 +2,8 @@
 //! data and their end. Needs root.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -233,6 +233,71 @@ fn instances_start_again_with_a_server_that_was_killed() {
     assert_eq!(api.left(), Vec::<String>::new());
 }
 
+/// Instances with public addresses reach each other by them, through the internet gateway. Packets
+/// to these addresses were dropped, because the server has no internet.
+#[test]
+fn regression_instances_reach_each_other_by_their_public_addresses() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut api = Api::start();
+    let network = api.network();
+    let [_, web, _] = api.launch(&network, WEB_SERVER);
+    let [_, client, client_address] = api.launch(&network, "");
+    wait_for_server(&web);
+    let vpc = element(&api.call("DescribeSubnets", &format!("SubnetId.1={}", network[0])), "vpcId");
+    let gateway = element(&api.call("CreateInternetGateway", ""), "internetGatewayId");
+    api.call("AttachInternetGateway", &format!("InternetGatewayId={gateway}&VpcId={vpc}"));
+    let tables =
+        api.call("DescribeRouteTables", &format!("Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}"));
+    let table = element(&tables, "routeTableId");
+    let of = format!("RouteTableId={table}&DestinationCidrBlock=0.0.0.0/0&GatewayId={gateway}");
+    api.call("CreateRoute", &of);
+    let instance = |namespace: &str| namespace.trim_start_matches("srd-i-").to_owned();
+    let [server_public, client_public] = [&web, &client].map(|namespace| {
+        let made = api.call("AllocateAddress", "Domain=vpc");
+        let of = format!(
+            "AllocationId={}&InstanceId={}",
+            element(&made, "allocationId"),
+            instance(namespace)
+        );
+        api.call("AssociateAddress", &of);
+        element(&made, "publicIp")
+    });
+    let rule = |action: &str, from: &str| {
+        let of = format!(
+            "GroupId={}&IpPermissions.1.IpProtocol=tcp&IpPermissions.1.FromPort={PORT}&\
+             IpPermissions.1.ToPort={PORT}&IpPermissions.1.IpRanges.1.CidrIp={from}/32",
+            network[1]
+        );
+        api.call(action, &of);
+    };
+    let refused = || connect_in_vain(&client, address(&server_public), PORT).is_err();
+    // The server sees the public address of the client.
+    rule("AuthorizeSecurityGroupIngress", &client_address);
+    assert!(refused());
+    rule("AuthorizeSecurityGroupIngress", &client_public);
+    assert!(fetches(&client, &server_public), "{}", api.log());
+    rule("RevokeSecurityGroupIngress", &client_public);
+    assert!(refused());
+    // The gateway also translates the packet that an ICMP error quotes.
+    let of = format!(
+        "GroupId={}&IpPermissions.1.IpProtocol=udp&IpPermissions.1.FromPort={PORT}&\
+         IpPermissions.1.ToPort={PORT}&IpPermissions.1.IpRanges.1.CidrIp={client_public}/32",
+        network[1]
+    );
+    api.call("AuthorizeSecurityGroupIngress", &of);
+    let error = within(&client, || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect((server_public.as_str(), PORT))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.send(b"?")?;
+        socket.recv(&mut [0; 8])
+    });
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
+}
+
 /// A card that is killed starts again, and programs of its instances continue.
 #[test]
 fn a_card_that_is_killed_starts_again() {
@@ -270,15 +335,17 @@ fn a_card_that_is_killed_starts_again() {
     assert_eq!(api.left(), Vec::<String>::new());
 }
 
+/// Returns the search path of programs, which begins with the environment that `.ci/run` makes for
+/// programs of Python.
+pub(crate) fn path_with_python() -> String {
+    let target = Path::new(SRD).ancestors().nth(2).unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", target.join("python/bin").display())
+}
+
 /// Returns the search path of programs that has the program `aws`; `None` if it is not installed.
 pub(crate) fn path_with_aws() -> Option<String> {
-    // The environment that `.ci/run` makes for other programs of Python.
-    let target = Path::new(SRD).ancestors().nth(2).unwrap();
-    let path = format!(
-        "{}:{}",
-        target.join("python/bin").display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
+    let path = path_with_python();
     if Command::new("aws").env("PATH", &path).arg("--version").output().is_err() {
         println!("skipped: no aws (pip install awscli)");
         return None;

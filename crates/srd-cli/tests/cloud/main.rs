@@ -32,6 +32,7 @@ mod node;
 mod privileges;
 mod scaling;
 mod services;
+mod setups;
 #[path = "../support/mod.rs"]
 mod support;
 mod take_over;

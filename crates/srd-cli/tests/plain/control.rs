@@ -72,6 +72,24 @@ fn a_trial_answers_at_loopback_addresses_only() {
     assert!(answer.contains("<regionName>eu-west-1</regionName>"), "{answer}");
 }
 
+/// The socket stayed after the end of the server.
+#[test]
+fn regression_the_socket_of_the_operator_is_removed_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("admin.sock");
+    let mut command = srd();
+    command.args(["control", "up", "--trial", "--state-only", "--listen", "127.0.0.1:0"]);
+    command.args(["--hosts", "127.0.0.1:0", "--admin"]).arg(&socket);
+    let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(server.stdout.take().unwrap());
+    let mut lines = output.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("admin:")) && socket.exists());
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+}
+
 /// Reads the lines of a started server up to the last line.
 fn lines(server: &mut std::process::Child) -> Vec<String> {
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use srd_control::http::HttpRequest;
-use srd_control::sign::Signature;
+use srd_control::sign::DrawnKey;
 
 /// Longest wait for an answer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(120);
@@ -38,24 +38,16 @@ impl Endpoint {
     /// # Errors
     /// If the server does not answer.
     pub(crate) fn send(&self, action: &str, parameters: &str) -> io::Result<(u16, String)> {
-        let [key, secret] = &self.key;
-        let [day, time] = ["%Y%m%d", "%Y%m%dT%H%M%SZ"].map(utc);
-        let fields = format!(
-            "Credential={key}/{day}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date"
-        );
+        let [id, secret] = self.key.clone();
         let mut request = HttpRequest {
             method: "POST".to_owned(),
             path: "/".to_owned(),
             query: String::new(),
-            headers: vec![
-                ("host".to_owned(), self.at.to_string()),
-                ("x-amz-date".to_owned(), time),
-                ("authorization".to_owned(), format!("AWS4-HMAC-SHA256 {fields}, Signature=0")),
-            ],
+            headers: vec![("host".to_owned(), self.at.to_string())],
             body: format!("Action={action}&Version=2016-11-15&{parameters}").into_bytes(),
         };
-        let signature = Signature::read(&request).unwrap().sign(&request, secret).unwrap();
-        request.headers[2].1 = format!("AWS4-HMAC-SHA256 {fields}, Signature={signature}");
+        let key = DrawnKey { id, secret };
+        key.authorize(&mut request, ("us-east-1", "ec2"), &utc("%Y%m%dT%H%M%SZ")).unwrap();
         let headers = request.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
         let mut stream = TcpStream::connect(self.at)?;
         stream.set_read_timeout(Some(ANSWER_WAIT_MAX))?;

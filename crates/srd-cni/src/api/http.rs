@@ -90,11 +90,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// A text for the user, if no complete answer comes.
-    pub fn post(&self, headers: &[(&str, String)], body: &[u8]) -> Result<Answer, String> {
+    pub fn post(&self, headers: &[(String, String)], body: &[u8]) -> Result<Answer, String> {
         self.exchange(headers, body).map_err(|error| error.to_string())
     }
 
-    fn exchange(&self, headers: &[(&str, String)], body: &[u8]) -> std::io::Result<Answer> {
+    fn exchange(&self, headers: &[(String, String)], body: &[u8]) -> std::io::Result<Answer> {
         let mut stream = self.connect()?;
         let mut head = String::from("POST / HTTP/1.1\r\nConnection: close\r\n");
         for (name, value) in headers {
@@ -289,7 +289,7 @@ mod tests {
             std::fs::write(&ca, if is_known { own } else { other.cert.pem() }).unwrap();
             let url = format!("https://localhost:{}", address.port());
             let endpoint = Endpoint::parse(&url, Some(&ca)).unwrap();
-            let answer = endpoint.post(&[("host", endpoint.host.clone())], b"x");
+            let answer = endpoint.post(&[("host".to_owned(), endpoint.host.clone())], b"x");
             assert_eq!(answer.as_ref().is_ok_and(|of| of.body == b"hi"), passes, "{answer:?}");
             assert_eq!(server.join().unwrap(), passes);
         }

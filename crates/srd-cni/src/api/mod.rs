@@ -6,7 +6,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`key`] | the access key |
-//! | [`sign`], [`time`] | Signature Version 4 |
+//! | [`sign`], [`time`] | signed requests |
 //! | [`http`] | requests over TCP and TLS |
 //! | [`xml`] | answers |
 
@@ -19,6 +19,8 @@ pub mod xml;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+
+use srd_control::wire::form;
 
 use crate::config::Config;
 use crate::settings::Settings;
@@ -177,12 +179,13 @@ impl Client {
         let endpoint = endpoint.map_err(ApiError::Settings)?;
         let mut body = format!("Action={action}&Version={API_VERSION}");
         for (name, value) in parameters {
-            body.push_str(&format!("&{name}={}", sign::encode(value)));
+            body.push_str(&format!("&{name}={}", form::encode(value)));
         }
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
             let now = time::now();
             let signed = sign::headers(&access, &region, &endpoint.host, body.as_bytes(), &now);
+            let signed = signed.map_err(ApiError::Settings)?;
             match endpoint.post(&signed, body.as_bytes()) {
                 Ok(http::Answer { status, body }) if status < 500 => {
                     return answer(action, status, &body);

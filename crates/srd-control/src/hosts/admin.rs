@@ -101,6 +101,9 @@ pub struct Listing {
     /// Number of connections since the start of the controller that were no hosts: without a valid
     /// handshake, or without a first message.
     pub strangers: u64,
+    /// Number of connections since the start of the controller that were closed because the host
+    /// did not take a message in time.
+    pub unread: u64,
     /// Number of refusals since the start of the controller, by their reasons.
     pub refused: BTreeMap<String, u64>,
 }
@@ -306,6 +309,7 @@ fn listing(hub: &Hub) -> Listing {
         generation: table.generation(),
         hosts: hosts.collect(),
         strangers: hub.counters.strangers(),
+        unread: hub.counters.unread(),
         refused: refused.collect(),
     }
 }

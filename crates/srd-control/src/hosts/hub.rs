@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use srd_enrol::{Refusal, RefusalKind};
+use srd_enrol::{Fingerprint, Refusal, RefusalKind};
 use tokio::sync::Notify;
 
 use super::decide::Decision;
+use super::rate::{ChangeRates, INTERVAL};
 use super::table::{Hosts, Table};
 use crate::control::Control;
 use crate::fleet::Parts;
+use crate::store::KeyChange;
 
 /// Returns the time in seconds since 1970.
 pub(super) fn now_s() -> u64 {
@@ -27,6 +29,8 @@ pub(super) fn now_s() -> u64 {
 pub struct Counters {
     /// Connections whose handshake failed, or that sent no valid first message in time.
     pub(super) strangers: AtomicU64,
+    /// Connections that were closed because the host did not take a message in time.
+    pub(super) unread: AtomicU64,
     refused: [AtomicU64; RefusalKind::ALL.len()],
 }
 
@@ -40,6 +44,11 @@ impl Counters {
     /// Number of connections without a valid first message.
     pub fn strangers(&self) -> u64 {
         self.strangers.load(Ordering::Relaxed)
+    }
+
+    /// Number of connections that were closed because the host did not take a message in time.
+    pub fn unread(&self) -> u64 {
+        self.unread.load(Ordering::Relaxed)
     }
 
     /// Number of refusals of this kind.
@@ -81,6 +90,7 @@ pub struct Hub {
     parts: Option<Parts>,
     sessions: Mutex<BTreeMap<String, Session>>,
     next_number: AtomicU64,
+    rates: Mutex<ChangeRates>,
     /// Counters of the listener.
     pub counters: Counters,
 }
@@ -96,6 +106,7 @@ impl Hub {
             parts,
             sessions: Mutex::default(),
             next_number: AtomicU64::new(0),
+            rates: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -131,6 +142,27 @@ impl Hub {
     /// The refusal.
     pub fn decide<T>(&self, decide: impl FnMut(&Table) -> Decision<T>) -> Result<T, Refusal> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner).decide(decide)
+    }
+
+    /// Counts changes that a host causes, if there are any.
+    ///
+    /// # Errors
+    /// A temporary refusal, if the host causes changes too often.
+    pub(super) fn admit_change(
+        &self,
+        host: Fingerprint,
+        changes: &[KeyChange],
+    ) -> Result<(), Refusal> {
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        if changes.is_empty() || rates.admit(host, Instant::now()) {
+            return Ok(());
+        }
+        let what = format!(
+            "this host changes too often: the controller stores one change in {} seconds, so try \
+             again later",
+            INTERVAL.as_secs()
+        );
+        Err(Refusal::new(RefusalKind::Unavailable, what))
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Session>> {

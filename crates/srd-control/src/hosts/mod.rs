@@ -25,6 +25,7 @@
 //! | [`decide`] | decisions: enrolment, removal, tokens |
 //! | `address` | addresses of the overlay |
 //! | [`hub`] | the sessions of connected hosts, and counters |
+//! | `rate` | limit of the changes that one host causes |
 //! | `session` | one connection of a host |
 //! | [`serve`] | the listener for hosts |
 //! | [`admin`] | the local API of the operator |
@@ -36,6 +37,7 @@ mod address;
 pub mod admin;
 pub mod decide;
 pub mod hub;
+mod rate;
 pub(crate) mod record;
 pub mod serve;
 mod session;

@@ -34,6 +34,8 @@ const READ_BYTES: usize = 4096;
 enum End {
     /// The connection or its messages.
     Broken,
+    /// The host has not taken a message in time.
+    Unread,
     /// The controller refuses the host.
     Refused(Refusal),
 }
@@ -79,7 +81,8 @@ impl Link {
         };
         match timeout(WRITE_WAIT_MAX, write).await {
             Ok(Ok(())) => Ok(()),
-            _ => Err(End::Broken),
+            Ok(Err(_)) => Err(End::Broken),
+            Err(_) => Err(End::Unread),
         }
     }
 
@@ -124,9 +127,13 @@ pub(super) async fn run(
         },
         Err(end) => end,
     };
-    if let End::Refused(refusal) = ended {
-        hub.counters.count(refusal.reason);
-        link.refuse(refusal).await;
+    match ended {
+        End::Refused(refusal) => {
+            hub.counters.count(refusal.reason);
+            link.refuse(refusal).await;
+        }
+        End::Unread => _ = hub.counters.unread.fetch_add(1, Ordering::Relaxed),
+        End::Broken => {}
     }
 }
 
@@ -173,7 +180,8 @@ async fn admit(
         FromHost::Enrol { token, secret, name, host, .. } => {
             let request = Enrolment { identity, token, secret, name, host };
             // A refusal needs no transaction.
-            hub.hosts().table().enrol(&request, now_s())?;
+            let (changes, _) = hub.hosts().table().enrol(&request, now_s())?;
+            hub.admit_change(identity, &changes)?;
             let admitted = hub.decide(|table| table.enrol(&request, now_s()))?;
             Ok((admitted, 0))
         }
@@ -195,6 +203,7 @@ fn admit_unchanged(
 ) -> Result<Option<(Admitted, u64)>, Refusal> {
     let FromHost::Follow { generation, host, .. } = first else { return Ok(None) };
     let (changes, admitted) = hub.hosts().table().follow(identity, host)?;
+    hub.admit_change(identity, &changes)?;
     Ok(changes.is_empty().then_some((admitted, *generation)))
 }
 
@@ -323,6 +332,8 @@ async fn answer(
         }
         FromHost::NextKey { public_key } => {
             hub.saw(name, entered, None);
+            let (changes, ()) = hub.hosts().table().next_key(identity, &public_key)?;
+            hub.admit_change(identity, &changes)?;
             let (hub, key) = (Arc::clone(hub), public_key.clone());
             let decided = tokio::task::spawn_blocking(move || {
                 hub.decide(|table| table.next_key(identity, &key))

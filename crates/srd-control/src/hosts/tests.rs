@@ -23,6 +23,7 @@ use crate::machines::NoMachines;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::{MemoryStore, Store};
 
+mod bounds;
 mod parts;
 mod strangers;
 

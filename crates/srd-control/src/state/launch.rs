@@ -58,4 +58,8 @@ impl Row for LaunchTemplateVersion {
     fn id(&self) -> &str {
         &self.id
     }
+    /// Size of the parameters as JSON.
+    fn bytes(&self) -> usize {
+        self.launch_template_data.to_string().len()
+    }
 }

@@ -30,6 +30,10 @@ pub trait Row: Clone + Serialize + DeserializeOwned {
     fn ranges(&self) -> impl Iterator<Item = (&str, u128, u128)> {
         std::iter::empty::<(&str, u128, u128)>()
     }
+    /// Number of bytes that count for a limit of all rows; see [`Table::bytes`].
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 /// An object of a region: it has an identifier and tags.
@@ -56,6 +60,8 @@ pub struct Table<T> {
     links: BTreeMap<String, BTreeSet<u64>>,
     /// The ranges in [`Row::ranges`] of each group, without those of the loose rows.
     ranges: BTreeMap<String, Ranges>,
+    /// Sum of [`Row::bytes`], without the loose rows.
+    bytes: usize,
     /// Rows that a caller of [`Table::get_mut`] may have changed.
     loose: BTreeSet<u64>,
 }
@@ -87,6 +93,7 @@ impl<T> Default for Table<T> {
             undo: BTreeMap::new(),
             links: BTreeMap::new(),
             ranges: BTreeMap::new(),
+            bytes: 0,
             loose: BTreeSet::new(),
         }
     }
@@ -107,9 +114,10 @@ impl<T: Row> Table<T> {
         self.rows.remove(&row)
     }
 
-    /// Removes the links and ranges of a row.
+    /// Removes the links, the ranges and the bytes of a row.
     fn loosen(&mut self, row: u64) {
         let Some(object) = self.rows.get(&row).filter(|_| self.loose.insert(row)) else { return };
+        self.bytes -= object.bytes();
         for id in object.links() {
             if let Some(rows) = self.links.get_mut(id) {
                 rows.remove(&row);
@@ -128,9 +136,10 @@ impl<T: Row> Table<T> {
         }
     }
 
-    /// Adds the links and ranges of a row.
+    /// Adds the links, the ranges and the bytes of a row.
     fn fasten(&mut self, row: u64) {
         let Some(object) = self.rows.get(&row) else { return };
+        self.bytes += object.bytes();
         for id in object.links() {
             self.links.entry(id.to_owned()).or_default().insert(row);
         }
@@ -292,6 +301,12 @@ impl<T: Row> Table<T> {
         self.iter().filter(|object| condition(object)).map(|o| o.id().to_owned()).collect()
     }
 
+    /// Returns the sum of [`Row::bytes`] of all rows. The sum is kept while rows change.
+    pub fn bytes(&self) -> usize {
+        let loose = self.loose.iter().filter_map(|row| self.rows.get(row));
+        self.bytes + loose.map(Row::bytes).sum::<usize>()
+    }
+
     /// Returns the number of objects in the table.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -433,6 +448,9 @@ mod tests {
             let group = self.to.as_deref().unwrap_or_default();
             self.ranges.iter().map(move |(first, last)| (group, *first, *last))
         }
+        fn bytes(&self) -> usize {
+            self.ranges.len()
+        }
     }
 
     /// Compares what a table finds with a search through all rows.
@@ -441,6 +459,7 @@ mod tests {
         let searched: Vec<&str> = table.iter().filter(is).map(Row::id).collect();
         let linked: Vec<&str> = table.linked(group).map(Row::id).collect();
         assert_eq!(linked, searched, "step {step}");
+        assert_eq!(table.bytes(), table.iter().map(Row::bytes).sum::<usize>(), "step {step}");
         let mut searched: Vec<(u128, u128)> =
             table.iter().filter(is).flat_map(|of| of.ranges.clone()).collect();
         searched.sort_unstable();
@@ -457,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_their_links_and_ranges_after_each_change() {
+    fn objects_are_found_by_their_links_and_ranges_and_are_summed_after_each_change() {
         let mut ids = crate::state::IdGenerator::new(3);
         let mut number = |end: u64| ids.next_u64() % end;
         let mut table = Table::default();

@@ -166,7 +166,7 @@ impl LockedFile {
             Ok(Ok(())) => {}
             Ok(Err(Exposed::Mode(mode))) => {
                 return Err(format!(
-                    "other users may read {shown} (mode {mode:04o}): chmod 600 it"
+                    "other users may read {shown} (mode {mode:04o}): chmod 600 {shown}"
                 ));
             }
             Ok(Err(Exposed::Owner(user))) => {

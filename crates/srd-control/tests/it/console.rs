@@ -154,7 +154,8 @@ fn a_connection_is_explained_as_the_card_judges_it() {
     assert!(refused["first"]["remedy"].is_string(), "{refused}");
     let at = refused["first"]["steps"][0]["at"].as_str().unwrap();
     assert!(at.starts_with("interface eni-") && !at.contains('('), "an identifier twice: {at}");
-    for wrong in ["&port=70000", "&protocol=sctpx"] {
+    assert_eq!(json(&explain("&source_port=40000"))["works"], true);
+    for wrong in ["&port=70000", "&source_port=x", "&protocol=sctpx"] {
         assert_eq!(first(&explain(wrong).body, "Code"), "InvalidParameterValue");
     }
     let query = "region=us-east-1&from=i-0&to=internet";

@@ -186,6 +186,21 @@ fn give_directory(directory: &Path, user: Option<u32>) -> io::Result<()> {
     if opened.metadata()?.uid() == 0 { fchown(&opened, Some(user), None) } else { Ok(()) }
 }
 
+/// Checks that no daemon serves a socket, before anything changes for a new daemon.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] if a daemon serves it.
+pub fn check_free(path: &Path) -> io::Result<()> {
+    match socket::connect(path) {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, served(path))),
+    }
+}
+
+fn served(path: &Path) -> String {
+    format!("a daemon serves {} already; stop it, or choose another name", path.display())
+}
+
 /// Removes the socket file of a daemon that has ended. Returns an error if a daemon serves it, or
 /// if the file is not a socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
@@ -202,9 +217,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         io::ErrorKind::AlreadyExists => {
             format!("{shown} is there and no socket; remove it or name another")
         }
-        io::ErrorKind::AddrInUse => {
-            format!("a daemon serves {shown} already; stop it, or choose another name")
-        }
+        io::ErrorKind::AddrInUse => served(path),
         _ => format!("cannot remove {shown}, or tell whose it is: {error}"),
     };
     Err(io::Error::new(error.kind(), what))

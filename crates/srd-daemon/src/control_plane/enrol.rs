@@ -14,6 +14,7 @@ use srd_trust::privileges;
 use super::link::{Link, LinkError};
 use super::state::{Enrolment, NEXT_KEY, PRIVATE_KEY};
 use crate::config::{Config, Enrol, Interface};
+use crate::control::socket::check_free;
 use crate::keys::PublicKey;
 
 /// Longest wait for an answer of the controller.
@@ -22,13 +23,16 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(20);
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Enrols this host if its configuration names a controller and it has not enrolled yet. If the
-/// host has enrolled, puts its next key into use, if there is one.
+/// host has enrolled, puts its next key into use, if there is one. Nothing changes if a daemon with
+/// this configuration runs already: the enrolment would use up a token, and the daemon would go on
+/// with its key.
 ///
 /// # Errors
 /// An error of the configuration, or the reason why the host has not enrolled.
 pub fn prepare(path: &Path) -> Result<()> {
     let config = Config::load_without_keys(path)?;
     let Some(enrol) = &config.enrol else { return Ok(()) };
+    check_free(&config.control.socket)?;
     if enrol.capacity.is_some() && privileges::own_user().is_none() {
         // The process that reads packets of instances never stays root, and a spare user cannot
         // write the state directory.
@@ -207,6 +211,26 @@ mod tests {
     fn the_size_of_the_memory_is_read_in_bytes() {
         assert_eq!(memory_bytes("MemTotal:       16318 kB\nMemFree: 1 kB\n"), 16318 * 1024);
         assert_eq!(memory_bytes(""), 0);
+    }
+
+    /// The token was used up, and only then the start failed.
+    #[test]
+    fn regression_a_daemon_that_runs_is_noticed_before_the_enrolment() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("srd0.sock");
+        let file = directory.path().join("srd0.toml");
+        let text = format!(
+            "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\ncontroller = \"127.0.0.1:1\"\n\
+             token_file = \"token\"\ndirectory = \"state\"\n[control]\nsocket = \"{}\"\n",
+            socket.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let daemon = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let error = format!("{:#}", prepare(&file).unwrap_err());
+        assert!(error.contains("serves") && error.contains("already"), "{error}");
+        drop(daemon);
+        let error = format!("{:#}", prepare(&file).unwrap_err());
+        assert!(error.contains("the enrolment token"), "{error}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) const TICK: Duration = Duration::from_millis(500);
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Bytes that one call reads of the connection.
 const READ_BYTES: usize = 16 << 10;
+/// Text for the end of the connection.
+const CLOSED: &str = "the controller has closed the connection";
 
 /// Reason why there is no connection.
 #[derive(Debug)]
@@ -58,7 +60,7 @@ impl Link {
         let at = controller.to_string();
         let broken = |why: &dyn fmt::Display| LinkError::Broken(format!("{at}: {why}"));
         let addresses = controller.resolve(false).map_err(|why| broken(&why))?;
-        let socket = connect(&addresses).map_err(|error| broken(&error))?;
+        let socket = connect(&addresses).map_err(|error| broken(&unreachable(&error)))?;
         let settings = tls::of_host(own, fingerprint).map_err(|error| broken(&error))?;
         let connection = ClientConnection::new(settings, tls::controller_name());
         let mut stream = StreamOwned::new(connection.map_err(|error| broken(&error))?, socket);
@@ -71,7 +73,7 @@ impl Link {
                          check the address, or enrol this host again with a new token"
                     ))
                 }
-                _ => broken(&format!("no TLS connection to a controller: {error}")),
+                _ => broken(&format!("no TLS connection to a controller: {}", lost(&error))),
             }
         })?;
         let timeouts = stream.sock.set_read_timeout(Some(TICK));
@@ -92,7 +94,7 @@ impl Link {
     pub(super) fn send(&mut self, message: &FromHost) -> Result<(), LinkError> {
         let bytes = encode(message, HOST_BYTES_MAX).map_err(|error| self.broken(&error))?;
         let sent = self.stream.write_all(&bytes).and_then(|()| self.stream.flush());
-        sent.map_err(|error| self.broken(&error))
+        sent.map_err(|error| self.broken(&lost(&error)))
     }
 
     /// Returns the next message; `None` if none has arrived for [`TICK`].
@@ -105,12 +107,12 @@ impl Link {
             }
             let mut bytes = [0; READ_BYTES];
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Err(self.broken(&"the controller has closed the connection")),
+                Ok(0) => return Err(self.broken(&CLOSED)),
                 Ok(count) => self.inbox.push(&bytes[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
                     ErrorKind::Interrupted => {}
-                    _ => return Err(self.broken(&error)),
+                    _ => return Err(self.broken(&lost(&error))),
                 },
             }
         }
@@ -127,6 +129,32 @@ impl Link {
             }
         }
     }
+}
+
+/// Returns the text for an error of a connection. The text of rustls for an end without a notice is
+/// a link to its manual.
+fn lost(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => CLOSED.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Returns the text for an error of `connect`, with a remedy.
+fn unreachable(error: &io::Error) -> String {
+    let remedy = match error.kind() {
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            "check the address of the controller, and the routes of this machine (`ip route`)"
+        }
+        ErrorKind::ConnectionRefused => {
+            "start `srd control up --hosts` there, or correct the address and the port"
+        }
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            "check the address, and let firewalls pass TCP to this port"
+        }
+        _ => return error.to_string(),
+    };
+    format!("{error}: {remedy}")
 }
 
 fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -151,4 +179,43 @@ fn shake(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> io::Result<()
         stream.conn.complete_io(&mut stream.sock)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text was a link to the manual of rustls.
+    #[test]
+    fn regression_a_controller_that_has_ended_is_no_link_to_a_manual() {
+        let own = Identity::draw().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let ends = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut hello = [0; 5];
+            stream.read_exact(&mut hello).unwrap();
+            // All bytes are read, because the kernel would send a reset otherwise.
+            let length = usize::from(u16::from_be_bytes([hello[3], hello[4]]));
+            stream.read_exact(&mut vec![0; length]).unwrap();
+        });
+        let controller = HostPort { host: at.ip().to_string(), port: at.port() };
+        let error = Link::open(&controller, &own, own.fingerprint()).unwrap_err().to_string();
+        ends.join().unwrap();
+        assert!(error.ends_with(CLOSED) && !error.contains("://"), "{error}");
+        let error = Link::open(&controller, &own, own.fingerprint()).unwrap_err().to_string();
+        assert!(error.contains("start `srd control up --hosts` there"), "{error}");
+    }
+
+    #[test]
+    fn regression_addresses_that_cannot_be_reached_have_a_remedy() {
+        for (kind, says) in [
+            (ErrorKind::HostUnreachable, "ip route"),
+            (ErrorKind::NetworkUnreachable, "ip route"),
+            (ErrorKind::TimedOut, "firewalls"),
+        ] {
+            let text = unreachable(&kind.into());
+            assert!(text.contains(says), "{text}");
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! The files of the state directory. Each file has mode 0600 and is replaced as a whole.
 //!
+//! The directory belongs to the user `srd`, and a start by root reads and writes it. So no link
+//! below the directories of root is followed: this user could lead root to files of root.
+//!
 //! | file | content |
 //! |---|---|
 //! | `identity.key` | identity of the host at the controller |
@@ -9,13 +12,15 @@
 //! | `cloud.toml` | the part of the cloud that the controller has sent, for the card |
 //! | `enrolment.json` | [`Enrolment`]: name, overlay address, peers |
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use rustix::fs::{AtFlags, Mode, OFlags, open, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use srd_enrol::frame::CONTROLLER_BYTES_MAX;
 use srd_enrol::{Fingerprint, Identity, Peer};
@@ -131,35 +136,52 @@ impl StateDirectory {
     }
 
     fn replace_file(&self, name: &str, text: &str, is_durable: bool) -> Result<(), String> {
-        let path = self.file(name);
-        self.replace(&path, text, is_durable)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+        let replaced = self.replace(name, text, is_durable);
+        replaced.map_err(|error| format!("cannot write {}: {error}", self.file(name).display()))
     }
 
-    fn replace(&self, path: &Path, text: &str, is_durable: bool) -> io::Result<()> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+    fn replace(&self, name: &str, text: &str, is_durable: bool) -> io::Result<()> {
+        let (directory, new) = (self.directory()?, format!("{name}.new"));
+        match unlinkat(&directory, &new, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&directory, &new, flags, Mode::RUSR | Mode::WUSR)?);
         if let Some(user) = privileges::own_user() {
             fchown(&file, Some(user), None)?;
         }
         file.write_all(text.as_bytes())?;
-        if !is_durable {
-            return fs::rename(&new, path);
+        if is_durable {
+            file.sync_all()?;
         }
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        File::open(&self.0)?.sync_all()
+        renameat(&directory, &new, &directory, name)?;
+        if is_durable {
+            directory.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the directory. Links are followed only where no other user can change the path.
+    fn directory(&self) -> io::Result<File> {
+        let of_root = self.0.ancestors().find(|at| place::check(at).is_ok());
+        let of_root = of_root.unwrap_or(Path::new("/"));
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut directory = open(of_root, flags | OFlags::PATH, Mode::empty())?;
+        let below = self.0.strip_prefix(of_root).map_err(io::Error::other)?;
+        for name in below {
+            let flags = flags | OFlags::PATH | OFlags::NOFOLLOW;
+            directory = openat(&directory, name, flags, Mode::empty())?;
+        }
+        Ok(openat(&directory, ".", flags | OFlags::RDONLY, Mode::empty())?.into())
     }
 
     /// Gives a file of the directory another name.
     pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), String> {
-        let renamed = fs::rename(self.file(from), self.file(to));
-        let renamed = renamed.and_then(|()| File::open(&self.0)?.sync_all());
+        let renamed = self.directory().and_then(|directory| {
+            renameat(&directory, from, &directory, to)?;
+            directory.sync_all()
+        });
         renamed.map_err(|error| format!("cannot rename {}: {error}", self.file(from).display()))
     }
 
@@ -270,6 +292,41 @@ mod tests {
         for file in files {
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
         }
+    }
+
+    /// Root followed links that the user of the daemon had made.
+    #[test]
+    fn regression_no_link_of_the_daemon_s_user_leads_root_to_another_file() {
+        use std::os::unix::fs::{chown, symlink};
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root gives files away");
+            return;
+        }
+        let other = Some(65_534);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let of_root = StateDirectory::new(at("root"));
+        let theirs = StateDirectory::new(at("theirs/state"));
+        of_root.create().unwrap();
+        theirs.create().unwrap();
+        of_root.store(&enrolment()).unwrap();
+        chown(at("theirs"), other, None).unwrap();
+        chown(at("theirs/state"), other, None).unwrap();
+        theirs.write("file", "text").unwrap();
+        symlink(at("root/enrolment.json"), at("theirs/state/enrolment.json")).unwrap();
+        lchown(at("theirs/state/enrolment.json"), other, None).unwrap();
+        let error = theirs.enrolment().unwrap_err();
+        assert!(error.contains("belongs to user 65534"), "{error}");
+        // In place of the link, there is a file.
+        theirs.store(&enrolment()).unwrap();
+        theirs.enrolment().unwrap().unwrap();
+        fs::rename(at("theirs/state"), at("theirs/old")).unwrap();
+        symlink(at("root"), at("theirs/state")).unwrap();
+        lchown(at("theirs/state"), other, None).unwrap();
+        theirs.write("file", "text").unwrap_err();
+        theirs.rename(ENROLMENT, "file").unwrap_err();
+        theirs.enrolment().unwrap_err();
+        assert!(of_root.enrolment().unwrap().is_some() && !at("root/file").exists());
     }
 
     #[test]

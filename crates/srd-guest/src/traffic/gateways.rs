@@ -23,6 +23,10 @@ use crate::traffic::transport::{EDGE, Transport};
 /// call sends them together. The packet waits only while the loop reads packets of instances.
 const HELD_MAX: Duration = Duration::from_micros(200);
 
+/// Largest number of frames that return from the internet's side at once. The card processes fewer
+/// frames together, except those that have waited for limits.
+const RETURNING_MAX: usize = 4096;
+
 /// Name of the counter of packets to other hosts that were lost.
 const TO_HOST: &str = "to another host";
 
@@ -37,6 +41,9 @@ pub(crate) struct Gateways {
     /// TCP resets for interfaces that sent segments of connections of which a NAT gateway has no
     /// state any more. Bound: one for each frame that the card processes at once.
     pub(crate) resets: Vec<(EniId, Vec<u8>)>,
+    /// Frames to public addresses of the cloud, if this host has no internet's side. They return as
+    /// if they came from the internet. Bound: [`RETURNING_MAX`].
+    pub(crate) returning: Vec<Vec<u8>>,
     /// Time since which packets to other hosts wait to be sent; `None` if no packet waits.
     held_since: Option<Instant>,
     /// Number of packets that were lost because neither a host, nor the network outside of the
@@ -47,8 +54,8 @@ pub(crate) struct Gateways {
 impl Gateways {
     pub(crate) fn new(edge: Option<Edge>, transport: Option<Transport>) -> Self {
         let (nat, lost) = (Nat::default(), BTreeMap::new());
-        let resets = Vec::new();
-        Self { edge, transport, name: EDGE.into(), nat, resets, held_since: None, lost }
+        let (resets, returning, name) = (Vec::new(), Vec::new(), EDGE.into());
+        Self { edge, transport, name, nat, resets, returning, held_since: None, lost }
     }
 
     /// Returns the descriptors on which the loop waits for packets from the internet's side and
@@ -122,6 +129,11 @@ impl Gateways {
         // The edge has IPv4 only: IPv6 addresses of this machine are no part of the internet.
         if frame.get(OFFLOAD_BYTES).is_some_and(|first| first >> 4 != 4) {
             return self.lose("internet by ipv6");
+        }
+        if self.edge.is_none() && self.returning.len() < RETURNING_MAX {
+            // The card sends only packets to public addresses of the cloud here.
+            self.returning.push(frame.to_vec());
+            return;
         }
         let own = self.edge.as_mut().and_then(|edge| edge.own.as_mut());
         let packet = frame.get(OFFLOAD_BYTES..).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Reading of packets: from instances, the internet's side and other hosts into the card.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -52,6 +52,9 @@ impl Service {
         work(card, &mut around);
         around.finish();
         self.reset(now);
+        for frame in std::mem::take(&mut self.gateways.returning) {
+            self.arrive(now, frame);
+        }
     }
 
     /// Resets TCP segments without a connection that interfaces sent through NAT gateways.
@@ -193,8 +196,9 @@ impl Service {
         self.gateways.lose_all("answer to no question", self.services.take_wrong_answers());
     }
 
-    /// Makes this host the exit of all internet gateways, if it has the internet's side, and
-    /// updates the public addresses of NAT gateways.
+    /// Makes this host the exit of all internet gateways, if it has the internet's side. Otherwise,
+    /// packets to public addresses of the cloud return. Updates the public addresses of NAT
+    /// gateways.
     pub(crate) fn set_edges(&mut self) {
         let world = &self.world;
         let mut edges: BTreeMap<Exit, Arc<str>> = BTreeMap::new();
@@ -204,6 +208,10 @@ impl Service {
             edges.extend(internet.chain(outwards).map(|exit| (exit, self.gateways.name.clone())));
         }
         self.card.set_edges(edges);
+        let publics = world.addresses.values().map(|address| address.public);
+        let publics =
+            if self.gateways.edge.is_none() { publics.collect() } else { BTreeSet::new() };
+        self.card.set_publics(publics, self.gateways.name.clone());
         let publics = world.nat_gateways.iter().filter_map(|(id, gateway)| {
             Some((*id, world.addresses.get(&gateway.address?)?.public))
         });
@@ -219,7 +227,7 @@ impl Service {
         for read in 0..most {
             let Some(edge) = &mut self.gateways.edge else { return read };
             let Some(tun) = edge.tun_mut() else { return read };
-            let mut frame = match tun.read() {
+            let frame = match tun.read() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return read,
                 Err(error) => {
@@ -235,19 +243,24 @@ impl Service {
             if let (Some(own), Some(packet)) = (&mut edge.own, &packet) {
                 own.arrives(now, packet, &frame[OFFLOAD_BYTES..]);
             }
-            let by_nat = self.gateways.nat.arrive(now, &mut frame);
-            let envelope = match by_nat {
-                Some(NatConnection { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
-                None if self.is_of_nat(packet.map(|packet| packet.destination)) => {
-                    self.gateways.lose("no connection of a nat gateway");
-                    continue;
-                }
-                None => Envelope::Arriving,
-            };
-            let name = self.gateways.name.clone();
-            self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
+            self.arrive(now, frame);
         }
         most
+    }
+
+    /// Takes a frame from the internet.
+    fn arrive(&mut self, now: Instant, mut frame: Vec<u8>) {
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        let by_nat = self.gateways.nat.arrive(now, &mut frame);
+        let envelope = match by_nat {
+            Some(NatConnection { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
+            None if self.is_of_nat(packet.map(|packet| packet.destination)) => {
+                return self.gateways.lose("no connection of a nat gateway");
+            }
+            None => Envelope::Arriving,
+        };
+        let name = self.gateways.name.clone();
+        self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
     }
 
     /// Reads at most `most` frames from other hosts. Returns the number of frames.

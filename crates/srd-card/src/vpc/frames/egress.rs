@@ -15,7 +15,7 @@ use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::observe::Path;
 use crate::rewrite::segment;
-use crate::track::{FlowEntry, Key, PacketKind, TrackId};
+use crate::track::{FlowEntry, Key, PacketKind, TrackId, is_error};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -182,6 +182,12 @@ impl Card {
     ) -> Result<(u32, Option<TrackId>), Cause> {
         let number = self.ports[port.0 as usize].instance;
         self.ports[port.0 as usize].counts.judged += read.layout.packets();
+        // An ICMP error belongs to the connection that it quotes, and to no other one.
+        // T7: ICMP errors
+        let is_error = is_error(&read.packet, bytes);
+        if is_error {
+            known = FlowLookup::NOTHING;
+        }
         if known.id.is_none() {
             known.tracked = self.is_related(now, port, read, bytes, Direction::Egress);
         }
@@ -201,7 +207,7 @@ impl Card {
             }
         };
         let slot = self.ends.targets.number_of(&target);
-        if related {
+        if related || is_error {
             return Ok((slot, None));
         }
         let id = self.admitted_flow(now, number, (read, key, seen), known, tracking, true)?;
@@ -256,7 +262,7 @@ impl Card {
             }
             Next::Served(service) => self.to_service(service),
             Next::Left(exit) => {
-                let edge = self.edges.get(&exit).ok_or(Cause::NoEdge)?.clone();
+                let edge = self.edge_of(exit, written.destination).ok_or(Cause::NoEdge)?.clone();
                 let changed = nat.is_none() && written.source != packet.source;
                 let public = match written.source {
                     IpAddr::V4(public) if changed => Some(public),

@@ -13,7 +13,7 @@ use srd_vpc::judge::{Reason, Tracking};
 use crate::limits::{LimitDecision, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::track::{FlowEntry, Key, PacketKind, TrackId};
+use crate::track::{FlowEntry, Key, PacketKind, TrackId, is_error};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -24,6 +24,7 @@ use crate::vpc::frames::translate;
 use crate::vpc::frames::with_first::after_refused;
 use crate::vpc::port::{Environment, PortId};
 use crate::vpc::tables::flow::{FlowLookup, NOBODY, Sender, Side, Verdict, Via};
+use crate::vpc::tables::nat::{QuotedEnd, readdress};
 
 impl Card {
     /// Takes a frame that another host, or the edge of a gateway, has sent.
@@ -89,7 +90,8 @@ impl Card {
     }
 
     fn is_edge(&self, host: &Arc<str>) -> bool {
-        self.edges.values().any(|edge| edge == host)
+        let (publics, returns) = &self.publics;
+        (!publics.is_empty() && returns == host) || self.edges.values().any(|edge| edge == host)
     }
 
     pub(in crate::vpc) fn arrive_at(
@@ -129,6 +131,7 @@ impl Card {
             && before != private
         {
             translate::write(bytes, &read.layout, translate::DESTINATION_AT, private);
+            readdress(&read, bytes, QuotedEnd::Source, (before, private));
         }
         let Some(port) = self.port_of(eni) else {
             return self.drop_of(None, Cause::NotHere, read.layout.packets());
@@ -322,6 +325,12 @@ impl Card {
     ) -> Result<(), Cause> {
         let number = self.ports[port.0 as usize].instance;
         self.ports[port.0 as usize].counts.judged += read.layout.packets();
+        // An ICMP error belongs to the connection that it quotes, and to no other one.
+        // T7: ICMP errors
+        let is_error = is_error(&read.packet, bytes);
+        if is_error {
+            known = FlowLookup::NOTHING;
+        }
         if known.id.is_none() {
             known.tracked = self.is_related(now, port, read, bytes, Direction::Ingress);
         }
@@ -339,7 +348,7 @@ impl Card {
                 return Err(cause);
             }
         };
-        if related {
+        if related || is_error {
             return Ok(());
         }
         let id = self.admitted_flow(now, number, (read, key, seen), known, tracking, false)?;

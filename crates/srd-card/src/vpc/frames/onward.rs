@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::Flow as OfFlow;
@@ -13,7 +14,7 @@ use crate::meta::key::{Direction, FlowKey};
 use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{checksum, fragment, mss, segment, too_big};
-use crate::track::{Key, TrackId};
+use crate::track::{Key, TrackId, is_error};
 use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
@@ -24,6 +25,7 @@ use crate::vpc::frames::translate;
 use crate::vpc::port::{Environment, FrameRoute, PortId};
 use crate::vpc::records::trace::{Event, Followed, Next};
 use crate::vpc::tables::flow::{Sender, To, Via};
+use crate::vpc::tables::nat::{QuotedEnd, readdress};
 
 /// A packet of a guest that has passed the limits.
 pub(in crate::vpc) struct Out<'a> {
@@ -290,7 +292,8 @@ impl Card {
         let there = &self.ports[port.0 as usize];
         let key = read.key(bytes, direction, there.index);
         let flows = &mut self.instances[there.instance as usize].flows;
-        let known = flows.related(now, &key).and_then(|id| flows.value(id));
+        let known = flows.related(now, &key).filter(|_| !is_error(&read.packet, bytes));
+        let known = known.and_then(|id| flows.value(id));
         let tracked = known.is_some_and(|(_, tracked, _)| tracked)
             || self.is_related(now, port, read, bytes, direction);
         if tracked { OfFlow::Established } else { OfFlow::New }
@@ -335,6 +338,9 @@ impl Card {
                     if let Some((public, read)) = public.zip(Read::frame(&frame)) {
                         let bytes = &mut frame[OFFLOAD_BYTES..];
                         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
+                        if let IpAddr::V4(private) = read.packet.source {
+                            readdress(&read, bytes, QuotedEnd::Destination, (private, public));
+                        }
                     }
                     let way = FrameRoute { host: &edge, instance, envelope, express: false };
                     around.to_host(way, frame);

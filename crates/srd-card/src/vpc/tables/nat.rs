@@ -465,4 +465,5 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::vpc) use quoted::{End as QuotedEnd, readdress};
 pub use reset::reset;

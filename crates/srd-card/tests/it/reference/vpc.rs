@@ -312,6 +312,16 @@ fn key(eni: EniId, direction: Direction, packet: &Packet) -> Key {
     }
 }
 
+/// Whether a packet is an ICMP error. The errors of these tests quote no packet, so they belong to
+/// no connection.
+fn is_error(packet: &Packet) -> bool {
+    match packet.inner {
+        Inner::Icmp(kind, _) if packet.source.is_ipv4() => matches!(kind, 3 | 4 | 5 | 11 | 12),
+        Inner::Icmp(kind, _) => matches!(kind, 1..=4),
+        _ => false,
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Flow {
     tracked: bool,
@@ -332,7 +342,8 @@ impl Reference {
             return Outcome::Dropped;
         }
         let remembers = |eni: EniId, direction: Direction, packet: &Packet| {
-            self.flows.get(&key(eni, direction, packet)).is_some_and(|flow| flow.tracked)
+            let flow = self.flows.get(&key(eni, direction, packet));
+            !is_error(packet) && flow.is_some_and(|flow| flow.tracked)
         };
         let judgement = judge_flow(world, origin, packet, &remembers);
         let by_nat = judgement
@@ -371,6 +382,9 @@ impl Reference {
 
     /// Updates the state of connections after an interface has admitted a packet.
     fn note(&mut self, judgement: &Judgement, eni: EniId, direction: Direction, packet: &Packet) {
+        if is_error(packet) {
+            return;
+        }
         let tracking = judgement.steps.iter().find_map(|step| match step {
             Step::Groups { direction: of, tracking, .. } if *of == direction => *tracking,
             _ => None,

@@ -132,9 +132,7 @@ pub(super) fn add(
         let message = format!("Launch template data has {bytes} bytes; at most {DATA_BYTES_MAX}");
         return Err(ApiError::invalid(message));
     }
-    let stored = |of: &LaunchTemplateVersion| of.launch_template_data.to_string().len();
-    let others: usize = region.template_versions.iter().map(stored).sum();
-    if others + bytes > REGION_BYTES_MAX {
+    if region.template_versions.bytes() + bytes > REGION_BYTES_MAX {
         let message = format!(
             "All launch template versions of a region have at most {REGION_BYTES_MAX} bytes."
         );

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `/console/regions` | the regions that contain objects, with the number of objects of each kind |
 //! | `/console/action?region=R&Action=A&...` | the answer of the action |
-//! | `/console/explain?region=R&from=F&to=T&protocol=P&port=N` | what happens to a connection |
+//! | `/console/explain?region=R&from=F&to=T&protocol=P&port=N&source_port=N` | what happens to a connection |
 //! | `/console/usage?region=R` | network address usage of each VPC |
 //! | `/console/records?region=R&log=L&text=T` | records of a flow log that contain all words |
 
@@ -210,16 +210,21 @@ fn explained(region: &Region, parameters: &Parameters) -> ApiResult<Value> {
         "" => default.to_owned(),
         given => given.to_owned(),
     };
-    let port = or("port", "443");
-    let port = port.parse().map_err(|_| {
-        ApiError::invalid(format!("The port '{port}' is not a number from 0 to 65535"))
-    })?;
+    let port = |text: &str| {
+        text.parse::<u16>().map_err(|_| {
+            ApiError::invalid(format!("The port '{text}' is not a number from 0 to 65535"))
+        })
+    };
+    let source_port = match parameters.get("source_port") {
+        "" => None,
+        given => Some(port(given)?),
+    };
     let query = Query {
         from: parameters.get("from").to_owned(),
         to: parameters.get("to").to_owned(),
         protocol: or("protocol", "tcp"),
-        port,
-        source_port: None,
+        port: port(&or("port", "443"))?,
+        source_port,
         ipv6: parameters.get("ipv6") == "true",
     };
     let explanation = explain(&file_of(region)?, &query, &InstanceType::lacks_express)

@@ -19,6 +19,27 @@ pub(super) fn is_error(packet: &Packet, bytes: &[u8]) -> bool {
         && kind.is_some_and(|kind| matches!(kind, 3 | 4 | 11 | 12))
 }
 
+/// Replaces the address of one end in the packet that an ICMP error quotes, if this end has the
+/// address `before`. Other packets stay as they are.
+pub(in crate::vpc) fn readdress(
+    read: &Read,
+    bytes: &mut [u8],
+    end: End,
+    (before, after): (Ipv4Addr, Ipv4Addr),
+) {
+    if !is_error(&read.packet, bytes) {
+        return;
+    }
+    let Some(quoted) = Quoted::of(read, bytes) else { return };
+    let (address, port) = match end {
+        End::Source => quoted.source,
+        End::Destination => quoted.destination,
+    };
+    if address == before {
+        quoted.write(read, bytes, end, (after, port));
+    }
+}
+
 /// The packet that an ICMP error quotes.
 pub(super) struct Quoted {
     /// Offset of the quoted IP header.
@@ -35,7 +56,7 @@ pub(super) struct Quoted {
 /// Fields of a quoted packet that are replaced: address and port of its source, or of its
 /// destination.
 #[derive(Clone, Copy)]
-pub(super) enum End {
+pub(in crate::vpc) enum End {
     Source,
     Destination,
 }

@@ -378,6 +378,36 @@ fn udp(source: [u8; 4], destination: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     framed(&bytes)
 }
 
+/// An internet gateway translated the outer addresses only, so the sender of the quoted packet did
+/// not recognise its packet.
+#[test]
+fn regression_an_internet_gateway_translates_what_an_error_quotes() {
+    let (inside, far, router) = ([10, 0, 2, 10], [8, 8, 8, 8], [9, 9, 9, 9]);
+    let quoted = |frame: &[u8]| frame[OFFLOAD_BYTES..].to_vec();
+    for make in [tcp as fn([u8; 4], [u8; 4], (u16, u16)) -> Vec<u8>, udp] {
+        let translated = |mut frame: Vec<u8>, end, addresses| {
+            let read = Read::frame(&frame).unwrap();
+            readdress(&read, &mut frame[OFFLOAD_BYTES..], end, addresses);
+            frame
+        };
+        let (own, left) = (make(inside, far, (5, 6)), make(PUBLIC.octets(), far, (5, 6)));
+        let arriving = error(router, inside, &quoted(&left));
+        let arriving = translated(arriving, QuotedEnd::Source, (PUBLIC, inside.into()));
+        assert_eq!(arriving, error(router, inside, &quoted(&own)));
+        let (answer, arrived) = (make(far, PUBLIC.octets(), (6, 5)), make(far, inside, (6, 5)));
+        let leaving = error(PUBLIC.octets(), far, &quoted(&arrived));
+        let leaving = translated(leaving, QuotedEnd::Destination, (inside.into(), PUBLIC));
+        assert_eq!(leaving, error(PUBLIC.octets(), far, &quoted(&answer)));
+        // Other packets stay as they are.
+        for frame in [own.clone(), error(router, inside, &quoted(&answer))] {
+            assert_eq!(
+                translated(frame.clone(), QuotedEnd::Source, (PUBLIC, inside.into())),
+                frame
+            );
+        }
+    }
+}
+
 /// After translation, an ICMP error quotes, byte for byte, the packet as its sender sent it.
 #[test]
 fn regression_an_error_is_translated_both_ways_with_what_it_quotes() {
