@@ -7,12 +7,15 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::{Endpoint, element};
 use crate::etcd::Cluster;
+
+/// Longest wait for the acknowledgements of requests.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn srd() -> Command {
     Command::new(env!("CARGO_BIN_EXE_srd"))
@@ -90,13 +93,16 @@ fn a_server_that_is_killed_has_its_state_and_its_key_at_the_next_start() {
     let path = directory.path().join("state.db");
     let state = path.to_str().unwrap();
     let mut first = Server::start(state);
-    let stop = AtomicBool::new(false);
+    let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
     // Requests are in work when the server is killed.
     let client = |endpoint: Endpoint| {
         let mut made = BTreeSet::new();
         while !stop.load(Ordering::Relaxed) {
             match endpoint.send("CreateVpc", "CidrBlock=10.0.0.0/16") {
-                Ok((200, body)) => drop(made.insert(element(&body, "vpcId"))),
+                Ok((200, body)) => {
+                    made.insert(element(&body, "vpcId"));
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok((status, body)) => panic!("{status}: {body}"),
                 Err(_) => break,
             }
@@ -106,7 +112,10 @@ fn a_server_that_is_killed_has_its_state_and_its_key_at_the_next_start() {
     let made = thread::scope(|scope| {
         let (client, endpoint) = (&client, &first.endpoint);
         let clients = [0; 3].map(|_| scope.spawn(move || client(endpoint.clone())));
-        thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        while acknowledged.load(Ordering::Relaxed) < 30 && began.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(5));
+        }
         first.process.kill().unwrap();
         stop.store(true, Ordering::Relaxed);
         let made = clients.map(|client| client.join().unwrap());
