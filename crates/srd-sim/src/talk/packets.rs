@@ -120,8 +120,8 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), Str
     Ok(())
 }
 
-/// Instance type, whether both ends are in one placement group, and ceiling of one flow in Gb/s. The
-/// limits of a c7i.large in a placement group are those of [`sizes`].
+/// Instance type, whether both ends are in one placement group, and ceiling of one flow in Gb/s.
+/// The limits of a c7i.large in a placement group are those of [`sizes`].
 const FURTHER: [(&str, bool, f64); 3] = [
     ("c5.large", true, CEILING_GBPS),
     ("c5.large", false, CEILING_OUTSIDE_GBPS),
