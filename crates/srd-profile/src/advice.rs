@@ -79,7 +79,7 @@ fn flow(seen: &TrafficSummary, tunnel: bool, all: &mut Vec<Advice>) {
             }
             (_, FlowKind::Express) => {
                 "One flow gets 5 Gb/s, 10 Gb/s in a cluster placement group: turn on ENA Express \
-                 at both ends, which gives it 25 Gb/s between two of its types in one zone"
+                 at both ends, which gives it 25 Gb/s between two types that support it"
             }
         };
         say(

@@ -20,6 +20,7 @@ const SCENARIOS: &[Bundled] = scenarios![
     "convergence",
     "degraded-1024",
     "degraded-128",
+    "one-byte-writers",
     "one-byte-writes",
     "paper-a-1000-to-1",
     "paper-a-48-servers",

@@ -3,6 +3,8 @@
 //! Source: the talk NET402 of re:Invent 2024, for bandwidth and packet rates of versions 1 to 5;
 //! EC2 User Guide for encryption (3 and later) and ENA Express (4 and later).
 
+use core::fmt;
+
 use crate::track::timeouts::Timeouts;
 
 /// A version of the Nitro system.
@@ -97,11 +99,28 @@ impl Generation {
     }
 }
 
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = *self as u8 + 1;
+        write!(f, "Nitro v{number}: ")?;
+        match (self.card_gbps(), self.packet_rate()) {
+            (Some(gbps), Some(1)) => write!(f, "{gbps} Gb/s a card")?,
+            (Some(gbps), Some(times)) => {
+                write!(f, "{gbps} Gb/s and {times} times the packets/s of v1 a card")?;
+            }
+            _ => f.write_str("bandwidth and packets/s of a card are not published")?,
+        }
+        let encryption = if self.encrypts() { "encryption" } else { "no encryption" };
+        write!(f, ", {encryption} between instances")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::profile::catalogue::{Hypervisor, InstanceType};
     use std::format;
+    use std::string::ToString as _;
 
     /// Table of NET402: version, a family with it, Gb/s of a card, packet rate as a multiple of the
     /// previous version, and whether the card encrypts traffic between instances.
@@ -123,6 +142,25 @@ mod tests {
             assert_eq!(version.card_gbps(), Some(gbps), "{family}");
             assert_eq!(version.packet_rate().map(f64::from), Some(rate), "{family}");
             assert_eq!(version.encrypts(), encrypts, "{family}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_shown_with_the_figures_of_its_card() {
+        for (version, text) in [
+            (Generation::V1, "Nitro v1: 10 Gb/s a card, no encryption between instances"),
+            (
+                Generation::V4,
+                "Nitro v4: 200 Gb/s and 12 times the packets/s of v1 a card, encryption between \
+                 instances",
+            ),
+            (
+                Generation::V6,
+                "Nitro v6: bandwidth and packets/s of a card are not published, encryption \
+                 between instances",
+            ),
+        ] {
+            assert_eq!(version.to_string(), text);
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use srd_card::profile::InstanceType;
 use srd_guest::Client;
 use srd_guest::protocol::{Answer, Instance, Interface, PeerHost, Request, Status, VhostUser};
 
@@ -171,6 +172,10 @@ fn show(instance: &Instance, scale: u32) -> Result<()> {
     let place = namespace.as_ref().map_or_else(String::new, |name| format!(", namespace {name}"));
     say(format!("{name} ({id}), {instance_type}{place}"))?;
     say(format!("  bandwidth {peak}, baseline {baseline}; {pps} packets/s"))?;
+    let kind = InstanceType::find(instance_type).ok();
+    if let Some(generation) = kind.and_then(|kind| kind.generation()) {
+        say(format!("  {generation}"))?;
+    }
     if let Some(credits) = report::credits(instance) {
         say(format!("  {credits}"))?;
     }

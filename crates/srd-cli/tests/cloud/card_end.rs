@@ -196,6 +196,9 @@ fn regression_devices_that_are_deleted_end_nobody_and_are_made_again() {
     wait_until("a line of the log", || log(&machine).contains("srd-igw was deleted"));
     assert!(passes(&mut out, &mut into), "instances go on");
     wait_until("the device again", || gone(&machine.json(&["card", "status"])).is_none());
+    let status = String::from_utf8(machine.srd(&["card", "status"]).stdout).unwrap();
+    let version = "Nitro v4: 200 Gb/s and 12 times the packets/s of v1 a card, encryption between";
+    assert_eq!(status.matches(version).count(), 2, "{status}");
     let shown = must(&format!("-n {} route show dev srd-igw", machine.namespace));
     assert!(shown.contains("198.51.100.10"), "{shown}");
     // A connection from the internet's side is opened through the new device.

@@ -165,7 +165,11 @@ fn packets_go_to_queues_and_a_walk_has_its_steps() {
         let here = |name| figure(outcome, name);
         match experiment {
             "rss" => {
+                let processors = std::thread::available_parallelism().unwrap().get();
                 here("off: queues with packets") == 1.0
+                    && here("off: processors with packets from another") == 0.0
+                    && (processors == 1
+                        || here("off, steered: processors with packets from another") >= 1.0)
                     && here("on: queues with packets") == 8.0
                     && here("rules: share of port 22 in queue 1") > 0.9
                     && here("rules: share of other TCP in queue 2") > 0.9

@@ -26,6 +26,7 @@ mod front_end;
 mod front_ends;
 mod instances;
 mod keys;
+mod libfabric;
 mod lives;
 mod local_users;
 mod node;

@@ -5,6 +5,7 @@
 mod alltoall;
 #[path = "../../../srd-net/tests/support/cable.rs"]
 mod cable;
+mod direct;
 mod faults;
 mod layout;
 mod load;

@@ -16,7 +16,7 @@ const SILENT: (i32, i32) = (libc::ETIMEDOUT, 5);
 const SOON: [(&str, &str); 2] =
     [("FI_SRD_ANSWER_TIMEOUT_MS", "3000"), ("FI_SRD_PEER_TIMEOUT_MS", "3000")];
 
-fn run(command: &str) {
+pub(crate) fn run(command: &str) {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
@@ -24,7 +24,7 @@ fn run(command: &str) {
 
 /// Returns two namespaces with a cable between 198.18.77.1 and 198.18.77.2; `None` if this machine
 /// lacks a requirement.
-fn cable(name: &str) -> Option<Cable> {
+pub(crate) fn cable(name: &str) -> Option<Cable> {
     if !rustix::process::geteuid().is_root() {
         lacks("it needs root");
         return None;

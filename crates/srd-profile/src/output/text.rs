@@ -2,6 +2,7 @@
 #![allow(clippy::cast_possible_truncation)] // rates, times and counts, far below 2^64
 
 use srd_card::limits::FlowKind;
+use srd_card::profile::InstanceType;
 use srd_watch::text::{bytes, rate, time};
 
 use crate::analysis::rates::Rates;
@@ -280,6 +281,10 @@ fn nearest(choices: &Choices) -> String {
 fn asked(verdict: &Verdict) -> String {
     let word = if verdict.sufficient { "suffices" } else { "does not suffice" };
     let mut text = format!("  {}: {word}\n", verdict.name);
+    let kind = InstanceType::find(verdict.name).ok();
+    if let Some(generation) = kind.and_then(|kind| kind.generation()) {
+        text += &format!("    {generation}\n");
+    }
     for of in verdict.uses.iter().filter(|of| of.needs > 0.0) {
         let mark = match (of.exceeded, of.short) {
             (true, _) => "  EXCEEDED",
@@ -351,6 +356,24 @@ fn wrapped(head: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_type_that_is_asked_for_has_the_figures_of_its_card() {
+        let of = |name: &'static str| {
+            asked(&Verdict {
+                name,
+                vcpus: 2,
+                memory_mib: 4096,
+                sufficient: true,
+                credits_s: None,
+                uses: Vec::new(),
+            })
+        };
+        let card = "c5.large: suffices\n    Nitro v2: 25 Gb/s and 2 times the packets/s of v1";
+        assert!(of("c5.large").contains(card), "{}", of("c5.large"));
+        let card = "Nitro v4: 200 Gb/s and 12 times the packets/s of v1 a card, encryption between";
+        assert!(of("c7i.large").contains(card), "{}", of("c7i.large"));
+    }
 
     #[test]
     fn lines_have_an_end() {

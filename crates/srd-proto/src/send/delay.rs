@@ -264,6 +264,23 @@ mod tests {
         assert!(d.spread() > Duration::from_micros(10));
     }
 
+    /// The paper sees congestion if the majority of paths is late. Observations come from sixteen
+    /// paths in turn here, so the median is that of the paths.
+    #[test]
+    fn a_minority_of_late_paths_does_not_move_the_median_and_a_majority_does() {
+        for (late, median) in [(7, 0), (8, 0), (9, 90_000)] {
+            let mut d = DelayEstimator::new(Instant::ZERO);
+            for observation in 0..64 {
+                // The late paths are spread over the sixteen: 7 has no common divisor with 16.
+                let is_late = observation * 7 % 16 < late;
+                // Before the first turn ends, no path is late: minima are those of idle paths.
+                let raw = if is_late && observation >= 16 { 90_010 } else { 10 };
+                d.sample(Instant::ZERO, 4000, raw);
+            }
+            assert_eq!(d.median(), Duration::from_nanos(median), "{late} late paths");
+        }
+    }
+
     /// Simulates a burst of many senders: each packet of a sender meets a much longer queue than
     /// the sender's previous packet.
     #[test]

@@ -12,7 +12,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "pps",
     about: "c7i.large, `iperf3 -M 128`, one flow and two: packets a second of the instance are the \
             limit of one flow, and a second flow brings nothing. Then segments in steps of 128 \
-            bytes, also on a c5.large.",
+            bytes, also on a c5.large, and on both outside of a placement group.",
     run,
 };
 
@@ -23,9 +23,10 @@ const TALK_SEGMENT_BYTES: f64 = 128.0;
 /// Payload bytes in segments of 128 bytes, without TCP's timestamps.
 const PAYLOAD_SMALL: u32 = 128 - lab::TIMESTAMP_BYTES;
 /// Packets per second that the instance type may send and receive. `CEILING_GBPS` is the limit of a
-/// flow inside of a placement group.
+/// flow inside of a placement group, `CEILING_OUTSIDE_GBPS` that of any other flow.
 const PACKETS_PER_SECOND: f64 = 1e6;
 const CEILING_GBPS: f64 = 10.0;
+const CEILING_OUTSIDE_GBPS: f64 = 5.0;
 
 /// Explanation why fewer data packets per second are sent than the limit allows.
 const ANSWERS: &str = "acknowledgements are packets, too, and both directions count together; the \
@@ -67,7 +68,7 @@ fn run(options: &Options) -> Result<Findings, String> {
         found.notes.push(moved(name, &ran.world));
     }
     sizes(options, &pair, &mut found)?;
-    older(options, &mut found)?;
+    further(options, &mut found)?;
     Ok(found)
 }
 
@@ -119,34 +120,54 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Findings) -> Result<(), Str
     Ok(())
 }
 
-/// Measures throughput by segment size on a c5.large. EC2 publishes no packet rate of this type, so
-/// the limit is an estimate (P2), from which the result follows.
-fn older(options: &Options, found: &mut Findings) -> Result<(), String> {
+/// Instance type, whether both ends are in one placement group, and ceiling of one flow in Gb/s.
+/// The limits of a c7i.large in a placement group are those of [`sizes`].
+const FURTHER: [(&str, bool, f64); 3] = [
+    ("c5.large", true, CEILING_GBPS),
+    ("c5.large", false, CEILING_OUTSIDE_GBPS),
+    ("c7i.large", false, CEILING_OUTSIDE_GBPS),
+];
+
+/// Measures throughput by segment size with other limits. EC2 publishes no packet rate of a
+/// c5.large, so the limit is an estimate (P2), from which the result follows.
+fn further(options: &Options, found: &mut Findings) -> Result<(), String> {
+    for (name, clustered, ceiling_gbps) in FURTHER {
+        let kind = InstanceType::find(name).map_err(|error| error.to_string())?;
+        let allowed = Profile::of(kind).packets_per_second.value as f64;
+        let pair = Pair { clustered, ..Pair::of(name) };
+        let (points, off) = against(options, &pair, ceiling_gbps, allowed)?;
+        let name = if clustered { name.to_owned() } else { format!("{name} outside") };
+        let figure = format!("{name}, the same steps: farthest from its own limits");
+        let figure = Figure::new(figure, "%", 100.0 + off).wanted(100.0, Near::SIMULATED, DERIVED);
+        found.figures.push(figure.given());
+        let line = format!("one flow of a {name} by segment size");
+        found.lines.push(Curve { name: line, x: "bytes of a segment", y: "Gb/s", points });
+        found.notes.push(format!("{name}: {allowed:.0} packets a second, {ceiling_gbps} Gb/s"));
+    }
+    Ok(())
+}
+
+/// Returns the throughput by segment size, and the largest deviation from the lower of two limits
+/// in percent: the ceiling of a flow, and the packets per second that are allowed.
+fn against(
+    options: &Options,
+    pair: &Pair,
+    ceiling_gbps: f64,
+    allowed: f64,
+) -> Result<(Vec<(f64, f64)>, f64), String> {
     let time_ps = options.quick_or(50 * MS, 500 * MS);
-    let kind = InstanceType::find("c5.large").map_err(|error| error.to_string())?;
-    let allowed = Profile::of(kind).packets_per_second.value as f64;
     let (mut points, mut off) = (Vec::new(), 0.0);
     for segment in options.quick_or(&STEPS_QUICK[..], &STEPS) {
         let mtu = lab::mtu_of_segments(*segment);
         let payload = f64::from(segment - lab::TIMESTAMP_BYTES);
-        let ran = ran(&Pair::of("c5.large"), mtu, 1, time_ps, options.seed)?;
+        let ran = ran(pair, mtu, 1, time_ps, options.seed)?;
         let here = ran.all_gbps();
         points.push((f64::from(*segment), here));
         let packets = here * 1e9 / 8.0 / payload + acknowledgements_per_second(&ran.world, time_ps);
-        farther(
-            &mut off,
-            (here / (CEILING_GBPS * payload / f64::from(mtu))).max(packets / allowed),
-        );
+        let of_ceiling = here / (ceiling_gbps * payload / f64::from(mtu));
+        farther(&mut off, of_ceiling.max(packets / allowed));
     }
-    let name = "c5.large, the same steps: farthest from its own limits";
-    let figure = Figure::new(name, "%", 100.0 + off).wanted(100.0, Near::SIMULATED, DERIVED);
-    found.figures.push(figure.given());
-    let name = "one flow of a c5.large by segment size".to_owned();
-    found.lines.push(Curve { name, x: "bytes of a segment", y: "Gb/s", points });
-    found
-        .notes
-        .push(format!("c5.large: {allowed:.0} packets a second, an estimate from its share"));
-    Ok(())
+    Ok((points, off))
 }
 
 /// Replaces `worst`, a deviation in percent, by the deviation of `share` from 1, if that is larger.

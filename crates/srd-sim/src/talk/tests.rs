@@ -56,10 +56,26 @@ fn a_second_flow_brings_no_more_packets() {
     // A c5.large has fewer packets per second (0.75 of 0.781, an estimate), and the same ceiling of
     // one flow.
     met(&packets, &["c5.large, the same steps: farthest from its own limits"]);
-    let older = &packets.lines.iter().find(|line| line.name.contains("c5.large")).unwrap().points;
+    let older = &packets
+        .lines
+        .iter()
+        .find(|line| line.name.ends_with("c5.large by segment size"))
+        .unwrap()
+        .points;
     let of_older = |at: usize| older[at].1 / points[at].1;
     assert!((0.93..0.985).contains(&of_older(0)), "{older:?} {points:?}");
     assert!((0.99..1.01).contains(&of_older(2)), "{older:?} {points:?}");
+    // Outside of a placement group small segments have the same limit of packets, and large ones
+    // half of the ceiling.
+    for name in ["c5.large", "c7i.large"] {
+        met(&packets, &[&format!("{name} outside, the same steps: farthest from its own limits")]);
+        let outside = format!("one flow of a {name} outside by segment size");
+        let outside = packets.lines.iter().find(|line| line.name == outside).unwrap();
+        let inside = if name == "c5.large" { older } else { points };
+        let of_inside = |at: usize| outside.points[at].1 / inside[at].1;
+        assert!((0.99..1.01).contains(&of_inside(0)), "{outside:?} {inside:?}");
+        assert!((0.49..0.53).contains(&of_inside(2)), "{outside:?} {inside:?}");
+    }
 }
 
 #[test]

@@ -257,6 +257,24 @@ fn one_byte_writes_cost_forty_times_their_bytes_unless_nagles_rule_gathers_them(
 }
 
 #[test]
+fn one_byte_writers_overload_a_slow_link_unless_nagles_rule_gathers_their_bytes() {
+    let [off, linux, rfc896] = ["off", "linux", "rfc896"].map(|rule| {
+        let result = result("one-byte-writers", &[&format!("tcp.nagle={rule}")], Transport::Tcp);
+        assert_whole("one-byte-writers", &result);
+        let sent = &result.sent;
+        println!(
+            "{rule}: {:.0} b/s, {} lost of {}",
+            result.goodput_bps, result.drops, sent.data_packets
+        );
+        (result.goodput_bps, result.drops as f64 / sent.data_packets as f64)
+    });
+    assert!(off.1 > 0.3, "{off:?}");
+    for gathered in [linux, rfc896] {
+        assert!(gathered.1 < 0.01 && gathered.0 > 1.6 * off.0, "{gathered:?} {off:?}");
+    }
+}
+
+#[test]
 fn a_second_small_write_waits_for_the_delayed_acknowledgement() {
     let times = [&[][..], &["tcp.nagle=off"], &["tcp.interactive=false"]].map(|sets| {
         let result = result("second-write", sets, Transport::Tcp);
