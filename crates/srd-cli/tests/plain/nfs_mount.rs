@@ -358,11 +358,14 @@ fn regression_a_tunnel_whose_file_is_refused_continues_after_an_upgrade() {
     let place = NfsHost::with_systemd(
         "echo \"$*\" >>/run/test/systemctl\n\
          case $* in list-units*srd@*) echo 'srd@good.service loaded active running srd'\n\
+         echo 'srd@taken.service loaded active running srd'\n\
          echo 'srd@bad.service loaded active running srd' ;; esac\n",
     );
     place.program("adduser", "");
+    // The daemon of `taken` hands over to the new program, and that of `good` cannot.
     let refuses = "echo '#!/bin/sh' >/run/test/new/srd; \
-                   echo '[ \"$*\" != \"up --check -c /etc/srd/bad.toml\" ]' >>/run/test/new/srd";
+                   echo 'case $* in *--check*/bad.toml|*--take-over*/good.toml) exit 1 ;; esac' \
+                   >>/run/test/new/srd";
     place.must(&format!("mkdir /run/test/new; {refuses}; chmod +x /run/test/new/srd"));
     let postinst = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/postinst");
     let run = format!("PATH=/run/test/new:$PATH sh {} configure 0.1.0 2>&1", postinst.display());
@@ -371,5 +374,8 @@ fn regression_a_tunnel_whose_file_is_refused_continues_after_an_upgrade() {
     assert!(!printed.contains("srd@good.service"), "{printed}");
     let said = place.noted("systemctl");
     assert!(said.contains(&"try-restart srd@good.service".to_owned()), "{said:?}");
-    assert!(!said.iter().any(|line| line == "try-restart srd@bad.service"), "{said:?}");
+    for name in ["bad", "taken"] {
+        let restart = format!("try-restart srd@{name}.service");
+        assert!(!said.contains(&restart), "{said:?}");
+    }
 }
