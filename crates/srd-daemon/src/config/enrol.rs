@@ -134,7 +134,10 @@ fn enrol(
     let directory = match &table.directory {
         Some(directory) => beside(source.path, directory.as_ref()),
         None => {
-            let above = std::env::var_os("STATE_DIRECTORY").map_or(STATE.into(), PathBuf::from);
+            // The unit of a node has a state directory of root. The process that follows the
+            // controller is not root then.
+            let of_unit = std::env::var_os("STATE_DIRECTORY").filter(|_| table.instances.is_none());
+            let above = of_unit.map_or(STATE.into(), PathBuf::from);
             above.join(interface.name.as_ref().map_or("srd0", |name| name.as_ref()))
         }
     };
