@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Result of the request for a hand-over.
 pub(crate) enum Offer {
     /// The state and the descriptors of the daemon that runs.
-    Taken(Taken),
+    Taken(Box<Taken>),
     /// The daemon that runs has started a process of its own, with this number, which has taken
     /// over.
     Succeeded(u32),
@@ -63,7 +63,7 @@ pub(crate) fn request(config: &Config) -> Result<Offer> {
     let [state, socket] = parts_of(&file.into())?;
     let state = serde_json::from_slice(&state).context("the state of the daemon that runs")?;
     let socket = serde_json::from_slice(&socket).context("the socket of the daemon that runs")?;
-    Ok(Offer::Taken(Taken { line, state, socket, descriptors }))
+    Ok(Offer::Taken(Box::new(Taken { line, state, socket, descriptors })))
 }
 
 impl Taken {

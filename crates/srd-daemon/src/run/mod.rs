@@ -232,7 +232,7 @@ impl Prepared {
         signals::hold();
         let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
         let mut taken = match take::request(&config)? {
-            Offer::Taken(taken) => taken,
+            Offer::Taken(taken) => *taken,
             Offer::Succeeded(process) => return Ok(Succession::InUnit(process)),
         };
         taken.check(&config)?;
