@@ -11,10 +11,10 @@ use crate::node::Program;
 
 const MESSAGES: &str = "3000";
 
-/// A lost message arrives when its packet was sent again, after messages that left later. The
-/// program must get those without waiting.
+/// A lost message arrives when its packet was sent again, after messages that left later, which the
+/// program gets without waiting. Some messages overtake others even if no packet is lost.
 #[test]
-fn each_message_of_a_direct_endpoint_arrives_once_and_passes_those_that_were_lost() {
+fn each_message_of_a_direct_endpoint_arrives_once_and_does_not_wait_for_earlier_ones() {
     let Some(program) = Program::compile("direct") else { return };
     let Some(cable) = cable("direct") else { return };
     let inside = format!("ip netns exec {} nft", cable.ends[1]);
