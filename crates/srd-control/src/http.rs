@@ -31,7 +31,8 @@ pub struct HttpResponse {
     pub content_type: &'static str,
     /// Body of the answer.
     pub body: String,
-    /// Identifier of the request, which clients read in a header; empty if the request has none.
+    /// Identifier of the request, which clients read in a header. It is empty if the request was
+    /// refused before it got one.
     pub request_id: String,
 }
 

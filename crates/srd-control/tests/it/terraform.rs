@@ -1,6 +1,7 @@
-//! The requests of Terraform's provider for AWS on virtual private clouds, one by one: the order of
-//! its resources, the states it waits for, the filters by which it finds default objects, and the
-//! error codes that it takes for "does not exist". The provider itself does not run here.
+//! The requests of Terraform's provider for AWS on virtual private clouds, one by one, in the order
+//! of its resources. The test checks states for which the provider waits, filters with which the
+//! provider finds default objects, and the error code of each kind of object that does not exist.
+//! The provider itself does not run here.
 
 use std::collections::BTreeSet;
 
@@ -176,7 +177,7 @@ impl Provider {
             self.take("DescribeSecurityGroups", &format!("GroupId.1={group}"), "vpcId"),
             vpc
         );
-        // The provider gives ports although the protocol has none.
+        // The provider sends ports also for protocols without ports.
         let rule = |protocol: &str, ports: (u16, u16), block: &str| {
             format!(
                 "GroupId={group}&IpPermissions.1.IpProtocol={protocol}&IpPermissions.1.FromPort={}\
