@@ -272,6 +272,12 @@ fn a_card_that_is_killed_starts_again() {
 
 /// Returns the search path of programs that has the program `aws`; `None` if it is not installed.
 pub(crate) fn path_with_aws() -> Option<String> {
+    path_with("aws", "pip install awscli")
+}
+
+/// Returns the search path of programs that has this program of Python; `None` if it is not
+/// installed. `install` is the command that installs it.
+pub(crate) fn path_with(program: &str, install: &str) -> Option<String> {
     // The environment that `.ci/run` makes for other programs of Python.
     let target = Path::new(SRD).ancestors().nth(2).unwrap();
     let path = format!(
@@ -279,8 +285,8 @@ pub(crate) fn path_with_aws() -> Option<String> {
         target.join("python/bin").display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    if Command::new("aws").env("PATH", &path).arg("--version").output().is_err() {
-        println!("skipped: no aws (pip install awscli)");
+    if Command::new(program).env("PATH", &path).arg("--version").output().is_err() {
+        println!("skipped: no {program} ({install})");
         return None;
     }
     Some(path)
