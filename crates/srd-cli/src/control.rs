@@ -290,6 +290,8 @@ fn settings(key: &DrawnKey, url: &str) -> Vec<String> {
     vec![
         format!("AWS_ACCESS_KEY_ID={}", key.id),
         format!("AWS_SECRET_ACCESS_KEY={}", key.secret),
+        // The SDKs of Java and JavaScript read the first name, boto3 reads the second one.
+        "AWS_REGION=us-east-1".to_owned(),
         "AWS_DEFAULT_REGION=us-east-1".to_owned(),
         format!("AWS_ENDPOINT_URL={url}"),
     ]

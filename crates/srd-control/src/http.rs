@@ -31,21 +31,28 @@ pub struct HttpResponse {
     pub content_type: &'static str,
     /// Body of the answer.
     pub body: String,
+    /// Identifier of the request, which clients read in a header. It is empty if the request was
+    /// refused before it got one.
+    pub request_id: String,
 }
 
 impl HttpResponse {
     /// An answer in XML.
     pub fn xml(status: u16, body: String) -> Self {
-        Self { status, content_type: "text/xml;charset=UTF-8", body }
+        Self::new(status, "text/xml;charset=UTF-8", body)
     }
 
     /// A page for browsers.
     pub fn html(body: String) -> Self {
-        Self { status: 200, content_type: "text/html; charset=utf-8", body }
+        Self::new(200, "text/html; charset=utf-8", body)
     }
 
     /// An answer in JSON.
     pub fn json(status: u16, body: String) -> Self {
-        Self { status, content_type: "application/x-amz-json-1.1", body }
+        Self::new(status, "application/x-amz-json-1.1", body)
+    }
+
+    fn new(status: u16, content_type: &'static str, body: String) -> Self {
+        Self { status, content_type, body, request_id: String::new() }
     }
 }

@@ -44,6 +44,9 @@ pub const RELOAD_PERIOD: Duration = Duration::from_secs(1);
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Header with the identifier of a request.
+const REQUEST_ID: &str = "x-amzn-requestid";
+
 /// Returns the error for plain HTTP at an address that other machines reach.
 pub fn not_loopback(address: SocketAddr) -> String {
     format!(
@@ -287,5 +290,10 @@ fn response(answer: HttpResponse) -> Response<Full<Bytes>> {
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let content_type = hyper::header::HeaderValue::from_static(answer.content_type);
     response.headers_mut().insert(hyper::header::CONTENT_TYPE, content_type);
+    if let Ok(id) = hyper::header::HeaderValue::from_str(&answer.request_id)
+        && !answer.request_id.is_empty()
+    {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
     response
 }

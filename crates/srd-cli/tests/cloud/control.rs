@@ -345,9 +345,15 @@ pub(crate) fn path_with_python() -> String {
 
 /// Returns the search path of programs that has the program `aws`; `None` if it is not installed.
 pub(crate) fn path_with_aws() -> Option<String> {
+    path_with("aws", "pip install awscli")
+}
+
+/// Returns the search path of programs that has this program of Python; `None` if it is not
+/// installed. `install` is the command that installs it.
+pub(crate) fn path_with(program: &str, install: &str) -> Option<String> {
     let path = path_with_python();
-    if Command::new("aws").env("PATH", &path).arg("--version").output().is_err() {
-        println!("skipped: no aws (pip install awscli)");
+    if Command::new(program).env("PATH", &path).arg("--version").output().is_err() {
+        println!("skipped: no {program} ({install})");
         return None;
     }
     Some(path)

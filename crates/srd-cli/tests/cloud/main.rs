@@ -12,6 +12,7 @@ mod card_metrics;
 mod card_processors;
 mod card_restart;
 mod cards;
+mod clients;
 mod clouds;
 mod cni;
 mod control;

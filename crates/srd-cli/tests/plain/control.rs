@@ -128,6 +128,10 @@ fn a_trial_writes_its_key_for_its_owner_only_and_refuses_other_credentials() {
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "kept");
     assert_eq!(lines[1], format!("the access key is in {}", path.display()));
     assert!(file.contains(&format!("AWS_ENDPOINT_URL=http://{address}")), "{file}");
+    // Some SDKs read one of these names, others the other one.
+    for name in ["AWS_REGION", "AWS_DEFAULT_REGION"] {
+        assert!(file.lines().any(|line| line == format!("{name}=us-east-1")), "{file}");
+    }
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
 

@@ -1,5 +1,7 @@
 //! Actions of the EC2 API on NAT gateways.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 
 use super::list::Listing;
@@ -8,7 +10,7 @@ use super::support::{get, get_mut, ipv4, new_tags, not_found, now, show};
 use super::{Actions, Handler, address, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::NatGatewayAddress;
-use crate::state::{NatGateway, Region};
+use crate::state::{Address, NatGateway, Region, Subnet};
 use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[
@@ -17,8 +19,8 @@ pub(super) const ACTIONS: Actions = &[
     ("DeleteNatGateway", Handler::Region(delete)),
 ];
 
-/// Largest number of deleted gateways that are still shown.
-const DELETED_MAX: usize = 1000;
+/// Largest number of gateways that are shown although they have failed or are deleted.
+const ENDED_MAX: usize = 1000;
 
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let tags = new_tags(request, "natgateway")?;
@@ -52,19 +54,52 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         }
         (_, None) => None,
     };
+    let mut gateway = NatGateway {
+        nat_gateway_id: region.ids.id("nat"),
+        vpc_id: subnet.vpc_id.clone(),
+        subnet_id: subnet.subnet_id.clone(),
+        state: "available".to_owned(),
+        failure_code: None,
+        failure_message: None,
+        connectivity_type: kind.to_owned(),
+        nat_gateway_addresses: Vec::new(),
+        create_time: now(region),
+        delete_time: None,
+        tags,
+    };
     let has_gateway =
         |g: &crate::state::InternetGateway| g.attachments.iter().any(|a| a.vpc_id == subnet.vpc_id);
     if kind == "public" && region.internet_gateways.find(has_gateway).is_none() {
+        // As documented, the request succeeds, and the gateway shows why it does not work.
+        "failed".clone_into(&mut gateway.state);
         let message = format!("Network {} has no Internet gateway attached", subnet.vpc_id);
-        return Err(ApiError::new("Gateway.NotAttached", message));
+        gateway.failure_code = Some("Gateway.NotAttached".to_owned());
+        gateway.failure_message = Some(message);
+        gateway.delete_time = Some(now(region));
+    } else {
+        let primary = request.text("PrivateIpAddress").map(ipv4).transpose()?;
+        let address = add_address(region, &gateway.nat_gateway_id, &subnet, (elastic, primary))?;
+        gateway.nat_gateway_addresses.push(address);
     }
-    let primary = request.text("PrivateIpAddress").map(ipv4).transpose()?;
-    let mut own = interface::add(region, &subnet, Vec::new(), primary)?;
+    drop_ended(region);
+    let shown = show(&gateway);
+    region.nat_gateways.insert(gateway);
+    Ok(json!({"NatGateway": shown, "ClientToken": request.text("ClientToken")}))
+}
+
+/// Creates the interface of a gateway, with the private address of the request and the elastic
+/// address. Returns the address of the gateway.
+fn add_address(
+    region: &mut Region,
+    id: &str,
+    subnet: &Subnet,
+    (elastic, primary): (Option<Address>, Option<Ipv4Addr>),
+) -> ApiResult<NatGatewayAddress> {
+    let mut own = interface::add(region, subnet, Vec::new(), primary)?;
     let private = own
         .private_ip_address
         .ok_or_else(|| ApiError::invalid("A NAT gateway needs a subnet with IPv4 addresses"))?;
-    let nat_gateway_id = region.ids.id("nat");
-    own.description = format!("Interface for NAT Gateway {nat_gateway_id}");
+    own.description = format!("Interface for NAT Gateway {id}");
     "nat_gateway".clone_into(&mut own.interface_type);
     managed::attach(region, &mut own, "amazon-nat");
     own.source_dest_check = false;
@@ -73,28 +108,24 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         Some(elastic) => Some(address::map(region, &elastic.allocation_id, &own, private)?),
         None => None,
     };
-    let gateway = NatGateway {
-        nat_gateway_id,
-        vpc_id: subnet.vpc_id,
-        subnet_id: subnet.subnet_id,
-        state: "available".to_owned(),
-        connectivity_type: kind.to_owned(),
-        nat_gateway_addresses: vec![NatGatewayAddress {
-            allocation_id: elastic.as_ref().map(|of| of.allocation_id.clone()),
-            association_id,
-            network_interface_id: own.network_interface_id,
-            private_ip: private,
-            public_ip: elastic.map(|of| of.public_ip),
-            is_primary: true,
-            status: "succeeded".to_owned(),
-        }],
-        create_time: now(region),
-        delete_time: None,
-        tags,
-    };
-    let shown = show(&gateway);
-    region.nat_gateways.insert(gateway);
-    Ok(json!({"NatGateway": shown, "ClientToken": request.text("ClientToken")}))
+    Ok(NatGatewayAddress {
+        allocation_id: elastic.as_ref().map(|of| of.allocation_id.clone()),
+        association_id,
+        network_interface_id: own.network_interface_id,
+        private_ip: private,
+        public_ip: elastic.map(|of| of.public_ip),
+        is_primary: true,
+        status: "succeeded".to_owned(),
+    })
+}
+
+/// Removes the oldest of the gateways that have failed or are deleted, beyond the number that is
+/// shown.
+fn drop_ended(region: &mut Region) {
+    let ended = region.nat_gateways.ids_where(|gateway| gateway.state != "available");
+    for old in ended.iter().rev().skip(ENDED_MAX) {
+        region.nat_gateways.remove(old);
+    }
 }
 
 fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -133,10 +164,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
             interface::remove(region, &own);
         }
         region.blackhole_routes(|route| route.nat_gateway_id.as_deref() == Some(id));
-        let deleted = region.nat_gateways.ids_where(|gateway| gateway.state == "deleted");
-        for old in deleted.iter().rev().skip(DELETED_MAX) {
-            region.nat_gateways.remove(old);
-        }
+        drop_ended(region);
     }
     Ok(json!({"NatGatewayId": id}))
 }

@@ -126,7 +126,7 @@ fn target(
             route.egress_only_internet_gateway_id = Some(id.to_owned());
         }
         "NatGatewayId" => {
-            let gateway = get_live(&region.nat_gateways, id, |of| of.state != "deleted")?;
+            let gateway = get_live(&region.nat_gateways, id, |of| of.state == "available")?;
             here(&gateway.vpc_id)?;
             route.nat_gateway_id = Some(id.to_owned());
         }

@@ -201,17 +201,23 @@ impl Control {
     pub fn handle(&mut self, http: &HttpRequest, now: u64) -> HttpResponse {
         // An earlier request may have ended in a panic.
         self.recover();
-        let trial = self.access.is_trial();
         let request_id = self.ids.uuid();
+        let mut answer = self.answer(http, now, &request_id);
+        answer.request_id = request_id;
+        answer
+    }
+
+    fn answer(&mut self, http: &HttpRequest, now: u64, request_id: &str) -> HttpResponse {
+        let trial = self.access.is_trial();
         let hosts = match &self.names {
             _ if !self.access.is_local() => Hosts::Any,
             Some(names) => Hosts::Named(names.as_ref()),
             None => Hosts::Local,
         };
         if let Err(error) = guard::check(http, hosts) {
-            return failure(&error, &request_id);
+            return failure(&error, request_id);
         }
-        if let Some(answer) = self.console(http, now, &request_id) {
+        if let Some(answer) = self.console(http, now, request_id) {
             return answer;
         }
         let reset = trial
@@ -222,28 +228,28 @@ impl Control {
         }
         let (scope, account) = match self.authenticate(http, now) {
             Ok(who) => who,
-            Err(error) => return failure(&error, &request_id),
+            Err(error) => return failure(&error, request_id),
         };
         if reset {
             return self.reset();
         }
         let result = match scope.service.as_str() {
-            "ec2" => self.serve(EC2, http, (&scope, &account), now, &request_id),
+            "ec2" => self.serve(EC2, http, (&scope, &account), now, request_id),
             "autoscaling" => {
-                let result = self.serve(SCALING, http, (&scope, &account), now, &request_id);
+                let result = self.serve(SCALING, http, (&scope, &account), now, request_id);
                 let result = result.map_err(scaling::documented);
                 self.settle(now);
                 return match result {
                     Ok(xml) => HttpResponse::xml(200, xml),
                     Err(error) => {
-                        let xml = answer::write_fault(autoscaling(), &error, &request_id);
+                        let xml = answer::write_fault(autoscaling(), &error, request_id);
                         HttpResponse::xml(error.status, xml)
                     }
                 };
             }
-            "sts" => services::sts(http, &scope, &account, &request_id),
+            "sts" => services::sts(http, &scope, &account, request_id),
             _ if trial => {
-                return services::trial(http, (&scope, &account), &mut self.cloud, &request_id);
+                return services::trial(http, (&scope, &account), &mut self.cloud, request_id);
             }
             service => {
                 let message = format!("The service {service} is not served by this endpoint.");
@@ -253,7 +259,7 @@ impl Control {
         self.settle(now);
         match result {
             Ok(xml) => HttpResponse::xml(200, xml),
-            Err(error) => failure(&error, &request_id),
+            Err(error) => failure(&error, request_id),
         }
     }
 

@@ -533,12 +533,14 @@ impl Maker {
             });
         }
         let nat_gateway_id = self.id::<NatGateway>();
-        let state = self.pick(&["available", "deleted"]).to_owned();
+        let state = self.pick(&["available", "failed", "deleted"]).to_owned();
         self.region.nat_gateways.insert(NatGateway {
             nat_gateway_id,
             vpc_id: subnet.vpc_id.clone(),
             subnet_id: subnet.subnet_id.clone(),
             state,
+            failure_code: None,
+            failure_message: None,
             connectivity_type: "public".into(),
             nat_gateway_addresses: vec![NatGatewayAddress {
                 allocation_id: Some("eipalloc-00000000000000002".into()),

@@ -392,8 +392,12 @@ object! {
         vpc_id: String,
         /// Identifier of the subnet that contains the gateway.
         subnet_id: String,
-        /// State of the gateway: `available` or `deleted`.
+        /// State of the gateway: `available`, `failed` or `deleted`.
         state: String,
+        /// Code of the cause, if the state is `failed`.
+        failure_code: Option<String>,
+        /// Cause, if the state is `failed`.
+        failure_message: Option<String>,
         /// Kind of the gateway: `public` or `private`.
         connectivity_type: String,
         /// Addresses of the gateway; the first is the primary address.

@@ -171,3 +171,23 @@ fn a_nat_gateway_holds_its_address_and_its_subnet() {
     client.ok(&format!("Action=ReleaseAddress&AllocationId={address}"));
     client.ok(&format!("Action=DeleteSubnet&SubnetId={subnet}"));
 }
+
+/// The service reports this fault in the description of the gateway.
+#[test]
+fn a_nat_gateway_without_an_internet_gateway_fails_and_holds_nothing() {
+    let mut client = Client::new();
+    let (vpc, subnet) = client.network();
+    let address = client.take("Action=AllocateAddress&Domain=vpc", "allocationId");
+    let create = format!("Action=CreateNatGateway&SubnetId={subnet}&AllocationId={address}");
+    let id = client.take(&create, "natGatewayId");
+    let shown = client.ok(&format!("Action=DescribeNatGateways&NatGatewayId.1={id}"));
+    assert_eq!(first(&shown, "state"), "failed");
+    assert_eq!(first(&shown, "failureCode"), "Gateway.NotAttached");
+    let cause = format!("Network {vpc} has no Internet gateway attached");
+    assert_eq!(first(&shown, "failureMessage"), cause);
+    client.ok(&format!("Action=ReleaseAddress&AllocationId={address}"));
+    client.ok(&format!("Action=DeleteSubnet&SubnetId={subnet}"));
+    client.ok(&format!("Action=DeleteNatGateway&NatGatewayId={id}"));
+    let shown = client.ok(&format!("Action=DescribeNatGateways&NatGatewayId.1={id}"));
+    assert_eq!(first(&shown, "state"), "deleted");
+}

@@ -24,5 +24,6 @@ mod seams;
 mod socket;
 mod storage;
 mod support;
+mod terraform;
 mod transit;
 mod vpns;

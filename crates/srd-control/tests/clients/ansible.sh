@@ -1,0 +1,25 @@
+#!/bin/sh
+# Installs Ansible, and its modules for EC2, in a new or existing environment of Python.
+#
+#   crates/srd-control/tests/clients/ansible.sh FOLDER [PACKAGE ...]
+#
+# Further packages are installed together with them, so that the versions of all fit.
+#
+# The modules are in the package `ansible` (54 MB), together with hundreds of other collections. So the
+# package is fetched, the collection amazon.aws (5 MB) is taken out of it, and the rest is dropped.
+set -eu
+folder=${1:?the folder of the environment}
+shift
+[ -e "$folder/bin/python3" ] || python3 -m venv "$folder"
+"$folder/bin/pip" install --quiet --no-compile ansible-core==2.18.19 boto3 "$@"
+fetched=$(mktemp -d)
+trap 'rm -rf "$fetched"' EXIT
+"$folder/bin/pip" download --quiet --no-deps --dest "$fetched" ansible==12.3.0
+"$folder/bin/python3" - "$fetched" <<'END'
+import pathlib, sys, sysconfig, zipfile
+
+wheel, = pathlib.Path(sys.argv[1]).glob("*.whl")
+with zipfile.ZipFile(wheel) as archive:
+    own = [name for name in archive.namelist() if name.startswith("ansible_collections/amazon/aws/")]
+    archive.extractall(sysconfig.get_path("purelib"), own)
+END
