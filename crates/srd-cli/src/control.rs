@@ -183,9 +183,7 @@ fn up(args: &UpArgs) -> Result<u8> {
     let places = on_hosts.is_some();
     let machines: Box<dyn Machines> = match on_hosts {
         Some(machines) => Box::new(machines),
-        None if starts => {
-            Box::new(node::machines(args.user_data, args.state.is_some(), &at_end)?)
-        }
+        None if starts => Box::new(node::machines(args.user_data, args.state.is_some(), &at_end)?),
         None => Box::new(NoMachines),
     };
     let seed = random_seed().map_err(anyhow::Error::msg)?;
