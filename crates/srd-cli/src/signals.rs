@@ -51,9 +51,12 @@ pub(crate) fn stop_flag_then_end() -> Result<Arc<AtomicBool>> {
     Ok(flags.stop)
 }
 
+/// An action at the end of a server.
+type Action = Box<dyn FnOnce() + Send>;
+
 /// Functions that run when a signal ends the process.
 #[derive(Clone, Default)]
-pub(crate) struct AtEnd(Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>);
+pub(crate) struct AtEnd(Arc<Mutex<Vec<Action>>>);
 
 impl fmt::Debug for AtEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
