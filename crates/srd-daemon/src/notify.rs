@@ -73,7 +73,7 @@ impl Notify {
     }
 
     /// Reports that the process with this number is the main process of the service from now on.
-    /// Waits until systemd has read the report, for at most [`BARRIER_WAIT_MAX`]: systemd finds the
+    /// Waits until systemd has read the report, for at most five seconds: systemd finds the
     /// service of a report by its sender, so the sender must not end before.
     pub fn main_process(&self, process: u32) {
         self.send(&format!("MAINPID={process}"));

@@ -18,7 +18,7 @@
 //! state of sessions are not handed over: peers answer a new handshake at once.
 //!
 //! Until `done` the daemon that runs has lost nothing: if the other process ends, or sends nothing
-//! for [`give::WAIT_MAX`], it sends `back` and continues as before. The other process then ends. If
+//! for ten seconds, it sends `back` and continues as before. The other process then ends. If
 //! the daemon that runs is killed after `go`, the other process continues. Packets wait in the
 //! sockets and in the queues of the interface between `go` and `done`.
 //!
