@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use srd_enrol::CloudTables;
+use srd_enrol::{Capacity, CloudTables};
 
 use super::parts::{Load, Parts};
 use super::place::{Candidate, place, vcpus};
@@ -101,12 +101,19 @@ impl HostMachines {
         let until = Instant::now() + APPLY_WAIT_MAX;
         let changed = self.set_parts(region)?;
         let waited = self.parts.wait(&changed, until);
+        let now = Instant::now();
+        for (host, _) in changed.iter().filter(|(host, _)| self.starting.contains(host)) {
+            if !waited.pending.contains(host) {
+                let is_accepted = !waited.refused.iter().any(|(of, _)| of == host);
+                self.parts.started(host, is_accepted, now);
+            }
+        }
         let mut failed = None;
         for (host, why) in waited.refused {
             let what = format!("the host {host} has refused a change: {why}");
             match self.starting.contains(&host) {
                 true => failed = Some(what),
-                false => (self.report)(&what),
+                false => self.warn(vec![what]),
             }
         }
         for host in waited.pending {
@@ -135,7 +142,12 @@ impl Machines for HostMachines {
         let candidates: Vec<Candidate> = {
             let table = cloud.hosts.table();
             let ready = table.capacities().filter(|(name, _)| self.parts.is_ready(name));
-            ready.map(|(name, of)| Candidate::new(name.to_owned(), of.clone())).collect()
+            let now = Instant::now();
+            let candidate = |(name, of): (&str, &Capacity)| {
+                let is_avoided = self.parts.is_avoided(name, now);
+                Candidate::new(name.to_owned(), of.clone(), is_avoided)
+            };
+            ready.map(candidate).collect()
         };
         place(cloud, candidates)
     }

@@ -12,6 +12,8 @@ use srd_enrol::CloudTables;
 use srd_enrol::message::ERROR_CHARACTERS_MAX;
 use tokio::sync::watch;
 
+use super::conduct::{Credit, Refusals};
+
 /// Instances of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
@@ -29,12 +31,23 @@ struct HostPart {
     load: Load,
     /// Number of its session; `None`: the host is not connected, or accepts no instances.
     session: Option<u64>,
+    /// Highest number of its sessions.
+    newest: u64,
     /// Generation that the host has applied or refused last.
     decided: u64,
     /// Reason of the refusal.
     refused: Option<String>,
     /// Whether the host has not acknowledged a generation in time, and not caught up yet.
     is_behind: bool,
+    credit: Credit,
+    refusals: Refusals,
+}
+
+impl HostPart {
+    /// Whether a request that needs this generation waits for the host.
+    fn is_awaited(&self, generation: u64) -> bool {
+        self.session.is_some() && !self.is_behind && self.decided < generation
+    }
 }
 
 #[derive(Default)]
@@ -91,30 +104,50 @@ impl Parts {
     }
 
     /// Waits until these hosts have decided about these generations, for a limited time. A host
-    /// that is away or behind is not waited for.
+    /// that is away or behind is not waited for, and one that was slow is waited for as long as its
+    /// [`Credit`] lasts.
     pub(super) fn wait(&self, wanted: &[(String, u64)], until: Instant) -> Waited {
+        let begin = Instant::now();
         let mut hosts = self.hosts();
-        loop {
-            let is_awaited = |(host, generation): &&(String, u64)| {
-                hosts.get(host).is_some_and(|part| {
-                    part.session.is_some() && !part.is_behind && part.decided < *generation
-                })
-            };
-            let late: Vec<String> =
-                wanted.iter().filter(is_awaited).map(|(host, _)| host.clone()).collect();
-            let left = until.saturating_duration_since(Instant::now());
-            if !late.is_empty() && !left.is_zero() {
-                let woken = self.0.decided.wait_timeout(hosts, left);
-                hosts = woken.unwrap_or_else(PoisonError::into_inner).0;
-                continue;
+        // Hosts that are waited for, each with its generation and the end of the wait.
+        let mut awaited: Vec<(&str, u64, Instant)> = Vec::new();
+        for (host, generation) in wanted {
+            if let Some(part) = hosts.get(host).filter(|part| part.is_awaited(*generation)) {
+                let end = until.min(begin + part.credit.patience(begin));
+                awaited.push((host.as_str(), *generation, end));
             }
-            for host in late {
-                if let Some(part) = hosts.get_mut(&host) {
-                    part.is_behind = true;
-                }
-            }
-            return outcome(&hosts, wanted);
         }
+        loop {
+            let now = Instant::now();
+            awaited.retain(|(host, generation, end)| {
+                let Some(part) = hosts.get_mut(*host) else { return false };
+                let is_awaited = part.is_awaited(*generation);
+                if is_awaited && now < *end {
+                    return true;
+                }
+                part.is_behind |= is_awaited;
+                part.credit.charge(now.saturating_duration_since(begin), now);
+                false
+            });
+            let Some(end) = awaited.iter().map(|(_, _, end)| *end).min() else {
+                return outcome(&hosts, wanted);
+            };
+            let left = end.saturating_duration_since(now);
+            let woken = self.0.decided.wait_timeout(hosts, left);
+            hosts = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Records whether a host has accepted the instances that a request has started there.
+    pub(super) fn started(&self, host: &str, is_accepted: bool, now: Instant) {
+        if let Some(part) = self.hosts().get_mut(host) {
+            part.refusals.started(is_accepted, now);
+        }
+    }
+
+    /// Whether the host has refused an instance a short time ago, so that others come first.
+    pub(super) fn is_avoided(&self, host: &str, now: Instant) -> bool {
+        self.hosts().get(host).is_some_and(|part| part.refusals.is_avoided(now))
     }
 
     /// Whether the host is connected, accepts instances, and acknowledges in time.
@@ -129,10 +162,15 @@ impl Parts {
         self.0.decided.notify_all();
     }
 
-    /// Begins the session of a host that accepts instances.
+    /// Begins the session of a host that accepts instances. It has no effect if a newer session has
+    /// begun.
     pub fn enter(&self, host: &str, session: u64) {
         let mut hosts = self.hosts();
         let part = hosts.entry(host.to_owned()).or_default();
+        if session < part.newest {
+            return;
+        }
+        part.newest = session;
         // Generation 0 is that of a host that never had a part. It is sent, too.
         part.generation = part.generation.max(1);
         (part.session, part.decided, part.refused) = (Some(session), 0, None);
@@ -196,6 +234,7 @@ fn outcome(hosts: &BTreeMap<String, HostPart>, wanted: &[(String, u64)]) -> Wait
 
 #[cfg(test)]
 mod tests {
+    use super::super::conduct::CREDIT_MAX;
     use super::*;
     use std::time::Duration;
 
@@ -241,8 +280,9 @@ mod tests {
     fn decisions_of_an_older_session_and_about_other_generations_have_no_effect() {
         let parts = Parts::default();
         let (generation, _) = parts.set("a", tables("x"), Load::default());
-        parts.enter("a", 1);
         parts.enter("a", 2);
+        // The older session was delayed.
+        parts.enter("a", 1);
         parts.decided("a", 1, generation, None);
         parts.decided("a", 2, generation + 1, None);
         parts.leave("a", 1);
@@ -250,7 +290,28 @@ mod tests {
         parts.decided("a", 2, generation, None);
         assert!(parts.is_ready("a"));
         parts.leave("a", 2);
+        parts.enter("a", 1);
+        parts.decided("a", 1, generation, None);
         assert!(!parts.is_ready("a"));
+    }
+
+    /// A host that acknowledged each change too late was waited for at each change.
+    #[test]
+    fn regression_a_host_that_was_slow_too_often_is_waited_for_only_shortly() {
+        let parts = Parts::default();
+        parts.enter("a", 1);
+        parts.decided("a", 1, 1, None);
+        let now = Instant::now();
+        let spend = |part: &mut HostPart| part.credit.charge(CREDIT_MAX * 2, now);
+        parts.hosts().get_mut("a").into_iter().for_each(spend);
+        // The host reconnects, which does not change its credit.
+        parts.enter("a", 2);
+        parts.decided("a", 2, 1, None);
+        let (generation, _) = parts.set("a", tables("x"), Load::default());
+        let pending = Waited { pending: vec!["a".to_owned()], ..Waited::default() };
+        // Such a wait would end this test only after ten minutes.
+        let until = Instant::now() + Duration::from_secs(600);
+        assert_eq!(parts.wait(&wanted("a", generation), until), pending);
     }
 
     #[test]

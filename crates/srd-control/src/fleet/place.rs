@@ -1,8 +1,9 @@
 //! The choice of a host for an instance.
 //!
 //! An instance runs on a host of its zone that is connected, accepts its type, and has vCPUs left
-//! for it. Of these, the host with the fewest used vCPUs is chosen. All instances of a host belong
-//! to one account and region.
+//! for it. Of these, the host with the fewest used vCPUs is chosen. A host that has refused an
+//! instance a short time ago is chosen only if no other one fits. All instances of a host belong to
+//! one account and region.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,8 @@ const VCPUS_DEFAULT: u32 = 2;
 pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) capacity: Capacity,
+    /// Whether other hosts come first.
+    is_avoided: bool,
     /// vCPUs of its instances.
     used: u64,
     /// Account and region of its instances.
@@ -31,8 +34,8 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new(name: String, capacity: Capacity) -> Self {
-        Self { name, capacity, used: 0, of: None }
+    pub(super) fn new(name: String, capacity: Capacity, is_avoided: bool) -> Self {
+        Self { name, capacity, is_avoided, used: 0, of: None }
     }
 
     fn take(&mut self, instance: &Instance, at: &Key) {
@@ -83,7 +86,7 @@ pub(super) fn place(cloud: &mut Cloud, candidates: Vec<Candidate>) -> Result<(),
         let Some(region) = cloud.regions.get_mut(&at) else { continue };
         let Some(instance) = region.instances.get(&id) else { continue };
         let fitting = hosts.values_mut().filter(|host| host.has_room(instance, &at));
-        let Some(host) = fitting.min_by_key(|host| host.used) else {
+        let Some(host) = fitting.min_by_key(|host| (host.is_avoided, host.used)) else {
             return Err(no_room(instance));
         };
         host.take(instance, &at);

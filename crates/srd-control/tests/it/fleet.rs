@@ -252,7 +252,14 @@ fn a_host_that_refuses_an_instance_fails_the_launch_but_delays_no_other_request(
     let before = nodes.text("b");
     assert_eq!(client.code(&run(&of, 1, "")), "Unavailable");
     assert_eq!((client.state().instances.len(), nodes.text("b")), (4, before));
+    // The next launch uses the other host, although this one has more vCPUs left.
+    client.ok(&run(&of, 1, ""));
+    assert_eq!(placed(&client), [("a".to_owned(), 4), ("b".to_owned(), 1)].into());
+    // The host that has refused is the only one with vCPUs left.
     *nodes.refuses.lock().unwrap() = None;
+    while !is_current() {
+        thread::sleep(Duration::from_millis(1));
+    }
     client.ok(&run(&of, 1, ""));
     assert_eq!(placed(&client)["b"], 2);
 }
