@@ -12,7 +12,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use srd_enrol::{Fingerprint, Refusal, RefusalKind};
 use tokio::sync::Notify;
 
+use super::catch_up::CatchUp;
 use super::decide::Decision;
+use super::identities::{Identities, IdentitySlot};
 use super::rate::{ChangeRates, INTERVAL};
 use super::table::{Hosts, Table};
 use crate::control::Control;
@@ -91,6 +93,8 @@ pub struct Hub {
     sessions: Mutex<BTreeMap<String, Session>>,
     next_number: AtomicU64,
     rates: Mutex<ChangeRates>,
+    identities: Identities,
+    catch_up: CatchUp,
     /// Counters of the listener.
     pub counters: Counters,
 }
@@ -107,6 +111,8 @@ impl Hub {
             sessions: Mutex::default(),
             next_number: AtomicU64::new(0),
             rates: Mutex::default(),
+            identities: Identities::default(),
+            catch_up: CatchUp::default(),
             counters: Counters::default(),
         }
     }
@@ -126,14 +132,26 @@ impl Hub {
     /// # Errors
     /// If there is no such host, or the store fails.
     pub fn remove(&self, name: &str) -> Result<(), Refusal> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner).remove_host(name)?;
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.remove_host(name)?;
+        // A host that enrols with this name afterwards has an entry of its own.
         self.parts.iter().for_each(|parts| parts.forget(name));
+        drop(control);
         Ok(())
     }
 
-    /// Takes over the changes of other controllers. The call waits for the store.
-    pub(super) fn catch_up(&self) -> Result<(), Refusal> {
-        self.decide(|_| Ok((Vec::new(), ())))
+    /// Takes over the changes of other controllers.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(super) async fn catch_up(self: &Arc<Self>) -> Result<(), Refusal> {
+        let hub = Arc::clone(self);
+        self.catch_up.take(move || hub.decide(|_| Ok((Vec::new(), ())))).await
+    }
+
+    /// Counts a connection of an identity; `None` if it has too many.
+    pub(super) fn admit_connection(&self, identity: Fingerprint) -> Option<IdentitySlot> {
+        self.identities.admit(identity)
     }
 
     /// Makes a decision as one transaction. The call waits for the store.

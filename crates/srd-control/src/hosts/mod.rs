@@ -25,6 +25,8 @@
 //! | [`decide`] | decisions: enrolment, removal, tokens |
 //! | `address` | addresses of the overlay |
 //! | [`hub`] | the sessions of connected hosts, and counters |
+//! | `catch_up` | the changes of other controllers, before a session gets its part |
+//! | `identities` | limit of the connections of one identity |
 //! | `rate` | limit of the changes that one host causes |
 //! | `session` | one connection of a host |
 //! | [`serve`] | the listener for hosts |
@@ -35,8 +37,10 @@
 
 mod address;
 pub mod admin;
+mod catch_up;
 pub mod decide;
 pub mod hub;
+mod identities;
 mod rate;
 pub(crate) mod record;
 pub mod serve;

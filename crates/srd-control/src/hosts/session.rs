@@ -56,6 +56,8 @@ impl From<FrameError> for End {
 struct Link {
     stream: TlsStream<TcpStream>,
     inbox: Inbox,
+    /// Whether only a part of a message has been sent, so that no other one can follow.
+    is_cut: bool,
 }
 
 impl Link {
@@ -73,14 +75,21 @@ impl Link {
         }
     }
 
+    /// Sends a message. If the caller drops the future, the connection cannot be used further.
     async fn send(&mut self, message: &FromController) -> Result<(), End> {
         let bytes = encode(message, CONTROLLER_BYTES_MAX)?;
+        if std::mem::replace(&mut self.is_cut, true) {
+            return Err(End::Broken);
+        }
         let write = async {
             self.stream.write_all(&bytes).await?;
             self.stream.flush().await
         };
         match timeout(WRITE_WAIT_MAX, write).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.is_cut = false;
+                Ok(())
+            }
             Ok(Err(_)) => Err(End::Broken),
             Err(_) => Err(End::Unread),
         }
@@ -111,6 +120,10 @@ pub(super) async fn run(
     let opened = timeout(FIRST_WAIT_MAX, open(stream, &acceptor)).await;
     let Ok(Some((mut link, identity, first))) = opened else {
         hub.counters.strangers.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let Some(_slot) = hub.admit_connection(identity) else {
+        hub.counters.count(RefusalKind::Unavailable);
         return;
     };
     let ended = match first {
@@ -145,7 +158,7 @@ async fn open(
     stream.set_nodelay(true).ok()?;
     let stream = acceptor.accept(stream).await.ok()?;
     let identity = tls::peer(stream.get_ref().1.peer_certificates())?;
-    let mut link = Link { stream, inbox: Inbox::new(HOST_BYTES_MAX) };
+    let mut link = Link { stream, inbox: Inbox::new(HOST_BYTES_MAX), is_cut: false };
     let first = link.receive().await;
     match first {
         Err(End::Broken) => None,
@@ -207,7 +220,8 @@ fn admit_unchanged(
     Ok(changes.is_empty().then_some((admitted, *generation)))
 }
 
-/// Sends a host its peers and each change, until the connection ends.
+/// Sends a host its peers and each change, until the connection ends, or a newer session of the
+/// host begins.
 async fn follow(
     hub: &Arc<Hub>,
     link: &mut Link,
@@ -223,19 +237,28 @@ async fn follow(
         link.send(&FromController::Welcome { name, address }).await?;
         if let Some(parts) = parts {
             // Another controller may have changed the part of this host a moment ago.
-            let at = Arc::clone(hub);
-            let caught_up = tokio::task::spawn_blocking(move || at.catch_up());
-            caught_up.await.map_err(|_| End::Broken)??;
+            hub.catch_up().await?;
             parts.enter(&admitted.name, entered.number);
         }
         work(hub, link, (identity, entered), &admitted.name, (generation, parts)).await
     };
-    let done = done.await;
+    let done = tokio::select! {
+        done = done => done,
+        () = entered.end.notified() => Err(superseded(name)),
+    };
     parts.iter().for_each(|parts| parts.leave(name, entered.number));
     match done {
         Ok(never) => match never {},
         Err(end) => end,
     }
+}
+
+fn superseded(name: &str) -> End {
+    let what = format!(
+        "`{name}` has connected again from elsewhere: if its state directory was copied to a \
+         second machine, enrol that machine under a name of its own"
+    );
+    End::Refused(Refusal::new(RefusalKind::Superseded, what))
 }
 
 async fn work(
@@ -280,13 +303,6 @@ async fn work(
             }
             changed = changes.changed() => changed.map_err(|_| End::Broken)?,
             changed = part_changes.changed() => changed.map_err(|_| End::Broken)?,
-            () = entered.end.notified() => {
-                let what = format!(
-                    "`{name}` has connected again from elsewhere: if its state directory was \
-                     copied to a second machine, enrol that machine under a name of its own"
-                );
-                return Err(Refusal::new(RefusalKind::Superseded, what).into());
-            }
         }
     }
 }

@@ -58,6 +58,31 @@ fn a_host_gets_its_part_as_a_snapshot_and_then_the_tables_that_change() {
     assert!(!parts.is_ready("a"), "the new connection has acknowledged nothing");
 }
 
+/// The older connection kept its part in memory until it had taken no message for ten seconds.
+#[test]
+fn regression_an_older_connection_that_takes_no_message_ends_when_a_newer_one_begins() {
+    let mut large = CloudTables::default();
+    for number in 0..100 {
+        large.insert(format!("group.\"{number}\""), "x".repeat(250 << 10)).unwrap();
+    }
+    let parts = Parts::default();
+    parts.set("a", Arc::new(large), Load::default());
+    let store = Box::<MemoryStore>::default();
+    let server = Server::with_parts("10.77.0.0/16", store, Some(parts));
+    let capacity = Capacity { zone: "us-east-1a".to_owned(), vcpus: 8, types: Vec::new() };
+    let mut node = Node::new("a", 1);
+    node.host.capacity = Some(capacity);
+    let mut older = server.connect(&node.identity);
+    older.send(&node.enrol(&server.token(1)));
+    assert!(matches!(older.receive(), Ok(FromController::Welcome { .. })));
+    assert!(older.section().is_snapshot);
+    let mut newer = server.connect(&node.identity);
+    newer.send(&node.follow(0));
+    assert!(matches!(newer.receive(), Ok(FromController::Welcome { .. })));
+    wait_until("the end", || server.refused(RefusalKind::Superseded) == 1);
+    assert_eq!(server.listing().unread, 0);
+}
+
 /// An earlier version of a host would close the connection at this message.
 #[test]
 fn a_host_without_instances_gets_no_part() {
