@@ -8,8 +8,9 @@
 //! The first update of a session is a snapshot. Each further one contains the tables that differ.
 //! A large update is sent in several sections, of which the last one has `is_last`.
 //!
-//! Bounds: a table has at most [`TABLE_BYTES_MAX`] bytes, all tables of a host have at most
-//! [`TABLES_BYTES_MAX`], and the tables of a section have at most [`SECTION_BYTES_MAX`].
+//! Bounds: a table has at most [`TABLE_BYTES_MAX`] bytes, a host has at most [`TABLES_MAX`] tables
+//! with at most [`TABLES_BYTES_MAX`] bytes, and the tables of a section have at most
+//! [`SECTION_BYTES_MAX`].
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 /// Largest table, with its name, in bytes.
 pub const TABLE_BYTES_MAX: usize = 256 << 10;
+/// Largest number of tables of a host.
+pub const TABLES_MAX: usize = 1 << 16;
 /// Largest sum of the tables of a host, in bytes.
 pub const TABLES_BYTES_MAX: usize = 48 << 20;
 /// Largest sum of the tables of a section, in bytes. As JSON, they have at most twice as many.
@@ -68,6 +71,9 @@ impl CloudTables {
             ));
         }
         self.remove(&name);
+        if self.tables.len() >= TABLES_MAX {
+            return Err(format!("a host has more than {TABLES_MAX} tables"));
+        }
         if self.bytes + bytes > TABLES_BYTES_MAX {
             return Err(format!("the tables of a host have more than {TABLES_BYTES_MAX} bytes"));
         }
@@ -201,6 +207,18 @@ mod tests {
             host.take(section).unwrap();
         }
         assert_eq!(host, large);
+    }
+
+    #[test]
+    fn a_host_has_at_most_the_largest_number_of_tables() {
+        let mut host = CloudTables::default();
+        for n in 0..TABLES_MAX {
+            host.insert(n.to_string(), String::new()).unwrap();
+        }
+        host.insert("0".to_owned(), "x = 1\n".to_owned()).unwrap();
+        assert!(host.insert("a".to_owned(), String::new()).unwrap_err().contains("tables"));
+        host.remove("0");
+        host.insert("a".to_owned(), String::new()).unwrap();
     }
 
     #[test]

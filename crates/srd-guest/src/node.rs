@@ -16,7 +16,10 @@ use srd_daemon::plane::{ApplyInstances, InstanceChanges, ReloadInstances, Reload
 use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession};
 use srd_trust::privileges;
 
-use crate::cloud::reload::{Reloaded, Reloader, check_of_controller};
+use crate::cloud::file::{check_of_controller, open};
+use crate::cloud::guests;
+use crate::cloud::reload::{Reloaded, Reloader};
+use crate::cloud::world::Vpc;
 use crate::control::config::KEYS_OF_NODE;
 use crate::failure::Missing;
 use crate::service::Opening;
@@ -44,7 +47,7 @@ pub fn start(config: Config) -> Result<Daemon> {
     if let (Some(enrol), Some(cloud)) = (&config.enrol, &config.cloud)
         && cloud.is_of_controller
     {
-        prepare_cloud(&enrol.directory)?;
+        prepare_cloud(&enrol.directory, &cloud.host)?;
     }
     let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
     let opening = Opening::begin(Options { metrics: None, ..options }, false)?;
@@ -58,16 +61,19 @@ pub fn start(config: Config) -> Result<Daemon> {
     prepared.start(Some(hosted(opening)))
 }
 
-/// Makes the file with the part of the cloud of the controller readable: a file that is missing, or
-/// that a failure of the machine has damaged, becomes one without instances.
-fn prepare_cloud(state: &StateDirectory) -> Result<()> {
+/// Makes the file with the part of the cloud of the controller usable. A file is replaced by one
+/// without instances if it is missing, if a failure of the machine has damaged it, or if this host
+/// cannot run its instances.
+fn prepare_cloud(state: &StateDirectory, host: &str) -> Result<()> {
     let path = state.file(CLOUD);
-    let read = srd_vpc_file::read(&path).map_err(anyhow::Error::from);
-    if let Err(error) = read.and_then(|file| check_of_controller(&file)) {
+    let usable = open(&path, false).and_then(|(_, file)| {
+        check_of_controller(&file)?;
+        guests::check(&Vpc::of(file, host, false).world(), host)
+    });
+    if let Err(error) = usable {
         if path.exists() {
-            // The error may quote the file.
-            tracing::debug!("{error:#}");
-            tracing::warn!("{} is damaged: the controller sends it again", path.display());
+            let shown = path.display();
+            tracing::warn!("{shown} is not used, and the controller sends it again: {error:#}");
         }
         state.write_cloud("").map_err(anyhow::Error::msg)?;
     }
@@ -119,5 +125,32 @@ struct Hosting(Service);
 impl Instances for Hosting {
     fn run(&mut self) -> Result<()> {
         self.0.run().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail loudly
+    use super::*;
+
+    /// Such a part kept the node from starting, so it could not get another part either.
+    #[test]
+    fn regression_a_part_that_this_host_cannot_run_does_not_keep_a_node_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::new(directory.path().to_owned());
+        let after = |text: &str| {
+            state.write_cloud(text).unwrap();
+            prepare_cloud(&state, "here").unwrap();
+            std::fs::read_to_string(state.file(CLOUD)).unwrap()
+        };
+        let of = |kind: &str, host: &str| {
+            format!("[instance.i]\ntype = \"{kind}\"\nhost = \"{host}\"\n")
+        };
+        let good = of("c7i.large", "here");
+        assert_eq!(after(&good), good);
+        assert_eq!(after(&of("nonsense", "here")), "");
+        let elsewhere = of("nonsense", "there");
+        assert_eq!(after(&elsewhere), elsewhere);
+        assert_eq!(after("hush = 1\n"), "");
     }
 }

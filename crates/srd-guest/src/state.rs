@@ -17,10 +17,12 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
+use crate::cloud::file::{check_of_controller, open};
 use crate::cloud::pending::Changes;
 use crate::cloud::plane::Plane;
 use crate::cloud::world::Vpc;
 use crate::control::orders::{Command, Stopper};
+use crate::failure::WrongSettings;
 use crate::figures::logs::FlowLogs;
 use crate::figures::pages::publisher::Publisher;
 use crate::helper::Ending;
@@ -47,7 +49,7 @@ pub struct Options {
     /// The VPC's file; without it, EC2's default VPC.
     pub file: Option<PathBuf>,
     /// Whether the controller of the host sends the content of the VPC's file. Such a file names no
-    /// directories of flow logs, and no pods.
+    /// directories of flow logs, no pods, and no public addresses outside of 198.18.0.0/15.
     pub is_of_controller: bool,
     /// The name of this host in the VPC's file. Instances for which the file names no host run on
     /// this host.
@@ -88,6 +90,11 @@ pub struct Options {
 impl Options {
     /// Reads the VPC that these settings name.
     pub(crate) fn vpc(&self) -> Result<Vpc> {
+        if let (Some(path), true) = (&self.file, self.is_of_controller) {
+            let (_, file) = open(path, false).map_err(WrongSettings::of)?;
+            check_of_controller(&file).map_err(WrongSettings::of)?;
+            return Ok(Vpc::of(file, &self.host, self.internet_private));
+        }
         Vpc::read(self.file.as_deref(), &self.host, self.internet_private)
     }
 

@@ -10,16 +10,17 @@
 //! | `pending.key` | next private key, which the controller has not stored yet |
 //! | `next.key` | next private key, which replaces `private.key` at the next start |
 //! | `cloud.toml` | the part of the cloud that the controller has sent, for the card |
+//! | `cloud.former.toml` | the former part, until the card has accepted the new one |
 //! | `enrolment.json` | [`Enrolment`]: name, overlay address, peers |
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use rustix::fs::{AtFlags, Mode, OFlags, open, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use srd_enrol::frame::CONTROLLER_BYTES_MAX;
@@ -36,6 +37,8 @@ pub(super) const PENDING_KEY: &str = "pending.key";
 pub(super) const NEXT_KEY: &str = "next.key";
 /// Name of the file with the part of the cloud that the controller has sent.
 pub const CLOUD: &str = "cloud.toml";
+/// Name of the file with the former part of the cloud, until the card has accepted the new one.
+const CLOUD_FORMER: &str = "cloud.former.toml";
 const IDENTITY: &str = "identity.key";
 const ENROLMENT: &str = "enrolment.json";
 /// Largest file of this directory, in bytes.
@@ -135,6 +138,54 @@ impl StateDirectory {
         self.replace_file(CLOUD, text, false)
     }
 
+    /// Replaces the file with the part of the cloud, and calls `accept` with its path. If `accept`
+    /// fails, the file has its former content again afterwards.
+    ///
+    /// # Errors
+    /// A text for the operator: the error of `accept`, or of the operating system.
+    pub(super) fn try_cloud(
+        &self,
+        text: &str,
+        accept: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let shown = self.file(CLOUD_FORMER);
+        let failed = |error: io::Error| format!("{}: {error}", shown.display());
+        self.keep_cloud().map_err(failed)?;
+        let tried = self.write_cloud(text).and_then(|()| accept(&self.file(CLOUD)));
+        match tried {
+            Ok(()) => {
+                let removed = self.directory().and_then(|of| remove(&of, CLOUD_FORMER));
+                removed.map_err(failed)
+            }
+            Err(why) => match self.restore_cloud().map_err(failed) {
+                Ok(()) => Err(why),
+                Err(also) => Err(format!("{why}; {also}")),
+            },
+        }
+    }
+
+    /// Keeps the file with the part of the cloud under a second name.
+    fn keep_cloud(&self) -> io::Result<()> {
+        let directory = self.directory()?;
+        remove(&directory, CLOUD_FORMER)?;
+        match linkat(&directory, CLOUD, &directory, CLOUD_FORMER, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            // Not every file system has second names.
+            Err(_) => Ok(renameat(&directory, CLOUD, &directory, CLOUD_FORMER)?),
+        }
+    }
+
+    /// Gives the file that was kept its first name again. Without such a file, the refused one is
+    /// removed.
+    fn restore_cloud(&self) -> io::Result<()> {
+        let directory = self.directory()?;
+        match renameat(&directory, CLOUD_FORMER, &directory, CLOUD) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOENT) => remove(&directory, CLOUD),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn replace_file(&self, name: &str, text: &str, is_durable: bool) -> Result<(), String> {
         let replaced = self.replace(name, text, is_durable);
         replaced.map_err(|error| format!("cannot write {}: {error}", self.file(name).display()))
@@ -142,10 +193,7 @@ impl StateDirectory {
 
     fn replace(&self, name: &str, text: &str, is_durable: bool) -> io::Result<()> {
         let (directory, new) = (self.directory()?, format!("{name}.new"));
-        match unlinkat(&directory, &new, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
+        remove(&directory, &new)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mut file = File::from(openat(&directory, &new, flags, Mode::RUSR | Mode::WUSR)?);
         if let Some(user) = privileges::own_user() {
@@ -249,11 +297,18 @@ impl StateDirectory {
     }
 }
 
-/// Gives a directory to the user `srd`, if this user exists and this process runs as root.
+/// Gives a directory to the user `srd`, if this user exists and this process runs as root. A link
+/// in the path is followed only where no other user can change the path.
 fn give(path: &Path) -> io::Result<()> {
-    match privileges::own_user() {
-        Some(user) => lchown(path, Some(user), None),
-        None => Ok(()),
+    let Some(user) = privileges::own_user() else { return Ok(()) };
+    fchown(StateDirectory::new(path.to_owned()).directory()?, Some(user), None)
+}
+
+/// Removes a file of a directory, if it exists.
+fn remove(directory: &File, name: &str) -> io::Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -297,7 +352,7 @@ mod tests {
     /// Root followed links that the user of the daemon had made.
     #[test]
     fn regression_no_link_of_the_daemon_s_user_leads_root_to_another_file() {
-        use std::os::unix::fs::{chown, symlink};
+        use std::os::unix::fs::{chown, lchown, symlink};
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root gives files away");
             return;
@@ -327,6 +382,28 @@ mod tests {
         theirs.rename(ENROLMENT, "file").unwrap_err();
         theirs.enrolment().unwrap_err();
         assert!(of_root.enrolment().unwrap().is_some() && !at("root/file").exists());
+    }
+
+    /// After the first refusal of a process, the refused text stayed, and a reload put it in force.
+    #[test]
+    fn regression_a_refused_part_of_the_cloud_does_not_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::new(directory.path().to_owned());
+        let refuse = |path: &Path| {
+            assert_eq!(fs::read_to_string(path).unwrap(), "new");
+            Err("no".to_owned())
+        };
+        assert_eq!(state.try_cloud("new", refuse), Err("no".to_owned()));
+        assert!(!state.file(CLOUD).exists());
+        state.write_cloud("former").unwrap();
+        let content = || fs::read_to_string(state.file(CLOUD)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(state.try_cloud("new", refuse), Err("no".to_owned()));
+            assert_eq!(content(), "former");
+        }
+        assert_eq!(state.try_cloud("new", |_| Ok(())), Ok(()));
+        assert_eq!(content(), "new");
+        assert!(!state.file(CLOUD_FORMER).exists());
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `world`, `changes`, `pending` | added instances and other changes |
 //! | `guests` | instances of this host |
+//! | `file` | the file that describes the cloud |
 //! | `plane`, `asking` | the whole VPC on a thread of its own, and the card's queries to it |
 //! | [`reload`] | reading the configuration again |
 
 pub(crate) mod asking;
 pub(crate) mod changes;
+pub(crate) mod file;
 pub(crate) mod guests;
 pub(crate) mod pending;
 pub(crate) mod plane;

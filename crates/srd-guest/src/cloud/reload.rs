@@ -8,6 +8,7 @@ use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
+use crate::cloud::file::check_of_controller;
 use crate::cloud::guests;
 use crate::cloud::world::Vpc;
 use crate::control::orders::{Command, Orders};
@@ -79,17 +80,6 @@ impl Reloader {
     }
 }
 
-/// Checks that a file from a controller chooses no directory and no pod of this machine.
-pub(crate) fn check_of_controller(file: &VpcFile) -> Result<()> {
-    if !file.world.flow_logs.is_empty() {
-        bail!("a controller cannot choose directories for flow logs on this host");
-    }
-    if let Some(of) = file.world.instances.values().find(|instance| instance.pod.is_some()) {
-        bail!("`{}` is in a pod, and a controller cannot choose pods of this host", of.name);
-    }
-    Ok(())
-}
-
 /// Checks a configuration, and describes it in lines of text. The function creates no object and
 /// needs no privilege.
 ///
@@ -126,24 +116,4 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
     let warned = warnings::of(options, &world);
     lines.extend(warned.into_iter().map(|text| format!("warning: {text}")));
     Ok(lines)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // a test may fail loudly
-    use super::*;
-
-    #[test]
-    fn a_controller_chooses_no_directory_and_no_pod_of_a_host() {
-        let check = |text: &str| {
-            let cloud = "[vpc.a]\ncidr = [\"10.0.0.0/16\"]\n";
-            let file = srd_vpc_file::parse(&format!("{cloud}{text}"), Path::new("a.toml"));
-            check_of_controller(&file.unwrap()).map_err(|error| error.to_string())
-        };
-        let instance = "[instance.i]\ntype = \"c7i.large\"\n";
-        check(instance).unwrap();
-        assert!(check(&format!("{instance}pod = \"p\"\n")).unwrap_err().contains("pods"));
-        let log = "[flow_log.l]\nvpc = \"a\"\ndirectory = \"/etc\"\n";
-        assert!(check(log).unwrap_err().contains("directories"));
-    }
 }

@@ -90,8 +90,14 @@ impl Vpc {
     /// Reads the VPC of a file, or the default VPC, for a host. `internet_private`: whether the
     /// internet carries private addresses.
     pub(crate) fn read(file: Option<&Path>, host: &str, internet_private: bool) -> Result<Self> {
-        let (file, host) = (Arc::new(Self::file_of(file)?), host.to_owned());
-        Ok(Self { file, added: BTreeMap::new(), host, internet_private })
+        Ok(Self::of(Self::file_of(file)?, host, internet_private))
+    }
+
+    /// Returns the VPC of a file that was read before, for a host. `internet_private`: whether the
+    /// internet carries private addresses.
+    pub(crate) fn of(file: VpcFile, host: &str, internet_private: bool) -> Self {
+        let (file, host) = (Arc::new(file), host.to_owned());
+        Self { file, added: BTreeMap::new(), host, internet_private }
     }
 
     /// Reads a file, or returns the default VPC.

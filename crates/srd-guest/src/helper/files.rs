@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
 use srd_trust::place;
 use srd_vpc_file::VpcFile;
 
 use super::Spec;
+use crate::cloud::file::{check_of_controller, open};
 use crate::control::config;
 use crate::figures::logs::files;
 use crate::state::Options;
@@ -70,16 +74,9 @@ impl Files {
     /// Opens a file that describes a cloud, and refuses any other file. If only root may change the
     /// file, the directories of its flow logs are permitted from then on.
     pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
-        let opened = File::open(path).with_context(|| path.display().to_string())?;
-        let file = match srd_vpc_file::read(path) {
-            Ok(file) => file,
-            // The error quotes a line of the file.
-            Err(error) if path.extension().is_some_and(|ending| ending == "toml") => {
-                return Err(error.into());
-            }
-            Err(_) => bail!("{} is no file of a cloud", path.display()),
-        };
-        if place::is_roots_alone(path) && !self.is_of_controller {
+        // The file may be one that the card may not read, so an error does not quote it.
+        let (opened, file) = open(path, false)?;
+        if !self.is_of_controller && is_roots_alone(path, &opened)? {
             self.logs.extend(directories(&file));
         }
         Ok(opened)
@@ -95,15 +92,25 @@ impl Files {
         };
         let others = others.into_iter().map(str::to_owned).collect();
         let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
-        let opened = File::open(&path).with_context(|| path.display().to_string())?;
-        // The configuration names this file, so the directories of its flow logs are permitted,
-        // unless a controller sends its content.
-        let file = srd_vpc_file::read(&path)?;
-        if !self.is_of_controller && !new.is_of_controller {
+        let is_of_controller = self.is_of_controller || new.is_of_controller;
+        // The configuration names this file, so an error may quote it, and the directories of its
+        // flow logs are permitted, unless a controller sends its content.
+        let (opened, file) = open(&path, !is_of_controller)?;
+        if is_of_controller {
+            check_of_controller(&file)?;
+        } else {
             self.logs.extend(directories(&file));
         }
         Ok(Reloaded { vpc: Some((opened, path)), others })
     }
+}
+
+/// Whether only root or this process's user can change an open file and the path that leads to it.
+/// The owner is that of the open file, because the path may have led to another file before.
+fn is_roots_alone(path: &Path, opened: &File) -> io::Result<bool> {
+    let facts = opened.metadata()?;
+    let is_own = facts.uid() == 0 || facts.uid() == geteuid().as_raw();
+    Ok(is_own && facts.mode() & 0o022 == 0 && place::is_roots_alone(path))
 }
 
 /// Result of reading a configuration again.

@@ -167,7 +167,8 @@ fn no_file_is_opened_that_is_not_of_a_cloud() {
     // A file that only root may change permits its directories of flow logs.
     helper.log(&more, stem(), "log").unwrap();
     std::fs::write(&cloud, "hush = 1\n").unwrap();
-    assert!(helper.vpc(&cloud).is_err());
+    let error = format!("{:#}", helper.vpc(&cloud).unwrap_err());
+    assert!(error.contains("no file of a cloud") && !error.contains("hush"), "{error}");
     assert!(helper.reload().is_err(), "there is no configuration in a file");
 }
 
@@ -176,7 +177,9 @@ fn no_file_is_opened_that_is_not_of_a_cloud() {
 #[test]
 fn a_file_from_a_controller_permits_no_directory() {
     let site = Site::new();
-    let spec = Spec { is_of_controller: true, ..site.spec(false) };
+    let config = site.path("srd.toml");
+    std::fs::write(&config, "[cloud]\nvpc = \"cloud.toml\"\n").unwrap();
+    let spec = Spec { is_of_controller: true, config: Some(config), ..site.spec(false) };
     let (helper, _thread) = site.start_with(spec);
     let more = site.path("more").to_str().unwrap().to_owned();
     let cloud = site.path("cloud.toml");
@@ -187,6 +190,9 @@ fn a_file_from_a_controller_permits_no_directory() {
     std::fs::write(&cloud, text).unwrap();
     helper.vpc(&cloud).unwrap();
     assert!(helper.log(&more, String::from("1_vpcflowlogs_x"), "log").is_err());
+    // A reload put a file in force that had been refused.
+    let error = format!("{:#}", helper.reload().unwrap_err());
+    assert!(error.contains("directories"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,107 @@
+//! The file that describes a cloud: opened once, and checked if a controller has sent its content.
+
+use std::fs::File;
+use std::io::Seek;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use srd_trust::private;
+use srd_vpc_file::VpcFile;
+
+/// Opens the file of a cloud, and reads it. The position of the open file is the file's beginning.
+/// The call never waits for a writer, and follows a link only if no other user can change the path
+/// ([`private::open`]). `quotes`: whether an error may quote the text of the file.
+///
+/// # Errors
+/// The path leads to no regular file, the file cannot be read, or its text is wrong.
+pub(crate) fn open(path: &Path, quotes: bool) -> Result<(File, VpcFile)> {
+    let shown = path.display();
+    let opened = private::open(path).with_context(|| shown.to_string())?;
+    let mut opened = opened.with_context(|| format!("{shown} is no regular file"))?;
+    let read = srd_vpc_file::read_from(opened.try_clone()?, path);
+    // The two descriptors have one position.
+    opened.rewind()?;
+    match read {
+        Ok(file) => Ok((opened, file)),
+        Err(error) if quotes => Err(error.into()),
+        Err(error) => match &error.place {
+            Some(at) => bail!("{shown}:{}:{}: this is no file of a cloud", at.line, at.column),
+            None => bail!("{shown} is no file of a cloud"),
+        },
+    }
+}
+
+/// Checks that a file from a controller chooses no directory and no pod of this machine, and no
+/// public address outside of 198.18.0.0/15. A controller takes public addresses from this block,
+/// which is reserved for tests of networks. The card adds a route for each public address, and this
+/// machine may need any other address.
+pub(crate) fn check_of_controller(file: &VpcFile) -> Result<()> {
+    if !file.world.flow_logs.is_empty() {
+        bail!("a controller cannot choose directories for flow logs on this host");
+    }
+    if let Some(of) = file.world.instances.values().find(|instance| instance.pod.is_some()) {
+        bail!("`{}` is in a pod, and a controller cannot choose pods of this host", of.name);
+    }
+    let mut publics = file.world.addresses.values().map(|address| address.public);
+    if let Some(public) = publics.find(|public| !matches!(public.octets(), [198, 18 | 19, ..])) {
+        bail!("a controller cannot choose the public address {public}, outside of 198.18.0.0/15");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail loudly
+    use super::*;
+    use std::io::Read;
+
+    const CLOUD: &str = "[vpc.a]\ncidr = [\"10.0.0.0/16\"]\n";
+
+    fn check(text: &str) -> Result<(), String> {
+        let file = srd_vpc_file::parse(&format!("{CLOUD}{text}"), Path::new("a.toml"));
+        check_of_controller(&file.unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_controller_chooses_no_directory_and_no_pod_of_a_host() {
+        let instance = "[instance.i]\ntype = \"c7i.large\"\n";
+        check(instance).unwrap();
+        assert!(check(&format!("{instance}pod = \"p\"\n")).unwrap_err().contains("pods"));
+        let log = "[flow_log.l]\nvpc = \"a\"\ndirectory = \"/etc\"\n";
+        assert!(check(log).unwrap_err().contains("directories"));
+    }
+
+    /// A controller made hosts route any address into an instance.
+    #[test]
+    fn regression_a_controller_chooses_public_addresses_of_its_block_only() {
+        let address = |public: &str| format!("[elastic_address.e]\npublic = \"{public}\"\n");
+        for own in ["198.18.0.0", "198.19.255.255"] {
+            check(&address(own)).unwrap();
+        }
+        for other in ["198.17.255.255", "198.20.0.0", "192.0.2.1", "8.8.8.8"] {
+            assert!(check(&address(other)).unwrap_err().contains(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_opened_file_is_at_its_beginning_and_an_error_quotes_only_if_it_may() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.toml");
+        std::fs::write(&path, CLOUD).unwrap();
+        let (mut opened, _) = open(&path, false).unwrap();
+        let mut text = String::new();
+        opened.read_to_string(&mut text).unwrap();
+        assert_eq!(text, CLOUD);
+        std::fs::write(&path, "hush = 1\n").unwrap();
+        let error = |quotes| format!("{:#}", open(&path, quotes).unwrap_err());
+        assert!(error(true).contains("hush") && !error(false).contains("hush"));
+        // A plain `open` of a pipe waits for its writer.
+        let pipe = directory.path().join("pipe");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+        for other in [pipe.as_path(), directory.path()] {
+            let error = open(other, true).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{error}");
+        }
+    }
+}
