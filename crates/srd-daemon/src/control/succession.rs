@@ -4,10 +4,10 @@
 //! child, with the confinement of the unit, and would end without the child.
 
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 
@@ -18,6 +18,8 @@ use crate::notify::Notify;
 
 /// Interval at which the daemon checks whether the process that it has started has ended.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
+/// Longest time in which the process that the daemon has started must request the hand-over.
+const START_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Hands over to the process at the other end. After success this process is about to end. After an
 /// error it continues as before.
@@ -26,12 +28,18 @@ pub(super) fn take_over(
     shared: &Arc<Shared>,
     version: u32,
 ) -> Result<(), Refusal> {
-    check_user(stream, shared)?;
     let process = process_of(stream)?;
-    let is_child = shared.successor().as_ref().is_some_and(|child| child.process == process);
-    if Notify::is_expected() && !is_child {
-        let text = "this daemon is a unit of systemd, and hands over to a process of its own only";
-        return Err(Refusal::new(RefusalKind::OfUnit, text));
+    // The child has the present user of the daemon, which may have fewer rights than the user that
+    // started the daemon. A user with these rights has requested the child.
+    let child = shared.successor().as_ref().map(|child| child.process);
+    let is_child = child == Some(process) && srd_trust::peer::check(stream).is_ok();
+    if !is_child {
+        check_user(stream, shared)?;
+        if Notify::is_expected() {
+            let text =
+                "this daemon is a unit of systemd, and hands over to a process of its own only";
+            return Err(Refusal::new(RefusalKind::OfUnit, text));
+        }
     }
     let socket = shared.socket();
     let leaves = |is: bool| shared.is_leaving.store(is, Ordering::Relaxed);
@@ -67,26 +75,52 @@ pub(super) fn succeed(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), R
         *successor = Some(Successor { process: child.id(), client });
         child
     };
-    let ended = loop {
-        match child.try_wait() {
-            Ok(None) => std::thread::sleep(LOOK_PAUSE),
-            Ok(Some(status)) => break status.to_string(),
-            Err(error) => break error.to_string(),
-        }
-    };
-    *shared.successor() = None;
+    let ended = wait(&mut child, shared, Instant::now() + START_WAIT_MAX);
     Err(failed(&format!(
         "the process that was to take over has failed ({ended}): the log of the unit has the reason"
     )))
 }
 
-/// Checks that the client is root, the user that started the daemon, or the present user of the
-/// daemon.
+/// Waits until the child has ended, and forgets it. At `until`, ends a child that has not taken
+/// over. Returns the reason of the end.
+fn wait(child: &mut Child, shared: &Shared, until: Instant) -> String {
+    let mut late = "";
+    loop {
+        if late.is_empty() && Instant::now() >= until && kill(child, shared) {
+            late = "it did not request the hand-over in time, and was ended: ";
+        }
+        // A later process may get the number of the child as soon as this process has waited for
+        // the child. So the number is forgotten under the lock of this wait.
+        let mut successor = shared.successor();
+        let ended = match child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(ended) = ended {
+            *successor = None;
+            return format!("{late}{ended}");
+        }
+        drop(successor);
+        std::thread::sleep(LOOK_PAUSE);
+    }
+}
+
+/// Sends SIGKILL to the child unless it has taken over. If a hand-over is in progress, waits for
+/// its result. Returns whether the child has got the signal.
+fn kill(child: &mut Child, shared: &Shared) -> bool {
+    // A hand-over holds this lock from its beginning to its end. After success, the daemon stays in
+    // the state in which it leaves.
+    let _alone = shared.plane.alone();
+    !shared.is_leaving.load(Ordering::Relaxed) && child.kill().is_ok()
+}
+
+/// Checks that the client is root or the user that started the daemon. A user to which the daemon
+/// has changed since has fewer rights, which a take-over would extend to captures and peers.
 fn check_user(stream: &UnixStream, shared: &Shared) -> Result<(), Refusal> {
-    let checked = srd_trust::peer::check(stream);
-    let checked = checked.or_else(|_| srd_trust::peer::check_one(stream, shared.owner));
+    let checked = srd_trust::peer::check_one(stream, shared.owner);
     checked.map_err(|_| {
-        let text = "root or the user of the daemon requests a take-over: use sudo";
+        let text = "root or the user that started the daemon requests a take-over: use sudo";
         Refusal::new(RefusalKind::NotPermitted, text)
     })
 }
@@ -96,4 +130,53 @@ fn process_of(stream: &UnixStream) -> Result<u32, Refusal> {
     let process = by.ok().and_then(|pid| u32::try_from(pid).ok());
     let text = "the process at the other end has no number in this namespace of processes";
     process.ok_or_else(|| Refusal::new(RefusalKind::Refused, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use crate::config::{Config, Control};
+    use crate::control::socket::Socket;
+    use crate::fake_plane::FakePlane;
+
+    /// Starts a child that requests nothing, and returns the reason of its end. `is_leaving`: the
+    /// daemon has handed over to it.
+    fn ended(seconds: &str, is_leaving: bool) -> String {
+        let plane = FakePlane::start();
+        let directory = tempfile::tempdir().unwrap();
+        let socket = Socket::bind(&Control::at(directory.path().join("run/a.sock"))).unwrap();
+        let mut child = Command::new("sleep").arg(seconds).spawn().unwrap();
+        let (client, _) = UnixStream::pair().unwrap();
+        let shared = Shared {
+            plane: plane.handle.clone(),
+            socket: Arc::new(Mutex::new(Arc::new(socket))),
+            loader: Arc::new(|| Config::parse("", Path::new("a.toml"))),
+            owner: 0,
+            group_captures: false,
+            instances: None,
+            connections: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            is_ending: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(is_leaving),
+            successor: Mutex::new(Some(Successor { process: child.id(), client })),
+        };
+        let ended = wait(&mut child, &shared, Instant::now());
+        assert!(shared.successor().is_none());
+        ended
+    }
+
+    #[test]
+    fn regression_a_process_that_never_requests_the_hand_over_is_ended_and_forgotten() {
+        let ended = ended("600", false);
+        assert!(ended.contains("did not request the hand-over in time"), "{ended}");
+    }
+
+    #[test]
+    fn a_process_that_has_taken_over_is_not_ended() {
+        assert_eq!(ended("0.2", true), "exit status: 0");
+    }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
@@ -15,8 +15,10 @@ use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
 use crate::plane::{Command, PlaneHandle, oneshot};
 
-/// Longest wait for a line of the other process, and for each write to it.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest time from the request until the other process is ready, and again from `go` to `done`.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest time in which the other process must take the line that ends it.
+const BACK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Text with which the kernel marks the path of a program that was replaced.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -39,6 +41,7 @@ pub(crate) fn give(
     }
     // The configuration stays as it is while the other process reads it.
     let _alone = plane.alone();
+    let until = Instant::now() + WAIT_MAX;
     let estate = plane.ask(|reply| Command::Describe { reply })?.map_err(|why| anyhow!(why))?;
     let state = serde_json::to_vec(&estate.state)?;
     let file = file_of(&[&state, &serde_json::to_vec(&socket)?])?;
@@ -47,10 +50,8 @@ pub(crate) fn give(
     if all.len() > DESCRIPTORS_MAX {
         bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
     }
-    let stream = stream.try_clone()?;
-    stream.set_read_timeout(Some(WAIT_MAX))?;
-    stream.set_write_timeout(Some(WAIT_MAX))?;
-    let mut line = LineConnection::new(stream);
+    let mut line = LineConnection::new(stream.try_clone()?);
+    line.limit(until);
     line.say(&serde_json::to_string(&Answer::Ok(all.len()))?)?;
     line.hand(&all)?;
     // The processes of this daemon end when their input is closed, and these descriptors would keep
@@ -61,25 +62,33 @@ pub(crate) fn give(
         bail!("the other process does not report that it is ready");
     }
     leaves(true);
+    let given = hand_over(plane, line, process);
+    if given.is_err() {
+        leaves(false);
+    }
+    given
+}
+
+/// Lets the control thread hand over, and waits until it has done so, or has failed.
+fn hand_over(plane: &PlaneHandle, line: LineConnection, process: u32) -> Result<()> {
     let (reply, answer) = oneshot();
     plane.command(Command::HandOver { line, process, reply })?;
     // The control thread waits with a limit of its own.
     let given = answer.recv().unwrap_or_else(|_| Err(String::from("the daemon is ending")));
-    if given.is_err() {
-        leaves(false);
-    }
     given.map_err(|why| anyhow!(why))
 }
 
 /// Lets the other process move packets, while this process moves none, and waits until it does. If
 /// this fails, the other process has to end.
 pub(crate) fn settle(line: &mut LineConnection) -> Result<()> {
+    line.limit(Instant::now() + WAIT_MAX);
     let settled = line.say(GO).and_then(|()| match line.next_line()? {
         said if said == DONE => Ok(()),
         said => bail!("the other process reports `{said}` instead"),
     });
     if settled.is_err() {
         // If the other process has ended, this line reaches no process.
+        line.limit(Instant::now() + BACK_WAIT_MAX);
         let _ = line.say(BACK);
         let _ = line.stream().shutdown(std::net::Shutdown::Both);
     }

@@ -17,10 +17,12 @@
 //! interface, and the pipes to the processes `srd network` and `srd hooks`, which go on. Keys and
 //! state of sessions are not handed over: peers answer a new handshake at once.
 //!
-//! Until `done` the daemon that runs has lost nothing: if the other process ends, or sends nothing
-//! for ten seconds, it sends `back` and continues as before. The other process then ends. If
-//! the daemon that runs is killed after `go`, the other process continues. Packets wait in the
-//! sockets and in the queues of the interface between `go` and `done`.
+//! Until `done` the daemon that runs can continue: if the other process ends, or does not send
+//! `done` within ten seconds after `go`, it sends `back` and continues. The other process then
+//! ends. If that process has greeted peers already, these may refuse the daemon for about a second,
+//! because the greeting had a later epoch. If the daemon that runs is killed after `go`, the other
+//! process continues. Packets wait in the sockets and in the queues of the interface between `go`
+//! and `done`.
 //!
 //! | file | contents |
 //! |---|---|

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -16,6 +17,8 @@ use crate::control::{Client, ClientError, RefusalKind, Request};
 
 /// Longest wait for a line of the daemon that runs: longer than that daemon waits.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+/// Longest wait for a process that the daemon starts: longer than that daemon needs for all steps.
+const SUCCESSION_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Result of the request for a hand-over.
 pub(crate) enum Offer {
@@ -48,7 +51,7 @@ pub(crate) fn request(config: &Config) -> Result<Offer> {
     let count = match serde_json::from_str(&said).context("the answer of the daemon that runs")? {
         Answer::Ok(count) => count,
         Answer::Error(refusal) if refusal.kind == RefusalKind::OfUnit => {
-            return Ok(Offer::Succeeded(Client::connect(path)?.ask(&Request::Succeed)?));
+            return succession(path).map(Offer::Succeeded);
         }
         Answer::Error(refusal) if refusal.kind == RefusalKind::BadRequest => {
             bail!("the daemon that runs is of a version that cannot hand over: restart it")
@@ -64,6 +67,19 @@ pub(crate) fn request(config: &Config) -> Result<Offer> {
     let state = serde_json::from_slice(&state).context("the state of the daemon that runs")?;
     let socket = serde_json::from_slice(&socket).context("the socket of the daemon that runs")?;
     Ok(Offer::Taken(Box::new(Taken { line, state, socket, descriptors })))
+}
+
+/// Requests that the daemon that runs starts a process of its own, and returns the number of this
+/// process after it has taken over.
+fn succession(path: &Path) -> Result<u32> {
+    let stream = Client::connect(path)?.begin(&Request::Succeed)?;
+    stream.set_read_timeout(Some(SUCCESSION_WAIT_MAX))?;
+    let said = LineConnection::new(stream).next_line().context("the daemon that runs")?;
+    let answer = serde_json::from_str::<Answer<u32>>(&said);
+    match answer.context("the answer of the daemon that runs")? {
+        Answer::Ok(process) => Ok(process),
+        Answer::Error(refusal) => Err(ClientError::Refused(refusal).into()),
+    }
 }
 
 impl Taken {

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -31,12 +32,31 @@ pub struct LineConnection {
     stream: UnixStream,
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
+    /// End of the time for all reads and writes; `None`: the limits of the socket are for each.
+    until: Option<Instant>,
 }
 
 impl LineConnection {
     /// A connection whose time limits are set.
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream, bytes: Vec::new(), descriptors: Vec::new() }
+        Self { stream, bytes: Vec::new(), descriptors: Vec::new(), until: None }
+    }
+
+    /// Sets the end of the time for all reads and writes together, in place of the limits of the
+    /// socket.
+    pub(crate) fn limit(&mut self, until: Instant) {
+        self.until = Some(until);
+    }
+
+    /// Gives the next read or write the time that is left.
+    fn set_limits(&self) -> Result<()> {
+        let Some(until) = self.until else { return Ok(()) };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("the other process takes too long");
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        Ok(self.stream.set_write_timeout(Some(left))?)
     }
 
     /// Returns the stream below.
@@ -49,6 +69,7 @@ impl LineConnection {
     /// # Errors
     /// An error of the operating system.
     pub fn say(&mut self, text: &str) -> Result<()> {
+        self.set_limits()?;
         Ok(self.stream.write_all(format!("{text}\n").as_bytes())?)
     }
 
@@ -64,6 +85,7 @@ impl LineConnection {
             if !control.push(SendAncillaryMessage::ScmRights(some)) {
                 bail!("a message with {} descriptors has no room", some.len());
             }
+            self.set_limits()?;
             sendmsg(&self.stream, &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)
                 .context("descriptors cannot be handed over")?;
         }
@@ -73,7 +95,7 @@ impl LineConnection {
     /// Returns the next line that is not empty.
     ///
     /// # Errors
-    /// If the other end sends nothing for the socket's time limit, or closes the connection.
+    /// If the other end sends nothing for the time limit, or closes the connection.
     pub fn next_line(&mut self) -> Result<String> {
         self.line_or_end()?.context("the other process has closed the connection")
     }
@@ -81,7 +103,7 @@ impl LineConnection {
     /// Returns the next line that is not empty; `None` if the other end closes the connection.
     ///
     /// # Errors
-    /// If the other end sends nothing for the socket's time limit.
+    /// If the other end sends nothing for the time limit.
     pub fn line_or_end(&mut self) -> Result<Option<String>> {
         loop {
             if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
@@ -116,6 +138,7 @@ impl LineConnection {
 
     /// Reads bytes and descriptors. Returns false if the other end has closed the connection.
     fn read(&mut self) -> Result<bool> {
+        self.set_limits()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; 512];
@@ -183,4 +206,29 @@ pub fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
         *of = part()?;
     }
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn regression_empty_lines_do_not_extend_the_time() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut line = LineConnection::new(here);
+        line.limit(Instant::now() + Duration::from_millis(200));
+        let sends = std::thread::spawn(move || {
+            while there.write_all(b"\n").is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        line.next_line().unwrap_err();
+        // The time is over for writes as well, until there is a new limit.
+        line.say("x").unwrap_err();
+        line.limit(Instant::now() + Duration::from_secs(60));
+        line.say("x").unwrap();
+        drop(line);
+        sends.join().unwrap();
+    }
 }

@@ -183,10 +183,20 @@ impl Network {
     }
 }
 
+/// Reads the next message; `None` at the end of the pipe. Skips lines that are no messages, such as
+/// the second half of a line of which another daemon has read the first half.
 fn read(pipe: &mut BufReader<File>) -> Option<Answer> {
-    let mut line = Vec::new();
-    pipe.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line).ok()?;
-    serde_json::from_slice(&line).ok()
+    loop {
+        let mut line = Vec::new();
+        let most = LINE_BYTES_MAX as u64 + 1;
+        if pipe.by_ref().take(most).read_until(b'\n', &mut line).ok()? == 0 {
+            return None;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(answer) => return Some(answer),
+            Err(error) => tracing::warn!("a line of the network process is skipped: {error}"),
+        }
+    }
 }
 
 impl Drop for Network {
@@ -243,6 +253,25 @@ mod tests {
         assert!(pipes.descriptors().unwrap().is_none());
         let lines = serves.join().unwrap();
         assert_eq!((lines.len(), lines[1].as_str()), (4, "\"App\n"));
+    }
+
+    #[test]
+    fn regression_the_rest_of_a_line_that_the_daemon_before_has_begun_to_read_is_skipped() {
+        let (mut network, mut requests, mut answers) = other();
+        answers.write_all(b"of a note\"}\n\"Done\"\n").unwrap();
+        let serves = thread::spawn(move || {
+            let mut line = String::new();
+            while requests.read_line(&mut line).unwrap() > 0 {
+                if let Ok(Request::Begin(number)) = serde_json::from_str(&line) {
+                    let answer = serde_json::to_string(&Answer::Begun(number)).unwrap();
+                    writeln!(answers, "{answer}").unwrap();
+                }
+                line.clear();
+            }
+        });
+        network.begin().unwrap();
+        drop(network);
+        serves.join().unwrap();
     }
 
     #[test]

@@ -47,6 +47,7 @@ use anyhow::{Context as _, Result};
 
 use crate::config::{Config, Mode};
 use crate::control_plane::follow;
+use crate::control_plane::state::Enrolment;
 use crate::handover::state::{Belongings, State, WorkerState};
 use crate::handover::take::{self, Offer, Taken};
 use crate::netconf::{self, Network, Request};
@@ -327,6 +328,7 @@ impl Prepared {
         let mut socket = socket;
         if let Some(taken) = taken {
             let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
+            let before = enrolled.as_ref().map(|of| read_again(of, &mut control)).transpose()?;
             taken.done()?;
             hooks.begin();
             socket.begin();
@@ -334,8 +336,9 @@ impl Prepared {
                 network.begin()?;
                 control.keep_routes(network)?;
             }
-            if let Some(fresh) = enrolled.as_ref().and_then(|of| Config::load(&of.file).ok()) {
-                control.refresh(&fresh);
+            // The daemon before may have stored other peers of the controller until its end.
+            if let (Some(of), Some(before)) = (&enrolled, before) {
+                control.follow(&before.peers, &enrolment(of)?.peers)?;
             }
             tracing::info!("took over from another process; no packet moved for {silence_ms} ms");
         }
@@ -349,6 +352,24 @@ impl Prepared {
         }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
     }
+}
+
+/// Applies the present configuration of a host that has enrolled, and returns the enrolment that it
+/// contains. An error leaves the daemon that runs as it is.
+fn read_again(of: &Config, control: &mut Control) -> Result<Enrolment> {
+    let before = enrolment(of)?;
+    let fresh = Config::load(&of.file)?;
+    if enrolment(of)? != before {
+        anyhow::bail!("the controller changes the peers of this host at the moment: try again");
+    }
+    control.refresh(&fresh)?;
+    Ok(before)
+}
+
+/// Returns the enrolment of a host in its state directory.
+fn enrolment(of: &Config) -> Result<Enrolment> {
+    let read = of.enrol.as_ref().map(|enrol| enrol.directory.enrolment()).transpose();
+    read.map_err(anyhow::Error::msg)?.flatten().context("this host has not enrolled")
 }
 
 /// Returns the parts that a process which takes over later continues.

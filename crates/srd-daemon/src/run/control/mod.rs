@@ -185,11 +185,27 @@ impl Control {
         Ok(())
     }
 
-    /// Applies changes of the configuration that were stored while this process took over.
-    pub(crate) fn refresh(&mut self, config: &Config) {
-        if let Err(why) = self.reload(config) {
-            tracing::warn!("{why}");
-        }
+    /// Applies a configuration that was stored while this process took over.
+    ///
+    /// # Errors
+    /// The reason why nothing was changed.
+    pub(crate) fn refresh(&mut self, config: &Config) -> Result<()> {
+        let report = self.reload(config).map_err(anyhow::Error::msg)?;
+        tracing::info!("{report}");
+        self.settle();
+        Ok(())
+    }
+
+    /// Replaces the peers `old` of the controller by `new`, as far as they differ.
+    ///
+    /// # Errors
+    /// The reason why nothing was changed.
+    pub(crate) fn follow(
+        &mut self,
+        old: &[srd_enrol::Peer],
+        new: &[srd_enrol::Peer],
+    ) -> Result<()> {
+        self.refresh(&self.running().with_roster(old, new))
     }
 
     fn work(&mut self, commands: &Receiver<Command>) -> Result<()> {
