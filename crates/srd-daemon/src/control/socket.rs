@@ -131,7 +131,13 @@ impl Socket {
     /// # Errors
     /// The errors of [`Socket::bind`].
     pub(super) fn again(&self) -> io::Result<Option<Self>> {
-        if self.is_there() { Ok(None) } else { Self::bind(&self.control).map(Some) }
+        if self.is_there() {
+            return Ok(None);
+        }
+        let mut new = Self::bind(&self.control)?;
+        // The present user may have fewer rights than the first one.
+        new.user = self.user;
+        Ok(Some(new))
     }
 }
 
