@@ -11,8 +11,11 @@ use srd_vhost::{Device, Frame};
 
 use crate::support::{FrontEnd, PLAIN, device, frame};
 
-/// Bytes that the guest sends over each device.
-const BYTES: usize = 16 << 20;
+/// Bytes that the guest sends over each device in a round.
+const BYTES: usize = 1 << 20;
+/// Number of rounds. Each device has a turn in each, and its least time counts: what other programs
+/// do on the machine only adds to a time.
+const ROUNDS: usize = 16;
 /// Packet of an interface with an MTU of 1500, and a super-packet of an interface that leaves the
 /// segmentation to the device.
 const SMALL: usize = 1500;
@@ -82,8 +85,12 @@ fn a_relayed_device_takes_more_processor_time_of_the_host_than_a_direct_one() {
         into.send(&device.read().unwrap().packet).unwrap();
         out.recv(&mut buffer).unwrap()
     };
-    let by_relay = cost(SMALL, &mut relayed);
-    let [small, large] = [SMALL, LARGE].map(|bytes| cost(bytes, &mut direct));
+    let [mut by_relay, mut small, mut large] = [Duration::MAX; 3];
+    for _ in 0..ROUNDS {
+        by_relay = by_relay.min(cost(SMALL, &mut relayed));
+        small = small.min(cost(SMALL, &mut direct));
+        large = large.min(cost(LARGE, &mut direct));
+    }
     let ms = |time: Duration| time.as_secs_f64() * 1e3 * f64::from(1 << 30) / BYTES as f64;
     println!(
         "ms of processor time for a GiB: {:.0} relayed; direct {:.0}, {:.0} with super-packets",
