@@ -1,5 +1,5 @@
-//! Bounds of the harm that one host does to the requests of all others: the time that requests wait
-//! for it, and the launches that it makes fail.
+//! Bounds of the harm that one host does to the requests of all others: how long requests wait for
+//! the host, and how many launches fail because of it.
 
 use std::time::{Duration, Instant};
 

@@ -87,7 +87,7 @@ pub(super) fn place(cloud: &mut Cloud, candidates: Vec<Candidate>) -> Result<(),
         let Some(instance) = region.instances.get(&id) else { continue };
         let fitting = hosts.values_mut().filter(|host| host.has_room(instance, &at));
         let Some(host) = fitting.min_by_key(|host| (host.is_avoided, host.used)) else {
-            return Err(no_room(instance));
+            return Err(no_room(instance, hosts.values()));
         };
         host.take(instance, &at);
         if let Some(instance) = region.instances.get_mut(&id) {
@@ -97,11 +97,22 @@ pub(super) fn place(cloud: &mut Cloud, candidates: Vec<Candidate>) -> Result<(),
     Ok(())
 }
 
-fn no_room(instance: &Instance) -> ApiError {
+fn no_room<'a>(instance: &Instance, hosts: impl Iterator<Item = &'a Candidate>) -> ApiError {
     let Instance { instance_type, availability_zone, .. } = instance;
+    let of_zone: Vec<&Candidate> =
+        hosts.filter(|host| host.capacity.zone == *availability_zone).collect();
+    let accepts = |of: &Capacity| of.types.is_empty() || of.types.contains(instance_type);
+    let accepting = of_zone.iter().filter(|host| accepts(&host.capacity));
+    let free =
+        accepting.clone().map(|host| u64::from(host.capacity.vcpus).saturating_sub(host.used));
     let message = format!(
-        "There is not enough capacity for {instance_type} in {availability_zone}: no connected \
-         host of this zone has vCPUs left for it"
+        "There is not enough capacity for {instance_type} in {availability_zone}: {} hosts of this \
+         zone are ready, {} of them accept the type, and the largest number of vCPUs left there \
+         is {} (it needs {})",
+        of_zone.len(),
+        accepting.count(),
+        free.max().unwrap_or(0),
+        vcpus(instance_type)
     );
     ApiError::with_status(500, "InsufficientInstanceCapacity", message)
 }

@@ -333,7 +333,12 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Str
         _ => format!("the controller at {shown}: {error}"),
     };
     let mut stream = UnixStream::connect(path).map_err(failed)?;
-    peer::check(&stream).map_err(failed)?;
+    peer::check(&stream).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("{shown} is served by another user: run this command as this user (sudo -u)")
+        }
+        _ => failed(error),
+    })?;
     stream.set_read_timeout(Some(ANSWER_WAIT_MAX)).map_err(failed)?;
     let text = serde_json::to_string(request).map_err(|error| error.to_string())?;
     stream.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;

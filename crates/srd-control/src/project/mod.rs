@@ -138,11 +138,11 @@ impl<'a> Scope<'a> {
         }
         let runs = |i: &&Instance| i.state.code == RUNNING && (part.is_none() || i.host.is_some());
         for instance in region.instances.iter().filter(runs) {
-            if scope.interfaces_of(instance).is_empty() {
+            if !scope.interfaces_of(instance).is_empty() {
+                scope.instances.insert(&instance.instance_id);
+            } else if part.is_none() {
                 let what = "has no interface with an IPv4 address, so it does not run";
                 scope.warn(&instance.instance_id, what);
-            } else {
-                scope.instances.insert(&instance.instance_id);
             }
         }
         scope

@@ -88,10 +88,11 @@ impl StateDirectory {
             |at: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", at.display());
         // An earlier start may have given the directory, and the one above it, to the user `srd`.
         let own = privileges::own_user();
-        let is_own = |at: &&Path| {
-            fs::symlink_metadata(at).is_ok_and(|of| of.is_dir() && Some(of.uid()) == own)
+        let is_own_or_missing = |at: &&Path| match fs::symlink_metadata(at) {
+            Ok(of) => of.is_dir() && Some(of.uid()) == own,
+            Err(error) => error.kind() == ErrorKind::NotFound,
         };
-        let above = self.0.ancestors().find(|at| !is_own(at)).unwrap_or(&self.0);
+        let above = self.0.ancestors().find(|at| !is_own_or_missing(at)).unwrap_or(&self.0);
         place::check(above).map_err(|error| failed(above, &error))?;
         let missing = self.0.ancestors().take_while(|path| !path.as_os_str().is_empty());
         let missing: Vec<&Path> = missing.take_while(|path| !path.exists()).collect();
