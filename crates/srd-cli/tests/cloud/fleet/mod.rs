@@ -13,7 +13,7 @@ mod pages;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -188,7 +188,7 @@ impl Fleet {
         let text = format!(
             "[expert]\npaths = 4\n[interface]\nlisten = \"0.0.0.0:7471\"\n[enrol]\n\
              controller = \"{}\"\ntoken_file = \"token\"\n\
-             name = \"h{machine}\"\ndirectory = \"state{machine}\"\n\
+             name = \"h{machine}\"\ndirectory = \"lib{machine}/h\"\n\
              [enrol.instances]\nzone = \"{zone}\"\nvcpus = {VCPUS}\n\
              [control]\nsocket = \"{}\"\n",
             self.controllers,
@@ -196,6 +196,11 @@ impl Fleet {
         );
         let file = self.path(&format!("{machine}.toml"));
         fs::write(&file, text).unwrap();
+        // As an earlier daemon leaves the directory above.
+        let above = self.path(&format!("lib{machine}"));
+        if fs::DirBuilder::new().mode(0o700).create(&above).is_ok() {
+            must(&format!("netns exec {} chown srd {}", self.names[machine], above.display()));
+        }
         let log = self.path(&format!("{machine}.log"));
         let log = fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = self.srd(machine);
