@@ -75,7 +75,7 @@ fn errors_are_json_with_the_codes_of_the_specification() {
         (&ADD[..], with("ipam", json!({"type": "dhcp"})), 2),
         // The network of the machine is no namespace of a container.
         (&ADD[..], bytes(&good), 3),
-        (&[("CNI_COMMAND", "GC")][..], bytes(&good), 7),
+        (&[("CNI_COMMAND", "GC")][..], with("cni.dev/valid-attachments", json!(1)), 7),
         (&[("CNI_COMMAND", "GC")][..], with("cniVersion", json!("1.0.0")), 1),
         (&[("CNI_COMMAND", "STATUS")][..], bytes(&good), 50),
     ] {
