@@ -1,8 +1,8 @@
 //! Limit of the connections of one client address.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::slots::{Slot, Slots};
 
 /// Number of leading bits of an IPv6 address that stand for one client. Providers assign a network
 /// of this size to one customer (RFC 6177), who then has 256 networks of 64 bits.
@@ -10,26 +10,15 @@ const V6_BITS: u32 = 56;
 
 /// Connections of each client address.
 #[derive(Clone, Debug)]
-pub(crate) struct Clients {
-    counts: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
-    max: usize,
-}
+pub(crate) struct Clients(Slots<IpAddr>);
 
 /// A connection of a client, which ends when this value is dropped.
-#[derive(Debug)]
-pub(crate) struct ClientSlot {
-    clients: Clients,
-    client: IpAddr,
-}
+pub(crate) type ClientSlot = Slot<IpAddr>;
 
 impl Clients {
     /// Clients of which each has at most this number of connections.
     pub(crate) fn new(max: usize) -> Self {
-        Self { counts: Arc::default(), max }
-    }
-
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(Slots::new(max))
     }
 
     /// Counts a new connection; `None` if the client has too many.
@@ -41,25 +30,7 @@ impl Clients {
             }
             address => address,
         };
-        let mut counts = self.counts();
-        let count = counts.entry(client).or_default();
-        if *count >= self.max {
-            return None;
-        }
-        *count += 1;
-        Some(ClientSlot { clients: self.clone(), client })
-    }
-}
-
-impl Drop for ClientSlot {
-    fn drop(&mut self) {
-        let mut counts = self.clients.counts();
-        if let Some(count) = counts.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.client);
-            }
-        }
+        self.0.admit(client)
     }
 }
 
@@ -83,6 +54,6 @@ mod tests {
         assert!(admit("fd00::3").is_none(), "the networks of one customer are one client");
         let _next = admit("fd00:0:0:100::1").unwrap();
         drop(network);
-        assert_eq!(clients.counts().len(), 3);
+        assert_eq!(clients.0.owners(), 3);
     }
 }

@@ -23,7 +23,8 @@
 //! | [`fleet`] | instances on hosts that have enrolled |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`tls`] | certificates of the server |
-//! | `clients`, `stalls` | connections of one client address, limited in number; the end of connections that stall |
+//! | `clients`, `slots` | connections of one client address, limited in number; this limit for any owner |
+//! | `stalls` | the end of connections that stall |
 //! | `random` | random bytes of the kernel |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]
@@ -45,6 +46,7 @@ pub mod regions;
 pub mod server;
 pub mod services;
 pub mod sign;
+mod slots;
 mod stalls;
 pub mod state;
 pub mod store;

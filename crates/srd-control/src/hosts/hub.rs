@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::catch_up::CatchUp;
 use super::decide::Decision;
-use super::identities::{Identities, IdentitySlot};
+use super::identities::{self, Identities, IdentitySlot};
 use super::rate::{ChangeRates, INTERVAL};
 use super::table::{Hosts, Table};
 use crate::control::Control;
@@ -111,7 +111,7 @@ impl Hub {
             sessions: Mutex::default(),
             next_number: AtomicU64::new(0),
             rates: Mutex::default(),
-            identities: Identities::default(),
+            identities: identities::new(),
             catch_up: CatchUp::default(),
             counters: Counters::default(),
         }

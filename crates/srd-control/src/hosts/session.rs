@@ -103,7 +103,7 @@ impl Link {
     }
 }
 
-/// The places of a connection among those that have not been admitted.
+/// The permit and the slot that a connection occupies until it is admitted.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) _permit: OwnedSemaphorePermit,
