@@ -248,8 +248,9 @@ impl<T> Limits<T> {
     }
 
     /// Sets the time by which the caller is late: a frame may have arrived this long before it is
-    /// offered, because the caller did not poll meanwhile. The maximum is [`LATE_MAX`]. The buckets
-    /// keep the tokens that they earn in this time beyond their depth. Zero means that the caller
+    /// offered, because the caller did not poll meanwhile. The maximum is [`LATE_MAX`]. For this
+    /// time, a bucket may hold more tokens than its depth: it keeps all tokens that it earns. Zero
+    /// means that the caller
     /// polls in time (L11).
     #[inline]
     pub fn set_late(&mut self, late: Duration) {

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::{Arc, Weak};
 
-/// The process that has to end a process of a daemon, which ends when its input ends.
+/// Says which process has to end a child process of a daemon. The child process ends when its input
+/// ends.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// This process, whose child it is.

@@ -490,8 +490,8 @@ impl ReceiverShare {
         }
     }
 
-    /// Checks the counts of active senders, outstanding credit and round-trip codes against all
-    /// shares.
+    /// Checks three totals against the sums over all shares: active senders, outstanding credit,
+    /// and the senders of each coded round-trip time.
     ///
     /// # Panics
     /// Panics if a count differs from the sum over the shares.

@@ -43,7 +43,7 @@ pub(in crate::experiment) struct Paced {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::experiment) struct Arrivals(Vec<(u32, f64)>);
 
-/// Statistics of the datagrams that were due in certain times.
+/// Statistics of the datagrams that were due to be sent within given intervals of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::experiment) struct Account {
     /// Number of datagrams that were due to be sent.

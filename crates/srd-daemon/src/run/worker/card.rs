@@ -80,7 +80,7 @@ pub(super) struct Card<P, H> {
     pub(super) hosts: H,
     pub(super) peers: Peers,
     pub(super) reports: Reports,
-    /// Number of times that a context came up (`ups`), and that a context went down (`downs`).
+    /// Number of times that the context of a peer came up (`ups`), and that it went down (`downs`).
     pub(super) ups: u64,
     pub(super) downs: u64,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Publisher {
     lasting: Tables,
     /// Whether names have changed since the directory was created.
     is_outdated: bool,
-    /// Whether the newest directory still has to be given to readers.
+    /// Whether readers have not yet received the newest list of the names in the rows.
     is_owed: bool,
     rows: Vec<Row>,
     /// Index of the next row of the sweep under way; `None` if no sweep has begun.
