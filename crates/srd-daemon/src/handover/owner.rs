@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::{Arc, Weak};
 
-/// The parent of a child process of a daemon, which has to wait for the end of the child process. The
-/// child process ends when its input ends.
+/// The parent of a child process of a daemon, which has to wait for the end of the child process.
+/// The child process ends when its input ends.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// This process, whose child it is.
