@@ -9,9 +9,11 @@ use crate::event::Class;
 use crate::time::Duration;
 use crate::transmit::{Ecn, PacketMeta, PacketRef};
 use crate::wire::greeting::Greeting;
-use crate::wire::{HEADER_BYTES, Header};
+use crate::wire::probe::Probe;
+use crate::wire::{FLAG_ACK_NOW, FLAG_GREETING, HEADER_BYTES, Header, Kind};
 
 mod credit;
+mod strangers;
 
 const PORT: u16 = 7471;
 
@@ -62,6 +64,25 @@ fn exchange(nodes: &mut [Endpoint], from: Instant, span: Duration) -> Instant {
         }
     }
     now
+}
+
+/// Delivers a plain probe with this greeting, which names no context of the receiver. Returns the
+/// size of the packet in bytes.
+fn introduce_to(
+    node: &mut Endpoint,
+    now: Instant,
+    source: SocketAddr,
+    greeting: &Greeting,
+) -> usize {
+    let mut bytes = Vec::new();
+    let flags = FLAG_GREETING | FLAG_ACK_NOW;
+    Header { kind: Kind::Probe, flags, key_phase: 0, rtt_code: 0, dst_context: 0, number: 0 }
+        .encode(&mut bytes);
+    greeting.encode(&mut bytes);
+    Probe { sent_at: 0, queued_bytes: 0, floor: 0 }.encode(&mut bytes, 0);
+    let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: now };
+    node.handle_packet(now, meta, PacketRef::Whole(&mut bytes));
+    bytes.len()
 }
 
 /// Destination of each transmit, and the contexts that its packets name.

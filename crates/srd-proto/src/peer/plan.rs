@@ -81,7 +81,7 @@ impl Peer {
         if tx.paths.probe_due() <= now && self.remote_context != 0 {
             return Plan::PathProbe;
         }
-        if tx.mtu.probe_at <= now && self.remote_context != 0 {
+        if self.mtu_probe_at() <= now {
             return Plan::MtuProbe;
         }
         if !tx.unreliable.is_empty() {

@@ -54,10 +54,20 @@ impl Peer {
                 at = at.min(tx.rnr_until);
             }
             if self.remote_context != 0 {
-                at = at.min(tx.paths.probe_due()).min(tx.mtu.probe_at);
+                at = at.min(tx.paths.probe_due());
             }
+            at = at.min(self.mtu_probe_at());
         }
         at.min(self.given_up_at(shared_config)).min(self.idle_at(shared_config))
+    }
+
+    /// Time of the next probe of a packet size. Such probes are large. Therefore none is sent before
+    /// a packet of the peer has named our context: anyone can send a greeting with the address of
+    /// another host.
+    pub(crate) fn mtu_probe_at(&self) -> Instant {
+        // E3: Path MTU discovery
+        let tx = self.tx.as_deref().filter(|_| self.greeted);
+        tx.map_or(Instant::FAR_FUTURE, |tx| tx.mtu.probe_at)
     }
 
     /// Time when the context will have been idle for long enough to hibernate, to be removed, or to
@@ -138,8 +148,8 @@ impl Peer {
             tx.arm(config);
             ready = true;
         }
-        let due = tx.paths.probe_due().min(tx.mtu.probe_at);
-        ready |= self.remote_context != 0 && due <= now;
+        ready |= self.remote_context != 0 && tx.paths.probe_due() <= now;
+        ready |= self.mtu_probe_at() <= now;
         ready |= self.keep_alive(now, shared);
         ready
     }
