@@ -120,7 +120,8 @@ impl Tx {
         for tuple in ack.tuples() {
             let psn = expand(tuple.psn, expected);
             let Some(&record) = self.sent.record(psn) else { continue };
-            let delay_ns = self.delay.sample(now, record.bytes, tuple.delay);
+            let delay_ns =
+                self.delay.sample(now, record.bytes, tuple.delay, now.since(record.sent_at));
             let median = self.delay.median();
             let target = self.window.target();
             let late = Duration::from_nanos(delay_ns.into());

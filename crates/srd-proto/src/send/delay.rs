@@ -64,10 +64,10 @@ impl DelayEstimator {
         }
     }
 
-    /// Records a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of
-    /// `bytes`. Returns its queueing delay in nanoseconds.
+    /// Records a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of `bytes`.
+    /// `most`: the time since the packet left. Returns its queueing delay in nanoseconds.
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // modular difference
-    pub(crate) fn sample(&mut self, now: Instant, bytes: u16, raw: u32) -> u32 {
+    pub(crate) fn sample(&mut self, now: Instant, bytes: u16, raw: u32, most: Duration) -> u32 {
         if now >= self.generation_ends {
             self.generation_ends = now + GENERATION;
             for class in &mut self.minima {
@@ -93,7 +93,13 @@ impl DelayEstimator {
         if current.is_none_or(|c| (raw.wrapping_sub(c) as i32) < 0) {
             *current = Some(raw);
         }
-        let delay = delay.max(0) as u32;
+        let mut delay = delay.max(0) as u32;
+        // The delay of a packet is a part of its round trip. A longer delay shows that the minimum
+        // is wrong: the clock of a host has jumped, or a packet waited in its receiver for seconds.
+        if u64::from(delay) > most.as_nanos() {
+            self.minima[class] = [Some(raw), None];
+            delay = 0;
+        }
         self.longest[0] = self.longest[0].max(Some(delay));
         self.keep(delay);
         delay
@@ -237,28 +243,42 @@ impl RttEstimator {
 mod tests {
     use super::*;
 
+    /// A time since the sending of a packet that makes every delay of these tests possible.
+    const LONG: Duration = Duration::from_secs(1);
+
     #[test]
     fn delay_is_relative_to_the_least_and_survives_clock_wrap() {
         let mut d = DelayEstimator::new(Instant::ZERO);
         let base = u32::MAX - 100;
-        assert_eq!(d.sample(Instant::ZERO, 4000, base), 0);
-        assert_eq!(d.sample(Instant::ZERO, 4000, base.wrapping_add(500)), 500);
-        assert_eq!(d.sample(Instant::ZERO, 4000, base.wrapping_sub(50)), 0);
-        assert_eq!(d.sample(Instant::ZERO, 4000, base), 50);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base, LONG), 0);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base.wrapping_add(500), LONG), 500);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base.wrapping_sub(50), LONG), 0);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base, LONG), 50);
+    }
+
+    #[test]
+    fn a_delay_longer_than_the_round_trip_replaces_the_minimum() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        let most = Duration::from_nanos(500);
+        d.sample(Instant::ZERO, 4000, 1000, most);
+        assert_eq!(d.sample(Instant::ZERO, 4000, 1500, most), 500);
+        assert_eq!(d.sample(Instant::ZERO, 4000, 1501, most), 0);
+        assert_eq!(d.sample(Instant::ZERO, 4000, 1601, most), 100);
+        assert_eq!(d.longest(), Some(Duration::from_nanos(500)));
     }
 
     #[test]
     fn sizes_do_not_share_a_minimum() {
         let mut d = DelayEstimator::new(Instant::ZERO);
-        d.sample(Instant::ZERO, 64, 1000);
-        assert_eq!(d.sample(Instant::ZERO, 8900, 50_000), 0);
+        d.sample(Instant::ZERO, 64, 1000, LONG);
+        assert_eq!(d.sample(Instant::ZERO, 8900, 50_000, LONG), 0);
     }
 
     #[test]
     fn one_late_path_does_not_move_the_median_but_shows_in_the_spread() {
         let mut d = DelayEstimator::new(Instant::ZERO);
         for i in 0..16 {
-            d.sample(Instant::ZERO, 4000, if i == 7 { 90_000 } else { 10 });
+            d.sample(Instant::ZERO, 4000, if i == 7 { 90_000 } else { 10 }, LONG);
         }
         assert_eq!(d.median(), Duration::ZERO);
         assert!(d.spread() > Duration::from_micros(10));
@@ -275,7 +295,7 @@ mod tests {
                 let is_late = observation * 7 % 16 < late;
                 // Before the first turn ends, no path is late: minima are those of idle paths.
                 let raw = if is_late && observation >= 16 { 90_010 } else { 10 };
-                d.sample(Instant::ZERO, 4000, raw);
+                d.sample(Instant::ZERO, 4000, raw, LONG);
             }
             assert_eq!(d.median(), Duration::from_nanos(median), "{late} late paths");
         }
@@ -287,7 +307,7 @@ mod tests {
     fn regression_a_queue_that_grows_is_no_spread_of_paths() {
         let mut d = DelayEstimator::new(Instant::ZERO);
         for i in 0..16 {
-            d.sample(Instant::ZERO, 4000, 20_000 * i);
+            d.sample(Instant::ZERO, 4000, 20_000 * i, LONG);
             d.on_arrival(Duration::from_nanos(300));
         }
         assert!(d.spread() > Duration::from_micros(40));
@@ -298,7 +318,7 @@ mod tests {
     fn what_was_overtaken_is_forgotten_bit_by_bit() {
         let mut d = DelayEstimator::new(Instant::ZERO);
         for i in 0..200 {
-            d.sample(Instant::ZERO, 4000, 90_000 * (i % 2));
+            d.sample(Instant::ZERO, 4000, 90_000 * (i % 2), LONG);
             d.on_arrival(Duration::from_micros(if i == 0 { 60 } else { 0 }));
         }
         let spread = d.spread_by_order();
@@ -308,10 +328,10 @@ mod tests {
     #[test]
     fn an_old_minimum_is_forgotten_after_two_generations() {
         let mut d = DelayEstimator::new(Instant::ZERO);
-        d.sample(Instant::ZERO, 4000, 100);
+        d.sample(Instant::ZERO, 4000, 100, LONG);
         let later = Instant::ZERO + GENERATION;
-        assert_eq!(d.sample(later, 4000, 400), 300);
-        assert_eq!(d.sample(later + GENERATION, 4000, 400), 0);
+        assert_eq!(d.sample(later, 4000, 400, LONG), 300);
+        assert_eq!(d.sample(later + GENERATION, 4000, 400, LONG), 0);
     }
 
     #[test]
@@ -319,12 +339,12 @@ mod tests {
         let mut d = DelayEstimator::new(Instant::ZERO);
         assert_eq!(d.longest(), None);
         for raw in [100, 900, 300] {
-            d.sample(Instant::ZERO, 4000, raw);
+            d.sample(Instant::ZERO, 4000, raw, LONG);
         }
         assert_eq!(d.longest(), Some(Duration::from_nanos(800)));
-        d.sample(Instant::ZERO + GENERATION, 4000, 300);
+        d.sample(Instant::ZERO + GENERATION, 4000, 300, LONG);
         assert_eq!(d.longest(), Some(Duration::from_nanos(800)));
-        d.sample(Instant::ZERO + GENERATION.times(2), 4000, 400);
+        d.sample(Instant::ZERO + GENERATION.times(2), 4000, 400, LONG);
         assert_eq!(d.longest(), Some(Duration::from_nanos(200)));
     }
 

@@ -155,3 +155,28 @@ fn regression_a_plain_datagram_for_a_former_run_is_not_delivered_again() {
         pair.run_for(Duration::from_millis(1));
     }
 }
+
+/// Regression: the least delay counted for five to ten seconds, although it was impossible. Cause of
+/// the first two cases: the clock of the receiver is shifted once, for one packet or for ever. The
+/// third: a packet waited in the receiver for so long that its delay looked negative.
+#[test]
+fn regression_a_clock_of_the_peer_that_jumps_is_no_congestion() {
+    for (odd, then) in [(500, 500), (500, 0), (3000, 0)] {
+        let mut pair = Pair::new(config(), 1);
+        let window = |pair: &Pair| pair.a.peer_stats(pair.b_at_a).unwrap().window_bytes;
+        let trickle = |pair: &mut Pair, n| {
+            for _ in 0..n {
+                pair.send_many(1, 1000);
+                pair.run_for(Duration::from_millis(1));
+            }
+        };
+        trickle(&mut pair, 32);
+        let before = window(&pair);
+        pair.shift_at_b = Duration::from_millis(odd);
+        trickle(&mut pair, 1);
+        pair.shift_at_b = Duration::from_millis(then);
+        trickle(&mut pair, 32);
+        let after = window(&pair);
+        assert!(after > before / 2, "{odd} ms, then {then} ms: {after} of {before} bytes");
+    }
+}

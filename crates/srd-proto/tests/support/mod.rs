@@ -80,6 +80,8 @@ pub(crate) struct Pair {
     pub(crate) leave_events: bool,
     /// Decision of the layer above the receiver about each new datagram.
     pub(crate) judge: Box<dyn Fn(u64) -> Status>,
+    /// Time by which endpoint b stamps arrivals too late.
+    pub(crate) shift_at_b: Duration,
     /// Addresses of endpoints a and b. A packet to any other address is a stray.
     pub(crate) ips: [IpAddr; 2],
     pub(crate) strays: Vec<InFlight>,
@@ -154,6 +156,7 @@ impl Pair {
             entropy_base: ENTROPY_BASE,
             leave_events: false,
             judge: Box::new(|_| Status::Ok),
+            shift_at_b: Duration::ZERO,
             ips: [ip(1), ip(2)],
             strays: Vec::new(),
             recorded: None,
@@ -425,8 +428,9 @@ impl Pair {
     }
 
     fn deliver(&mut self, mut packet: InFlight) {
-        let meta =
-            PacketMeta { source: packet.source, local: 0, ecn: packet.ecn, received_at: self.now };
+        let shift = if packet.to_b { self.shift_at_b } else { Duration::ZERO };
+        let (source, received_at) = (packet.source, self.now + shift);
+        let meta = PacketMeta { source, local: 0, ecn: packet.ecn, received_at };
         let endpoint = if packet.to_b { &mut self.b } else { &mut self.a };
         let whole = PacketRef::Whole(&mut packet.bytes);
         let judge = &self.judge;
