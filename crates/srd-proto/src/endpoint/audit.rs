@@ -91,6 +91,7 @@ impl Endpoint {
         assert_eq!(by_key.len(), keyed.count(), "a key names a peer that is gone");
         assert_eq!(peers.slots.len() - live().count(), free.len(), "free slots");
         assert!(live().count() <= self.shared.node.config.peers_max as usize);
+        assert!(self.unconfirmed.len() <= 2 * shared.node.config.peers_max as usize);
         peers.audit();
         let mut waiting = BTreeSet::new();
         for id in self.shared.egress.waiting.iter().filter(|id| here(id)) {

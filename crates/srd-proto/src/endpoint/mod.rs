@@ -107,6 +107,9 @@ pub struct Endpoint {
     epoch_bump_next: u64,
     /// Peers by static public key, and by the shard of their node that contacts this shard.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,
+    /// Peers that openings of strangers have created, oldest first. Some of them may have a session
+    /// now, or be gone.
+    unconfirmed: VecDeque<PeerId>,
     replies: Replies,
     /// Close packets for removed peers, which wait to be sent.
     queued_closes: VecDeque<QueuedClose>,
@@ -156,6 +159,7 @@ impl Endpoint {
             next_datagram: 0,
             epoch_bump_next: 0,
             by_key: BTreeMap::new(),
+            unconfirmed: VecDeque::new(),
             replies,
             queued_closes: VecDeque::new(),
             closed: false,
@@ -228,9 +232,8 @@ impl Endpoint {
         address: Option<SocketAddr>,
         partner: u8,
     ) -> Option<PeerId> {
-        let live = self.peers.slots.len() - self.free.len();
-        if live >= self.shared.node.config.peers_max as usize {
-            return None;
+        if self.peer_count() >= self.shared.node.config.peers_max as usize {
+            self.drop_unconfirmed()?;
         }
         let (seed, random) = (self.rng.next_u64(), self.rng.next_u64());
         let numbers = self.shared.numbers;

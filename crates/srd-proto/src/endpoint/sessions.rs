@@ -14,7 +14,7 @@ use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
 use crate::node::shard_of_context;
-use crate::peer::ReplyRoute;
+use crate::peer::{Peer, ReplyRoute};
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
@@ -117,6 +117,7 @@ impl Endpoint {
                 let id = inserted.ok_or(DropReason::PeersFull)?;
                 self.share_secret(sibling, id);
                 self.set_key(id, key);
+                self.note_unconfirmed(id);
                 if key.is_none() {
                     self.list(id); // only its address identifies it
                 }
@@ -150,6 +151,29 @@ impl Endpoint {
         );
         self.peers.make_ready(id);
         Ok(())
+    }
+
+    /// Records a peer that an opening of a stranger has created.
+    fn note_unconfirmed(&mut self, id: PeerId) {
+        // The queue has space for each peer twice, so most calls examine one entry at most.
+        if self.unconfirmed.len() >= 2 * self.shared.node.config.peers_max as usize {
+            let peers = &self.peers;
+            self.unconfirmed.retain(|id| is_unconfirmed(peers.look(*id)));
+        }
+        self.unconfirmed.push_back(id);
+    }
+
+    /// Drops the oldest peer that an opening of a stranger has created and that has no session.
+    /// `None`: there is no such peer.
+    pub(super) fn drop_unconfirmed(&mut self) -> Option<()> {
+        // S28: No state for strangers
+        while let Some(id) = self.unconfirmed.pop_front() {
+            if is_unconfirmed(self.peers.look(id)) {
+                self.drop_peer(id);
+                return Some(());
+            }
+        }
+        None
     }
 
     /// Copies the keys of the peer `known`, a shard of a node, to the peer `id`, another shard of
@@ -284,4 +308,9 @@ impl Endpoint {
         self.peers.make_ready(id);
         Ok(())
     }
+}
+
+/// Whether a peer that an opening of a stranger has created has no session yet, and may be dropped.
+fn is_unconfirmed(peer: Option<&Peer>) -> bool {
+    peer.is_some_and(|peer| !peer.configured && !peer.has_context())
 }

@@ -11,6 +11,7 @@ mod corpus;
 mod egress;
 mod endpoint_example;
 mod first_window;
+mod full_table;
 mod hibernation;
 mod interactive;
 mod operations;
