@@ -11,7 +11,7 @@ use crate::error::{AddPeerError, DropReason};
 use crate::event::Diagnosis;
 use crate::ids::{Entropy, PeerId};
 use crate::node::SHARDS_MAX;
-use crate::peer::{Peer, same_ip};
+use crate::peer::{Peer, same_ip, without_link};
 use crate::time::Instant;
 
 /// Maximum number of peers at one IP address that are examined for a stranger's packet.
@@ -78,6 +78,13 @@ impl Endpoint {
     /// The peer at an address; `None` if there is no such peer.
     pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
         self.by_address.get(&(address, self.shared.shard)).copied()
+    }
+
+    /// The peer at the address `source` of a packet, which represents this shard of its node. A peer
+    /// that the application named by a link-local address without the link is found on every link.
+    pub(super) fn at_source(&self, source: SocketAddr, partner: u8) -> Option<PeerId> {
+        let listed = |at| self.by_address.get(&(at, partner)).copied();
+        listed(source).or_else(|| without_link(source).and_then(listed))
     }
 
     /// Number of peers. If a remote node has several contexts with this endpoint, each of them

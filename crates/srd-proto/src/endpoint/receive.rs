@@ -1,13 +1,11 @@
 //! Finds the peer of a received packet, and processes the packet there.
 
-use core::net::SocketAddr;
-
 use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
 use crate::node::shard_of_context;
-use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable};
+use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable, with_port};
 use crate::time::Instant;
 use crate::transmit::{Ecn, PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -245,11 +243,11 @@ impl Endpoint {
             self.find_named(now, meta, header, greeting)?
         } else {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
-            let address = SocketAddr::new(meta.source.ip(), greeting.port);
+            let address = with_port(meta.source, greeting.port);
             let partner = shard_of_context(greeting.context);
             // H1. One context for each node, whatever the number of queue pairs.
-            match self.by_address.get(&(address, partner)) {
-                Some(id) => *id,
+            match self.at_source(address, partner) {
+                Some(id) => id,
                 None => self.introduce(now, address, partner).ok_or(DropReason::PeersFull)?,
             }
         };
@@ -257,7 +255,7 @@ impl Endpoint {
             && peer.has_tombstone_of(greeting, now, &self.shared.node.config)
         {
             let reset = Reset { context: greeting.context, number: header.number };
-            let to = SocketAddr::new(meta.source.ip(), greeting.port);
+            let to = with_port(meta.source, greeting.port);
             self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
             return Err(DropReason::StaleEpoch);
         }
@@ -374,7 +372,7 @@ impl Endpoint {
         // there is one, otherwise to the source port, at which the peer receives as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
-        let to = SocketAddr::new(meta.source.ip(), port);
+        let to = with_port(meta.source, port);
         self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
     }
 }

@@ -14,7 +14,7 @@ use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
 use crate::node::shard_of_context;
-use crate::peer::{Peer, ReplyRoute};
+use crate::peer::{Peer, ReplyRoute, with_port};
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
@@ -90,7 +90,7 @@ impl Endpoint {
             Admission::Drop => return Err(DropReason::CookieDemanded),
         }
         let request = self.shared.security.read(hello.noise, now)?;
-        let address = SocketAddr::new(ip, request.greeting.port);
+        let address = with_port(meta.source, request.greeting.port);
         let partner = shard_of_context(request.greeting.context);
         // H16. The number outside of the sealed greeting, by which the packet was steered, is not
         // authenticated: an opening that was sealed for another shard is a replay.
@@ -99,7 +99,7 @@ impl Endpoint {
         }
         let known = match request.public {
             Some(key) => self.by_key.get(&(key, partner)).copied(),
-            None => self.by_address.get(&(address, partner)).copied(),
+            None => self.at_source(address, partner),
         };
         let sibling = request.public.and_then(|key| self.by_key.get(&(key, self.shared.shard)));
         let sibling = sibling.copied();
@@ -201,8 +201,7 @@ impl Endpoint {
     /// Whether a peer with an unknown key may open a session from this address. It may not if the
     /// application has named a peer at this address.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
-        let owner =
-            self.by_address.get(&(address, self.shared.shard)).and_then(|id| self.peers.look(*id));
+        let owner = self.at_source(address, self.shared.shard).and_then(|id| self.peers.look(id));
         self.shared.node.config.admission == AdmissionRule::Anyone
             && owner.is_none_or(|p| !p.configured)
     }
@@ -223,7 +222,7 @@ impl Endpoint {
             return Some(Err(DropReason::Replay));
         }
         let peer = self.peers.peer(id)?;
-        peer.repeat_at_once(now, ip);
+        peer.repeat_at_once(now, meta.source);
         let listens = peer.address.port();
         peer.control_paths.note_opening(
             meta.source.port(),

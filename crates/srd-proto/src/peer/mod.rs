@@ -58,7 +58,7 @@ pub(crate) use context::close::CLOSES;
 use context::handshake::Protected;
 use context::hibernation::Hibernated;
 use context::roam::Home;
-pub(crate) use context::roam::same_ip;
+pub(crate) use context::roam::{same_ip, with_port, without_link};
 use context::silence::{Hints, Silence};
 use control_paths::ControlPaths;
 pub(crate) use encode::bare_header;

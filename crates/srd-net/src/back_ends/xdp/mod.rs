@@ -181,7 +181,9 @@ impl XdpIo {
         let mut options = options.clone();
         options.zero_copy &= self.attachment.mode() == Mode::Native;
         let socket = socket(&options, &interface, self.index)?;
-        let poke = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).map_err(XdpError::Udp)?;
+        let mut any_port = local;
+        any_port.set_port(0); // a link-local address keeps its link
+        let poke = UdpSocket::bind(any_port).map_err(XdpError::Udp)?;
         poke.set_nonblocking(true).map_err(XdpError::Udp)?;
         let (attachment, sources) = (self.attachment.clone(), self.sources.clone());
         Self::assemble(&options, socket, attachment, self.index, sources, Kernel::Elsewhere(poke))

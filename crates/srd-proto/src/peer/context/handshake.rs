@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use super::roam::{Roam, same_ip};
+use super::roam::{Roam, same_ip, with_port, without_link};
 use crate::config::Config;
 use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
@@ -357,15 +357,15 @@ impl Peer {
         (last || answered.former.contains(&token_of(message))).then_some(last)
     }
 
-    /// Sends the answer to the last opening again, to the IP address `ip`, at which the peer is.
+    /// Sends the answer to the last opening again, to the host `from`, at which the peer is.
     /// The opening was recognised without being read. The answer is repeated at most once per
     /// [`REPEAT_PAUSE`].
-    pub(crate) fn repeat_at_once(&mut self, now: Instant, ip: IpAddr) {
+    pub(crate) fn repeat_at_once(&mut self, now: Instant, from: SocketAddr) {
         if let Some(answered) = self.protected.answered.as_deref_mut()
             && now >= answered.again_at
         {
             answered.again_at = now + REPEAT_PAUSE;
-            answered.send_to(SocketAddr::new(ip, answered.port));
+            answered.send_to(with_port(from, answered.port));
         }
     }
 
@@ -453,7 +453,7 @@ impl Peer {
             if let Some(p) = self.protected.pending.take() {
                 let Pending { keys, context, remote } = *p;
                 self.take_over(now, keys, context, &remote, shared);
-                self.settle_at(now, SocketAddr::new(meta.source.ip(), remote.port), shared);
+                self.settle_at(now, with_port(meta.source, remote.port), shared);
             }
             self.note_control(space, number)?;
             return Ok((body, true));
@@ -474,7 +474,7 @@ impl Peer {
     /// peer opened. If our answer was sent only to `from`, the peer receives there, because it
     /// could not have used the session otherwise. If not, `from` is challenged.
     fn settle_at(&mut self, now: Instant, from: SocketAddr, shared: &mut Shared) {
-        if !self.roams() {
+        if !self.roams() || without_link(from) == Some(self.address) {
             return;
         }
         let answered = self.protected.answered.as_ref();

@@ -72,7 +72,7 @@ impl Peer {
         if self.is_at(ip) {
             self.protected.roam = None;
         } else if self.roams() {
-            self.challenge(now, SocketAddr::new(ip, self.address.port()), shared);
+            self.challenge(now, with_port(meta.source, self.address.port()), shared);
         }
     }
 
@@ -205,4 +205,23 @@ impl Peer {
 /// Whether two addresses are equal, if an IPv4-mapped IPv6 address counts as the IPv4 address.
 pub(crate) fn same_ip(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
+}
+
+/// Returns an address with another port. The scope identifier of a link-local address stays: it
+/// names the link.
+pub(crate) fn with_port(mut at: SocketAddr, port: u16) -> SocketAddr {
+    at.set_port(port);
+    at
+}
+
+/// Returns a link-local address without its scope identifier, if it has one. An application that
+/// has bound its endpoint to one link may name peers in this way.
+pub(crate) fn without_link(at: SocketAddr) -> Option<SocketAddr> {
+    match at {
+        SocketAddr::V6(mut v6) if v6.scope_id() != 0 => {
+            v6.set_scope_id(0);
+            Some(v6.into())
+        }
+        _ => None,
+    }
 }
