@@ -180,7 +180,7 @@ impl Endpoint {
                 let ack = AckView::decode(body)?;
                 let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
-                    peer.on_ack(now, &ack, shared);
+                    peer.on_ack(now, &ack, Some(header.number), shared);
                 }
                 None
             }
@@ -310,7 +310,7 @@ impl Endpoint {
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
         // A11. The acknowledgement within a duplicate was applied before.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
-            peer.on_ack(*now, &ack, shared);
+            peer.on_ack(*now, &ack, None, shared);
         }
         self.count_arrival(*now, id, header);
         match accepted {

@@ -2,7 +2,7 @@
 //! the window changes.
 
 use super::timeout::FirstProbe;
-use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
+use super::{CreditSeen, DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
 use crate::path::PathLatency;
@@ -38,8 +38,14 @@ const FUTILE_ASKED: u8 = 2;
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
 impl Peer {
-    /// Processes an acknowledgement.
-    pub(crate) fn on_ack(&mut self, now: Instant, ack: &AckView<'_>, shared: &mut Shared) {
+    /// Processes an acknowledgement. `number`: its control number, if it is a packet of its own.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Instant,
+        ack: &AckView<'_>,
+        number: Option<u32>,
+        shared: &mut Shared,
+    ) {
         let id = self.id;
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let mut tally = Tally::default();
@@ -52,7 +58,7 @@ impl Peer {
         tx.take_verdicts(now, id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
-        tx.take_credit_limit(ack);
+        tx.take_credit_limit(ack, number);
         tx.paths.set_own_senders(shared.senders());
         let rtt = tx.take_rtt(now, &tally);
         tx.find_losses(now, &mut tally);
@@ -308,20 +314,26 @@ impl Tx {
         Some(probe)
     }
 
-    fn take_credit_limit(&mut self, ack: &AckView<'_>) {
+    /// Processes the credit limit, unless an acknowledgement that was sent later has arrived before.
+    fn take_credit_limit(&mut self, ack: &AckView<'_>, number: Option<u32>) {
         self.paths.set_senders(ack.head.senders);
         let limit = expand(ack.head.credit_limit_bytes, self.settled_bytes);
+        let received_bytes = ack.head.received_bytes;
         // R4: Sender below its limit
+        if self.credit_seen.is_some_and(|seen| seen.is_after(received_bytes, number)) {
+            return;
+        }
         if ack.head.credit_limited {
             // A credit limit never shrinks; a smaller one comes from an older acknowledgement that
             // arrived late.
-            let known = self.credit_limited && self.credit_received;
+            let known = self.credit_limited && self.credit_seen.is_some();
             self.credit_limit = if known { self.credit_limit.max(limit) } else { limit };
             self.credit_limited = true;
         } else {
             self.credit_limited = false;
         }
-        self.credit_received = true;
+        let number = number.or(self.credit_seen.and_then(|seen| seen.number));
+        self.credit_seen = Some(CreditSeen { received_bytes, number });
     }
 
     /// Measures the round trip of the newest packet that this acknowledgement is the first to

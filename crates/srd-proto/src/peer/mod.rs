@@ -196,6 +196,25 @@ pub(crate) struct OutProbe {
     pub sent_at: Instant,
 }
 
+/// Values of an acknowledgement that show whether another acknowledgement was sent before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreditSeen {
+    /// Bytes that the receiver had received, modulo 2^32. The count never falls within a context.
+    pub received_bytes: u32,
+    /// Number of the newest acknowledgement that was a packet of its own; `None` if there was none.
+    pub number: Option<u32>,
+}
+
+impl CreditSeen {
+    /// Whether an acknowledgement with these values was sent earlier. `number`: its control number,
+    /// if it was a packet of its own.
+    pub(crate) fn is_after(&self, received_bytes: u32, number: Option<u32>) -> bool {
+        let before = |a: u32, b: u32| a.wrapping_sub(b).cast_signed() < 0;
+        let numbers = number.zip(self.number);
+        before(received_bytes, self.received_bytes) || numbers.is_some_and(|(a, b)| before(a, b))
+    }
+}
+
 /// The sending half of a context.
 #[derive(Debug)]
 pub(crate) struct Tx {
@@ -222,8 +241,8 @@ pub(crate) struct Tx {
     /// Credit limit: upper bound of the settled and in-flight bytes of this sender.
     pub credit_limit: u64,
     pub credit_limited: bool,
-    /// Whether the receiver has sent a credit limit, or an acknowledgement without a credit limit.
-    pub credit_received: bool,
+    /// The newest acknowledgement, as far as credit limits are concerned; `None` before the first.
+    pub credit_seen: Option<CreditSeen>,
     /// Time of sending of the newest packet that was acknowledged, or newest probe that was
     /// answered.
     pub newest_acked_sent_at: Instant,
@@ -429,7 +448,7 @@ impl Tx {
             queued_bytes: 0,
             settled_bytes: 0,
             credit_limited: true,
-            credit_received: false,
+            credit_seen: None,
             newest_acked_sent_at: Instant::ZERO,
             newest_answered_sent_at: Instant::ZERO,
             largest_acked: None,
@@ -466,7 +485,8 @@ impl Tx {
     pub(crate) fn on_queued(&mut self, bytes: u64, config: &Config) {
         self.queued_bytes += bytes;
         // R11: Probe before a short first window
-        if !self.credit_received && config.unsolicited_percent < 100 && self.probes.is_empty() {
+        if self.credit_seen.is_none() && config.unsolicited_percent < 100 && self.probes.is_empty()
+        {
             self.probe_due |= self.queued_bytes > self.credit_limit;
         }
     }

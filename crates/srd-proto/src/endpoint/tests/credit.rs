@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::peer::{DATAGRAM_HEADER_BYTES, Tx};
+use crate::wire::ack::AckHead;
 
 /// Number of senders, which are the nodes 1, 2 and 3. Node 0 receives.
 const SENDERS: u8 = 3;
@@ -138,4 +139,44 @@ fn a_sender_sends_nothing_beyond_its_credit_limit() {
     star.run(Duration::from_millis(20));
     assert_eq!(star.nodes[0].stats().recv_wrs, DATAGRAMS * u64::from(SENDERS));
     assert!(star.held_by_credit > 100, "{} times", star.held_by_credit);
+}
+
+/// Delivers an acknowledgement with this control number. `credit`: the credit limit, if there is
+/// one.
+fn acknowledge(to: &mut Endpoint, context: u32, number: u32, received: u32, credit: Option<u32>) {
+    let mut bytes = Vec::new();
+    let (flags, dst_context) = (FLAG_GREETING, context);
+    Header { kind: Kind::Ack, flags, key_phase: 0, rtt_code: 0, dst_context, number }
+        .encode(&mut bytes);
+    Greeting { context: 5, epoch: 1, port: PORT, features: 0 }.encode(&mut bytes);
+    let head = AckHead {
+        cumulative: u32::from(received > 0),
+        received_bytes: received,
+        credit_limit_bytes: credit.unwrap_or(0),
+        credit_limited: credit.is_some(),
+        senders: 2,
+        echo: None,
+    };
+    crate::wire::ack::encode(&mut bytes, &head, &[], &[], &[]);
+    let now = Instant::from_nanos(1000);
+    let meta = PacketMeta { source: address(1), local: 0, ecn: Ecn::NotEct, received_at: now };
+    to.handle_packet(now, meta, PacketRef::Whole(&mut bytes));
+}
+
+#[test]
+fn regression_a_late_acknowledgement_brings_no_credit_limit_back() {
+    // The late acknowledgement reports fewer bytes, or as many.
+    for received in [0, 36] {
+        let mut a = Endpoint::new(Config::default(), Epoch(1), [7; 32], Instant::ZERO).unwrap();
+        let (peer, context) = greets_as(&mut a);
+        let limited = |a: &Endpoint| a.peer_stats(peer).unwrap().credit_limited;
+        acknowledge(&mut a, context, 1, received, Some(10));
+        assert!(limited(&a));
+        acknowledge(&mut a, context, 3, 36, None);
+        assert!(!limited(&a));
+        acknowledge(&mut a, context, 2, received, Some(10));
+        assert!(!limited(&a), "after a late acknowledgement of {received} bytes");
+        acknowledge(&mut a, context, 4, 36, Some(10));
+        assert!(limited(&a));
+    }
 }

@@ -80,7 +80,7 @@ impl Peer {
         shared: &mut Shared,
     ) {
         if let Some(ack) = ack {
-            self.on_ack(now, ack, shared);
+            self.on_ack(now, ack, None, shared);
         }
         self.close_left = 0;
         self.end(Status::RemoteAbort, DownReason::Closed, shared);

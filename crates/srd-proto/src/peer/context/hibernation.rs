@@ -12,7 +12,7 @@ use core::net::IpAddr;
 use crate::config::Config;
 use crate::ids::Psn;
 use crate::peer::mtu::Mtu;
-use crate::peer::{Peer, Tx};
+use crate::peer::{CreditSeen, Peer, Tx};
 use crate::send::cc::Window;
 use crate::send::delay::RttEstimator;
 use crate::send::sent_packets::SentPackets;
@@ -29,7 +29,7 @@ pub(crate) struct Hibernated {
     settled_bytes: u64,
     credit_limit: u64,
     credit_limited: bool,
-    credit_received: bool,
+    credit_seen: Option<CreditSeen>,
     largest_packet: u16,
     /// Maximum size of a packet to this peer that is known to pass, in UDP payload bytes.
     mtu_limit: u16,
@@ -96,7 +96,7 @@ impl Hibernated {
             settled_bytes: tx.settled_bytes,
             credit_limit: tx.credit_limit,
             credit_limited: tx.credit_limited,
-            credit_received: tx.credit_received,
+            credit_seen: tx.credit_seen,
             largest_packet: tx.largest_packet,
             mtu_limit: tx.mtu.limit(),
             rtt: tx.rtt,
@@ -118,7 +118,7 @@ impl Hibernated {
         tx.settled_bytes = self.settled_bytes;
         tx.credit_limit = self.credit_limit;
         tx.credit_limited = self.credit_limited;
-        tx.credit_received = self.credit_received;
+        tx.credit_seen = self.credit_seen;
         tx.largest_packet = self.largest_packet;
         tx.mtu = Mtu::known(config, ip, now, self.mtu_limit);
         tx.rtt = self.rtt;
