@@ -6,6 +6,7 @@ use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
 use crate::node::shard_of_context;
 use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable, with_port};
+use crate::queue_pairs::QueuePairs;
 use crate::time::Instant;
 use crate::transmit::{Ecn, PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -303,10 +304,7 @@ impl Endpoint {
         let shared = &mut self.shared;
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
-        let verdict = || match queue_pairs.take_buffer(delivery.dst_qpn) {
-            Status::Ok => admit(&delivery),
-            refusal => refusal,
-        };
+        let verdict = || take_buffer(queue_pairs, &delivery, admit);
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
         // A11. The acknowledgement within a duplicate was applied before.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
@@ -349,10 +347,8 @@ impl Endpoint {
         let ce = call.meta.ecn == Ecn::Ce;
         let delivery =
             Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, ce, payload };
-        let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
-            && (call.admit)(&delivery) == Status::Ok;
         // D15: Unreliable datagrams
-        if !taken {
+        if take_buffer(&mut self.queue_pairs, &delivery, &mut call.admit) != Status::Ok {
             return Err(DropReason::NoReceiver);
         }
         self.shared.stats.unreliable_rx_pkts += 1;
@@ -375,6 +371,24 @@ impl Endpoint {
         let to = with_port(meta.source, port);
         self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
     }
+}
+
+/// Uses a receive buffer for a datagram. Returns the status with which the queue pair or the layer
+/// above refuses the datagram; a datagram that the layer above refuses uses no buffer.
+fn take_buffer<'a>(
+    queue_pairs: &mut QueuePairs,
+    delivery: &Delivery<'a>,
+    admit: &mut impl FnMut(&Delivery<'a>) -> Status,
+) -> Status {
+    let status = queue_pairs.take_buffer(delivery.dst_qpn);
+    if status != Status::Ok {
+        return status;
+    }
+    let verdict = admit(delivery);
+    if verdict != Status::Ok {
+        queue_pairs.post(delivery.dst_qpn, 1);
+    }
+    verdict
 }
 
 /// Round-trip code of a packet that names our context: the sender has received packets of ours and

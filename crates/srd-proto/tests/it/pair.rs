@@ -72,6 +72,18 @@ fn a_datagram_without_receive_buffer_is_retried_until_there_is_one() {
 }
 
 #[test]
+fn regression_a_refusal_of_the_layer_above_costs_no_receive_buffer() {
+    let mut pair = Pair::new(config(), 3);
+    pair.b.open_qp(Qpn(7), ReceiveBuffers::Counted(1));
+    pair.judge = Box::new(|n| if n == 0 { Status::RemoteBadAddress } else { Status::Ok });
+    for _ in 0..2 {
+        pair.send_many(1, 100);
+        pair.run_for(Duration::from_millis(5));
+    }
+    assert_eq!(pair.completions(), [Status::RemoteBadAddress, Status::Ok]);
+}
+
+#[test]
 fn the_layer_above_refuses_one_datagram_and_its_sender_hears_why() {
     let refusals = [
         Status::RemoteBadAddress,

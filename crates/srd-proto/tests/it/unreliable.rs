@@ -2,7 +2,8 @@
 
 use crate::support::{Fault, Pair};
 use srd_proto::{
-    Class, Config, Datagram, DropReason, Duration, Entropy, Protection, Qpn, SendError,
+    Class, Config, Datagram, DropReason, Duration, Entropy, Protection, Qpn, ReceiveBuffers,
+    SendError, Status,
 };
 
 fn datagram(to: u16, bytes: usize) -> Datagram {
@@ -96,4 +97,17 @@ fn a_peer_that_restarted_is_met_again_by_unreliable_ones_alone() {
         let arrived = pair.b.stats().unreliable_rx_pkts;
         assert!(arrived >= 80, "{arrived}");
     }
+}
+
+#[test]
+fn regression_one_that_the_layer_above_refuses_costs_no_receive_buffer() {
+    let mut pair = pair(Protection::Plain);
+    pair.b.open_qp(Qpn(7), ReceiveBuffers::Counted(1));
+    for verdict in [Status::RemoteBadAddress, Status::Ok] {
+        pair.judge = Box::new(move |_| verdict);
+        send(&mut pair, 1, 10).unwrap();
+        pair.run_for(Duration::from_millis(1));
+    }
+    assert_eq!(pair.b.stats().unreliable_rx_pkts, 1);
+    assert_eq!(pair.b.stats().drops[DropReason::NoReceiver as usize], 1);
 }
