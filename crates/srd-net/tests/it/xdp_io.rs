@@ -241,6 +241,26 @@ fn an_interface_that_is_down_loses_packets_and_blocks_nobody() {
     assert!(got > 0, "{:?}", a.xdp_stats());
 }
 
+/// Regression: while frames waited for an interface that was down, each sleep ended after 200 us.
+#[test]
+fn regression_an_interface_that_is_down_wakes_its_thread_rarely() {
+    let Some(pair) = Pair::new(1500, 1) else { return };
+    let mut a = xdp(&pair, 0, V4[0], |_| {});
+    let mut b = xdp(&pair, 1, V4[1], |_| {});
+    acquaint(&mut a, &mut b);
+    let to = b.local_address();
+    pair.ip(0, &["link", "set", INTERFACE, "down"]);
+    a.send(&[batch(to, 1, &[100; 50])]).unwrap();
+    assert!(a.xdp_stats().doorbells_refused > 0, "{:?}", a.xdp_stats());
+    let before = a.stats().sleeps;
+    let end = a.clock().now() + Span::from_secs(1);
+    while a.clock().now() < end {
+        a.receive(Wait::until(end), |_, _, _| {}).unwrap();
+    }
+    let sleeps = a.stats().sleeps - before;
+    assert!(sleeps < 300, "{sleeps} sleeps in a second");
+}
+
 #[test]
 fn what_the_program_leaves_to_the_kernel_arrives_all_the_same() {
     let Some(pair) = Pair::new(1500, 1) else { return };

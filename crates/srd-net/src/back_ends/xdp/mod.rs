@@ -99,6 +99,8 @@ pub struct XdpIo {
     blocked: Option<Blocked>,
     /// Whether the send ring contains frames that the kernel has not taken yet.
     waiting: bool,
+    /// Whether the interface refused the last notification of queued frames.
+    refused: bool,
     /// Time of the next read from the UDP socket.
     udp_look_at: Instant,
     poll: PollMode,
@@ -216,6 +218,7 @@ impl XdpIo {
             gather: Gather::default(),
             blocked: None,
             waiting: false,
+            refused: false,
             udp_look_at: Instant::ZERO,
             poll: options.udp.poll,
             clock,

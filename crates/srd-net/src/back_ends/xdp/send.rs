@@ -181,7 +181,9 @@ impl XdpIo {
         if !self.waiting {
             return;
         }
-        match self.socket.doorbell(&mut self.stats.send_calls) {
+        let answer = self.socket.doorbell(&mut self.stats.send_calls);
+        self.refused = matches!(answer, Doorbell::Down(_));
+        match answer {
             Doorbell::Taken => self.waiting = false,
             Doorbell::Waiting => self.counted.doorbells_waiting += 1,
             Doorbell::Down(errno) => {

@@ -13,6 +13,9 @@ use crate::sys::os::{self, Interest};
 /// Pause before a send is tried again if no event reports that it can succeed: a full UDP socket,
 /// or frames that the device did not accept.
 const RETRY: Duration = Duration::from_micros(200);
+/// Pause before the kernel is notified again of frames that the interface has refused, because it
+/// is down: perhaps for hours.
+const REFUSED_RETRY: Duration = Duration::from_millis(10);
 /// Largest number of descriptors whose readiness ends a sleep.
 const INTERESTS_MAX: usize = 6;
 
@@ -26,8 +29,7 @@ impl XdpIo {
             return Ok(false);
         }
         self.stats.sleeps += 1;
-        let retries = self.waiting || (wait.writable && self.blocked == Some(Blocked::Kernel));
-        let until = if retries { wait.until.min(now + RETRY) } else { wait.until };
+        let until = self.retry_after(wait).map_or(wait.until, |pause| wait.until.min(now + pause));
         let woken = self.sleep_announced(until, wait.writable && self.waits_for_frames());
         let called = woken.as_ref().is_ok_and(|woken| woken.called);
         if let Some(waker) = &self.waker {
@@ -38,6 +40,14 @@ impl XdpIo {
             self.udp_look_at = Instant::ZERO;
         }
         Ok(woken.at_udp || woken.at_ring)
+    }
+
+    /// Pause before a send is tried again; `None` if no send waits for time to pass.
+    fn retry_after(&self, wait: Wait) -> Option<Duration> {
+        if wait.writable && self.blocked == Some(Blocked::Kernel) {
+            return Some(RETRY);
+        }
+        self.waiting.then_some(if self.refused { REFUSED_RETRY } else { RETRY })
     }
 
     fn sleep_announced(&mut self, until: Instant, for_frames: bool) -> io::Result<Woken> {
