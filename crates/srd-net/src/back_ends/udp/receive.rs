@@ -13,6 +13,10 @@ use crate::sys::errno;
 use crate::sys::udp::recv::Receiver;
 use crate::sys::udp::refused;
 
+/// Largest number of reads in a row that return messages without a packet, such as the empty
+/// datagrams of a stranger, before the caller continues with other work.
+const EMPTY_READS_MAX: u32 = 64;
+
 /// The receiving side of one local address.
 #[derive(Debug)]
 pub(super) struct Input {
@@ -61,10 +65,26 @@ impl UdpIo {
         self.sent_on[path] = ERRORS_LOOKS;
     }
 
-    /// Makes one call to the kernel for each local address. Returns `None` if no packet had
-    /// arrived. Packets are handed over in the order in which they arrived at this machine: a
-    /// sender considers a packet lost if it arrives long after packets that were sent later.
+    /// Receives packets that have arrived. Returns `None` if nothing had arrived. If only messages
+    /// without a packet were read, reads again, because packets may wait behind them.
     pub(super) fn receive_now(
+        &mut self,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<Option<usize>> {
+        for _ in 1..EMPTY_READS_MAX {
+            let packets = self.receive_once(each)?;
+            if packets != Some(0) {
+                return Ok(packets);
+            }
+        }
+        self.receive_once(each)
+    }
+
+    /// Makes one call to the kernel for each local address. Returns the number of packets; `None`
+    /// if nothing had arrived. Packets are handed over in the order in which they arrived at this
+    /// machine: a sender considers a packet lost if it arrives long after packets that were sent
+    /// later.
+    fn receive_once(
         &mut self,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<Option<usize>> {
@@ -176,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::UdpOptions;
-    use crate::back_ends::io::PacketIo as _;
+    use crate::back_ends::io::{PacketIo as _, Wait};
 
     fn is_readable(fd: &OwnedFd, wait_s: i64) -> bool {
         let wait = Timespec { tv_sec: wait_s, tv_nsec: 0 };
@@ -201,5 +221,43 @@ mod tests {
                 assert_eq!(packets, 1, "{address}");
             }
         }
+    }
+
+    /// Regression: a read that returned only empty datagrams looked as if nothing had arrived, so
+    /// that timers ran before the packets behind them were processed.
+    #[test]
+    fn regression_empty_datagrams_do_not_hide_the_packets_behind_them() {
+        let mut io = UdpIo::open(&UdpOptions::new(([127, 0, 0, 1], 0).into())).unwrap();
+        let to = io.local_address();
+        let until = io.clock().now() + srd_proto::time::Duration::from_millis(1);
+        // Nothing comes, so the next call offers one slot.
+        assert_eq!(io.receive(Wait::until(until), |_, _, _| ()).unwrap(), 0);
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for payload in [&b""[..], b"x"] {
+            stranger.send_to(payload, to).unwrap();
+        }
+        assert_eq!(io.receive(Wait::NOT, |_, _, _| ()).unwrap(), 1);
+    }
+
+    #[test]
+    fn empty_datagrams_are_read_in_a_limited_number_of_calls() {
+        let mut options = UdpOptions::new(([127, 0, 0, 1], 0).into());
+        options.receive_buffer_bytes = 8 << 20;
+        let mut io = UdpIo::open(&options).unwrap();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let until = io.clock().now() + srd_proto::time::Duration::from_millis(1);
+        assert_eq!(io.receive(Wait::until(until), |_, _, _| ()).unwrap(), 0);
+        for _ in 0..6000 {
+            stranger.send_to(b"", io.local_address()).unwrap();
+        }
+        let before = io.stats();
+        assert_eq!(io.receive(Wait::NOT, |_, _, _| ()).unwrap(), 0);
+        let calls = io.stats().receive_calls - before.receive_calls;
+        let read = io.stats().received_messages - before.received_messages;
+        if read < 3800 {
+            println!("skipped: the receive buffer holds only {read} empty datagrams");
+            return;
+        }
+        assert_eq!(calls, u64::from(EMPTY_READS_MAX), "{read} messages");
     }
 }
