@@ -1,8 +1,10 @@
 //! Time: one clock for the core, for timers and for the kernel's receive stamps.
 //!
-//! The clock is `CLOCK_MONOTONIC` in nanoseconds. The kernel stamps arrivals with `CLOCK_REALTIME`,
-//! which may be slewed or stepped. Therefore the difference of the two clocks is measured again
-//! every few milliseconds, and a converted stamp is never in the future, and never far in the past.
+//! The clock is `CLOCK_BOOTTIME` in nanoseconds. It also counts the time for which the machine is
+//! suspended: peers forget an endpoint in that time (H8, H9 of `docs/spec/srd.md`). The kernel
+//! stamps arrivals with `CLOCK_REALTIME`, which may be slewed or stepped. Therefore the difference
+//! of the two clocks is measured again every few milliseconds, and a converted stamp is never in
+//! the future, and never far in the past.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -26,7 +28,7 @@ const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 /// The clock of this machine.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Wall clock minus monotonic clock in nanoseconds, modulo 2^64.
+    /// Wall clock minus this clock in nanoseconds, modulo 2^64.
     offset_ns: u64,
     measured_at: Instant,
 }
@@ -38,7 +40,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Returns a clock with the current difference of wall and monotonic time.
+    /// Returns a clock with the current difference from the wall clock.
     pub fn new() -> Self {
         let mut clock = Self { offset_ns: 0, measured_at: Instant::ZERO };
         clock.measure();
@@ -47,7 +49,7 @@ impl Clock {
 
     /// Returns the current time.
     pub fn now(&self) -> Instant {
-        Instant::from_nanos(os::monotonic_ns())
+        Instant::from_nanos(os::boottime_ns())
     }
 
     /// Returns the arrival time of a packet with the kernel's wall-clock stamp `stamp_ns`. Without
@@ -66,9 +68,9 @@ impl Clock {
     fn measure(&mut self) {
         let mut width_ns = u64::MAX;
         for _ in 0..OFFSET_SAMPLES {
-            let before = os::monotonic_ns();
+            let before = os::boottime_ns();
             let wall = os::realtime_ns();
-            let after = os::monotonic_ns();
+            let after = os::boottime_ns();
             let width = after.saturating_sub(before);
             if width < width_ns {
                 width_ns = width;
@@ -178,10 +180,10 @@ fn last_epoch(file: &Path) -> Option<u64> {
     text.trim().parse().ok().filter(|last| *last <= EPOCH_MAX)
 }
 
-/// Returns the current time (`CLOCK_MONOTONIC`), on the clock that all endpoints of this machine
+/// Returns the current time (`CLOCK_BOOTTIME`), on the clock that all endpoints of this machine
 /// use.
 pub fn now() -> Instant {
-    Instant::from_nanos(os::monotonic_ns())
+    Instant::from_nanos(os::boottime_ns())
 }
 
 /// Returns 32 bytes from the kernel's random generator.
@@ -311,6 +313,50 @@ mod tests {
         std::fs::remove_file(&fill).unwrap();
         let next = lasting_epoch(&file).unwrap();
         assert!(next.0 > ahead && last_epoch(&file) == Some(next.0));
+    }
+
+    /// Environment variable: if it is set, the test of suspended time runs in a time namespace whose
+    /// machine was suspended for an hour.
+    const SUSPENDED: &str = "SRD_NET_TEST_SUSPENDED";
+
+    /// Regression: an endpoint did not notice the time for which its machine was suspended. A peer
+    /// had forgotten it, and delivered its datagram again.
+    #[test]
+    fn regression_the_clock_counts_the_time_of_a_suspended_machine() {
+        if std::env::var_os(SUSPENDED).is_none() {
+            return run_after_a_suspension();
+        }
+        let awake = Instant::from_nanos(os::monotonic_ns());
+        for now in [now(), Clock::new().now()] {
+            assert!(now.since(awake) > Duration::from_secs(3000), "{now:?}, awake {awake:?}");
+        }
+        a_stamp_of_now_maps_to_about_now();
+        let mut alarm = crate::sys::timer::Alarm::new().unwrap();
+        let at = now() + Duration::from_millis(2);
+        alarm.ring_by(at.as_nanos()).unwrap();
+        let mut interests = [os::Interest::readable(alarm.fd())];
+        assert_eq!(os::wait(&mut interests, Some(60_000_000_000)).unwrap(), 1);
+        assert!(now() >= at, "the alarm has another clock");
+    }
+
+    fn run_after_a_suspension() {
+        let namespace = ["--time", "--boottime", "3600", "--fork"];
+        let can = std::process::Command::new("unshare").args(namespace).arg("true").status();
+        if !can.is_ok_and(|status| status.success()) {
+            println!("skipped: time namespaces need privileges, and the program unshare");
+            return;
+        }
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = "regression_the_clock_counts_the_time_of_a_suspended_machine";
+        let output = std::process::Command::new("unshare")
+            .args(namespace)
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::{name}")])
+            .env(SUSPENDED, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 
     /// Runs the test of a full disk in a mount namespace, whose mounts end with the process.

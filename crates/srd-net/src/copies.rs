@@ -104,7 +104,7 @@ pub(crate) struct Copies {
     pub(crate) counts_suspicions: bool,
 }
 
-/// Time of the next query to the kernel, in nanoseconds of `CLOCK_MONOTONIC`.
+/// Time of the next query to the kernel, in nanoseconds of the clock of endpoints.
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
 /// Number of queries of this process that found a sign of a copy.
 static FOUND: AtomicU64 = AtomicU64::new(0);
@@ -218,7 +218,7 @@ struct Read {
 
 impl Watch {
     fn new() -> Self {
-        let now = Instant::from_nanos(os::monotonic_ns());
+        let now = crate::clock::now();
         let vmclock = File::open(VMCLOCK).ok();
         Self {
             events: events().ok(),
@@ -363,7 +363,7 @@ mod tests {
         let generation = generation(&device);
         assert_eq!(generation, Some(7));
         let mut watch = Watch { vmclock: Some(device), generation, ..watch() };
-        let now = Instant::from_nanos(os::monotonic_ns());
+        let now = crate::clock::now();
         let certain = |watch: &mut Watch| {
             watch.look(now);
             watch.certain
