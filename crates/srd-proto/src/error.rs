@@ -137,9 +137,6 @@ drop_reasons! {
     CookieDemanded,
     /// The packet is from an earlier epoch of the peer.
     StaleEpoch,
-    /// The datagram of the packet would be refused, and the receiver already keeps too many
-    /// refusals (verdicts) that the sender has not settled.
-    VerdictsFull,
     /// An unreliable datagram for a queue pair that does not exist or has no receive buffer.
     NoReceiver,
 }

@@ -357,3 +357,19 @@ fn too_many_local_addresses_for_the_paths_or_at_all_are_refused() {
         assert!(refused.to_string().contains("local addresses"), "{refused}");
     }
 }
+
+#[test]
+fn errors_of_packets_wait_up_to_a_limit() {
+    let mut io = open("127.0.0.1", 1);
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let until = io.clock().now() + PATIENCE;
+    // The error of a packet is read when the next packet is sent.
+    while io.stats().undelivered < 150 {
+        io.send(&[batch(closed, 0, &[1])]).unwrap();
+        assert!(io.clock().now() < until, "{} errors", io.stats().undelivered);
+    }
+    let later = io.clock().now() + Duration::from_secs(1);
+    let told = std::iter::from_fn(|| io.take_undelivered(later)).count();
+    // 64 wait; those of the newest packets are read only now.
+    assert!((64..=66).contains(&told), "{told} of {}", io.stats().undelivered);
+}

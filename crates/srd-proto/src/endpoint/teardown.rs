@@ -17,7 +17,7 @@ use crate::wire::{Header, Kind};
 
 /// Maximum number of Closes to removed peers that wait to be sent. Beyond this bound a removed peer
 /// gets no Close, and detects the end by its timeout.
-const QUEUED_CLOSES_MAX: usize = 1024;
+pub(super) const QUEUED_CLOSES_MAX: usize = 1024;
 
 /// A Close packet for a removed peer.
 #[derive(Debug)]

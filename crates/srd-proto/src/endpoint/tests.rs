@@ -13,6 +13,7 @@ use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK_NOW, FLAG_GREETING, HEADER_BYTES, Header, Kind};
 
 mod credit;
+mod limits;
 mod link_local;
 mod strangers;
 

@@ -72,9 +72,9 @@ pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
 /// Maximum number of unanswered probes.
-const PROBES_MAX: usize = 256;
+pub(crate) const PROBES_MAX: usize = 256;
 /// Maximum number of answers to probes that wait to be sent.
-const ECHOES_MAX: usize = 128;
+pub(crate) const ECHOES_MAX: usize = 128;
 
 /// Maximum number of packets of interactive mode for which one acknowledgement may wait.
 pub(crate) const INTERACTIVE_PACKETS_MAX: u64 = 32;

@@ -71,10 +71,7 @@ impl Peer {
             before.map_or(Status::Ok, |r| r.status)
         };
         if status != Status::Ok {
-            // E6: Limit of verdicts
-            if rx.verdicts.len() >= usize::from(shared.node.config.window_packets_max) {
-                return Err(DropReason::VerdictsFull);
-            }
+            // E6. The window limits this list: each verdict is about another PSN of the window.
             rx.verdicts.push(Refusal { psn, first, status });
         }
         rx.received.record(psn, first);

@@ -127,6 +127,26 @@ fn regression_a_repeated_opening_is_answered_where_it_comes_from_each_time() {
 }
 
 #[test]
+fn an_answer_waits_for_a_limited_number_of_addresses() {
+    let mut pair = Pair::new(keyed(), 3);
+    pair.recorded = Some(Vec::new());
+    pair.send_many(1, 100);
+    pair.run_for(Duration::from_micros(1));
+    let hello = recorded(&mut pair, true).remove(0);
+    pair.inject(&hello, hello.source);
+    for n in 0..20 {
+        pair.inject(&hello, SocketAddr::new(ip(n), 50_000));
+    }
+    pair.run_for(Duration::from_micros(1));
+    let answers = recorded(&mut pair, false);
+    let answers = answers.iter().filter(|packet| packet.kind() == HELLO_REPLY);
+    let mut answered: Vec<_> = answers.map(|packet| packet.destination).collect();
+    answered.sort_unstable();
+    answered.dedup();
+    assert_eq!(answered.len(), 4, "{answered:?}");
+}
+
+#[test]
 fn regression_a_stranger_costs_a_job_no_memory_before_it_has_shown_its_address() {
     let config = Config { protection: Protection::JobKey([7; 32]), ..keyed() };
     let mut pair = Pair::new(config, 4);
