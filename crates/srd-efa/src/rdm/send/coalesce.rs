@@ -172,7 +172,7 @@ impl Rdm {
         let fresh = match message.stage {
             Stage::Waiting => true,
             Stage::Sending { sent } => sent == 0 && message.session == session.number,
-            Stage::Sent => false,
+            Stage::Sent | Stage::Stored(_) => false,
         };
         let simple = message.again.is_empty() && message.shared.is_empty();
         if !(fresh && simple && is_small(op) && conn.is_open_for(op.aim)) {

@@ -8,7 +8,7 @@ use crate::layer::request::Until;
 use crate::layer::world::{Refused, World};
 use crate::memory::Memory;
 use crate::rdm::receive::inbound::{Body, Landing, MessageInfo};
-use crate::rdm::send::operation::{Op, Source, Work};
+use crate::rdm::send::operation::{MessageOut, Op, Source, Stage, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
@@ -63,14 +63,31 @@ impl Rdm {
         } else {
             Body::Loopback(key)
         };
-        if self.keep(info, body).is_err() {
+        let Ok(stored) = self.keep(info, body) else {
             self.ops.remove(key);
             return Err(Refused::Again);
-        }
+        };
         if copy {
             self.end(key, Outcome::Ok);
+        } else if let Some((stage, ..)) = self.ops.get_mut(key).and_then(Op::stage_mut) {
+            *stage = Stage::Stored(stored);
         }
         Ok(())
+    }
+
+    /// Discards the stored message of an operation that has failed: its bytes are in the
+    /// operation's buffer. If the application has claimed the message, the receive for it fails.
+    #[cold]
+    pub(crate) fn take_back(&mut self, op: &Op, outcome: Outcome) {
+        let Work::Message(MessageOut { stage: Stage::Stored(stored), .. }) = op.work else {
+            return;
+        };
+        let matcher = self.matcher(op.tag.is_some());
+        if !matcher.is_claimed(stored) {
+            matcher.take(stored);
+        } else if let Some(message) = matcher.message_mut(stored) {
+            message.body = Body::Lost(outcome);
+        }
     }
 
     fn bytes_loopback(&self, key: Key, memory: &mut dyn Memory) -> Bytes {

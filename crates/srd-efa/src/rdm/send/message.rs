@@ -43,7 +43,7 @@ impl Rdm {
             };
             let handed = match (message.again.last(), message.stage) {
                 (Some(&(from, to)), _) => self.send_again(world, index, key, (from, to)),
-                (None, Stage::Waiting | Stage::Sent) => return Step::Over,
+                (None, Stage::Waiting | Stage::Sent | Stage::Stored(_)) => return Step::Over,
                 (None, Stage::Sending { .. }) if !message.shared.is_empty() => {
                     self.send_long(world, index, key)
                 }

@@ -16,6 +16,7 @@ use crate::layer::request::{AtomicOp, Datatype, Until};
 use crate::memory::Memory;
 use crate::mr::Mr;
 use crate::rdm::iovec::{IoVec, RmaIoVec};
+use crate::rdm::receive::matching::MessageKey;
 use crate::rdm::wire::message::MessageHeader;
 use crate::slots::Key;
 
@@ -115,6 +116,8 @@ pub(crate) enum Stage {
     Sending { sent: u64 },
     /// The whole message was handed over.
     Sent,
+    /// The message is for this endpoint itself, and is stored until a receive matches it (G9).
+    Stored(MessageKey),
 }
 
 /// Progress and source of a message that is being sent.

@@ -286,7 +286,7 @@ impl Op {
     fn is_begun(&self) -> bool {
         let Work::Message(message) = &self.work else { return false };
         match message.stage {
-            Stage::Waiting => false,
+            Stage::Waiting | Stage::Stored(_) => false,
             Stage::Sending { .. } => true,
             Stage::Sent => !message.again.is_empty(),
         }

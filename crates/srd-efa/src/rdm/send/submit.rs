@@ -169,6 +169,9 @@ impl Rdm {
         }
         let Some(op) = self.ops.remove(key) else { return };
         self.end_turn(&op);
+        if outcome != Outcome::Ok {
+            self.take_back(&op, outcome);
+        }
         if !op.reported || outcome != Outcome::Ok {
             self.done.push_back(done_of(&op, outcome));
         }

@@ -238,3 +238,40 @@ fn regression_a_hello_that_a_peer_took_with_it_is_sent_again() {
     net.run_ms(3000);
     assert_eq!(net.outcomes(0), [(Kind::Send, 7, Outcome::Ok)]);
 }
+
+#[test]
+fn regression_a_message_to_oneself_ends_with_its_operation() {
+    for cancels in [false, true] {
+        for claims in [false, true] {
+            let mut net = Net::new(1);
+            let own = net.peer(0, 0);
+            net.fill(0, 0, 100_000, 3);
+            net.send(0, own, 1, 0, 100_000);
+            if claims {
+                let want = Selector { tag: 1, ignore: 0, source: None };
+                net.on(0, |rdm, _| rdm.peek(true, want, Peek::Claim, 7)).unwrap();
+                assert_eq!(net.outcomes(0), [(Kind::Receive, 7, Outcome::Ok)]);
+            }
+            let outcome = if cancels { Outcome::Cancelled } else { Outcome::Removed };
+            net.on(
+                0,
+                |rdm, world| {
+                    if cancels { rdm.cancel_send(1) } else { rdm.remove_peer(world, own) }
+                },
+            );
+            assert_eq!(net.outcomes(0), [(Kind::Send, 1, outcome)]);
+            if claims {
+                let iov = [Iov { addr: 1 << 20, length: 100_000 }];
+                let claimed = Receive { context: 7, ..receive(None, 1, &iov) };
+                net.on(0, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
+                assert_eq!(net.outcomes(0), [(Kind::Receive, 7, outcome)]);
+            } else {
+                net.recv(0, None, 1, 1 << 20, 100_000);
+                assert_eq!(net.outcomes(0), [], "the message has gone: the receive waits");
+                assert!(net.nodes[0].rdm.cancel(1));
+            }
+            let held = net.nodes[0].rdm.occupancy();
+            assert_eq!((held.operations, held.messages), (0, 0));
+        }
+    }
+}
