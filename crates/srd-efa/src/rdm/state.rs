@@ -214,10 +214,11 @@ impl Rdm {
         own.map_or(self.payload_bytes_max, |(_, bytes)| bytes)
     }
 
-    /// Returns the largest number of bytes of an injected message.
+    /// Returns the largest number of bytes of an injected message: at most the bytes for which a
+    /// peer always grants credit (G5), because an injected message cannot become a long message.
     pub fn inject_bytes_max(&self) -> u64 {
         let room = self.payload_bytes_max - MESSAGE_HEADER_MAX;
-        (room as u64).min(self.bounds.window_bytes_min / 2)
+        (room as u64).min(self.bounds.window_bytes_min / 2 - MESSAGE_COST)
     }
 
     /// Returns the largest number of bytes of an atomic operation: small enough for every path.

@@ -162,6 +162,30 @@ fn a_receiver_that_posts_late_stops_its_sender_by_credit_and_nothing_fails() {
 }
 
 #[test]
+fn regression_the_longest_injected_messages_need_no_more_credit_than_is_granted() {
+    let mut net = Net::new(2);
+    net.core.packet_bytes_max = 9000;
+    for node in 0..2 {
+        net.nodes[node] = net.node(node);
+        net.nodes[node].rdm.bounds.credit_bytes = 0;
+    }
+    let to = net.peer(0, 1);
+    let most = net.nodes[0].rdm.inject_bytes_max();
+    assert!(most > 7000, "{most}");
+    for length in (1..=most).rev().step_by(61).chain([1, most]) {
+        for (tag, length) in [(1, length), (2, most)] {
+            net.recv(1, None, tag, 0, length);
+            let iov = [Iov { addr: 0, length }];
+            let injected = Message { until: Until::Injected, ..message(to, tag, &iov) };
+            net.try_send(0, injected).unwrap();
+            net.run_ms(50);
+            assert_eq!(net.done(1).len(), 1, "{length} {tag}");
+            net.done(0);
+        }
+    }
+}
+
+#[test]
 fn without_credit_for_its_bytes_a_message_is_read_by_its_receiver() {
     let mut net = Net::new(2);
     for node in &mut net.nodes {
