@@ -62,6 +62,11 @@ pub struct Rdm {
     pub(super) entries: Vec<Option<Entry>>,
     /// Free numbers of peers below the highest number in use.
     pub(super) free: BTreeSet<u32>,
+    /// How many times each number was freed, by number; the count wraps around.
+    pub(super) uses: Vec<u32>,
+    /// Numbers of removed peers to which receives or stored messages still refer. Bound: the
+    /// number of entries and of connections.
+    pub(super) removed: VecDeque<u32>,
     pub(super) by_name: HashMap<(SocketAddr, u64), u32, Keyed>,
     /// Connections, by the transport's number of the peer.
     pub(super) conns: Vec<Option<Box<Connection>>>,
@@ -170,6 +175,8 @@ impl Rdm {
             numbers: Numbers::new(config.seed),
             entries: Vec::new(),
             free: BTreeSet::new(),
+            uses: Vec::new(),
+            removed: VecDeque::new(),
             by_name: HashMap::with_hasher(state()),
             conns: Vec::new(),
             conn_count: 0,

@@ -195,6 +195,8 @@ pub(crate) struct Entry {
     pub references: u32,
     /// Index of the peer's connection; `None` for this endpoint itself.
     pub conn: Option<u32>,
+    /// Whether the number is in the list of numbers that are freed later (`Rdm::removed`).
+    pub listed: bool,
 }
 
 /// Purpose of a control frame.

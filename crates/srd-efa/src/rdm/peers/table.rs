@@ -6,6 +6,9 @@
 //! remove a peer that the application has removed, or that is down. For each new stranger, two
 //! older strangers are checked, whose state may be dropped.
 //!
+//! The number of a removed peer is not used for another peer while a receive names it or a stored
+//! message came from it.
+//!
 //! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. A further peer is
 //! refused for now, and tries again.
 
@@ -25,6 +28,8 @@ pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
 /// Number of strangers whose removal is considered for a new stranger after one was refused because
 /// the table is full.
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
+/// Number of removed peers whose numbers are considered to be freed for each new number.
+const REMOVED_LOOKED_AT: usize = 2;
 
 impl Rdm {
     pub(crate) fn entry(&self, peer: Peer) -> Option<&Entry> {
@@ -70,6 +75,12 @@ impl Rdm {
         if let Some(number) = self.known(address, incarnation, heard) {
             if let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) {
                 entry.references += 1;
+                if entry.references == 1
+                    && let Err(refused) = self.reach(world, number, address)
+                {
+                    self.unreference(number);
+                    return Err(refused);
+                }
             }
             self.rename(Peer(number));
             return Ok(Peer(number));
@@ -80,11 +91,57 @@ impl Rdm {
             let id = world.keep_peer(address)?;
             Some(self.make_conn(id, address).ok_or(Refused::Again)?)
         };
-        let entry = Entry { address, incarnation, references: 1, conn };
+        let entry = Entry { address, incarnation, references: 1, conn, listed: false };
         let number = self.enter(entry).ok_or(Refused::Again)?;
         self.choose_source(conn);
         self.rename(Peer(number));
         Ok(Peer(number))
+    }
+
+    /// Makes the transport keep the peer of an entry that the application adds. The transport may
+    /// have removed the peer before, while the number stayed in use.
+    fn reach(
+        &mut self,
+        world: &mut World<'_>,
+        number: u32,
+        address: SocketAddr,
+    ) -> Result<(), Refused> {
+        if address == self.local_address {
+            return Ok(());
+        }
+        let conn = self.entry(Peer(number)).and_then(|entry| self.conn(entry.conn?));
+        if let Some(id) = conn.map(|conn| conn.id)
+            && world.endpoint.address_of(id).is_some()
+        {
+            world.endpoint.keep_peer(id);
+            return Ok(());
+        }
+        let id = world.keep_peer(address)?;
+        let index = self.make_conn(id, address).ok_or(Refused::Again)?;
+        self.attach(number, index);
+        Ok(())
+    }
+
+    /// Assigns a connection to an entry, instead of the connection that the entry has.
+    fn attach(&mut self, number: u32, index: u32) {
+        let entry = self.entries.get_mut(number as usize).and_then(Option::as_mut);
+        let Some(before) = entry.map(|entry| entry.conn.replace(index)) else { return };
+        if before == Some(index) {
+            return;
+        }
+        if let Some(conn) = before.and_then(|before| self.conn_mut(before)) {
+            conn.entries.retain(|other| *other != number);
+        }
+        if let Some(conn) = self.conn_mut(index) {
+            conn.entries.push(number);
+        }
+    }
+
+    /// Undoes one reference of the application to an entry. Returns the references that remain.
+    fn unreference(&mut self, number: u32) -> Option<u32> {
+        let entry = self.entries.get_mut(number as usize)?.as_mut()?;
+        entry.references = entry.references.saturating_sub(1);
+        Some(entry.references)
     }
 
     /// Returns the number of an existing peer: an entry for this address and run, or, if any run is
@@ -108,6 +165,7 @@ impl Rdm {
     /// Adds an entry under the lowest free number. Returns the number; `None` if there are too many
     /// peers.
     pub(crate) fn enter(&mut self, entry: Entry) -> Option<u32> {
+        self.free_removed();
         let next = u32::try_from(self.entries.len()).ok()?;
         let number = self.free.pop_first().unwrap_or(next);
         if number == next {
@@ -115,6 +173,7 @@ impl Rdm {
                 return None;
             }
             self.entries.push(None);
+            self.uses.push(0);
         }
         self.by_name.insert((entry.address, entry.incarnation), number);
         self.entries[number as usize] = Some(entry);
@@ -131,9 +190,56 @@ impl Rdm {
         };
         self.by_name.remove(&(entry.address, entry.incarnation));
         self.free.insert(number);
+        if let Some(uses) = self.uses.get_mut(number as usize) {
+            *uses = uses.wrapping_add(1);
+        }
         if let Some(conn) = entry.conn.and_then(|index| self.conn_mut(index)) {
             conn.entries.retain(|other| *other != number);
         }
+    }
+
+    /// Returns how many times the number of a peer was freed: an application that keeps the number
+    /// together with this count notices when the number refers to another peer. The count wraps
+    /// around.
+    pub fn uses(&self, peer: Peer) -> u32 {
+        self.uses.get(peer.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether a receive names a number, or a message from it is stored.
+    fn knows(&self, number: u32) -> bool {
+        self.tagged.knows(number) || self.plain.knows(number)
+    }
+
+    /// Frees a number that the application does not use any more; later, if receives or stored
+    /// messages refer to it.
+    fn erase_or_list(&mut self, number: u32) {
+        if !self.knows(number) {
+            self.erase(number);
+        } else if let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut)
+            && !core::mem::replace(&mut entry.listed, true)
+        {
+            self.removed.push_back(number);
+        }
+    }
+
+    /// Frees numbers of removed peers to which nothing refers any more.
+    fn free_removed(&mut self) {
+        for _ in 0..REMOVED_LOOKED_AT.min(self.removed.len()) {
+            let Some(number) = self.removed.pop_front() else { return };
+            let entry = self.entries.get_mut(number as usize).and_then(Option::as_mut);
+            let Some(entry) = entry.filter(|entry| entry.listed) else { continue };
+            entry.listed = false;
+            // The peer may have been added again, or may have sent since.
+            if entry.references == 0 && !self.writes(number) {
+                self.erase_or_list(number);
+            }
+        }
+    }
+
+    /// Whether messages of the peer's current run are from this number.
+    fn writes(&self, number: u32) -> bool {
+        let conn = self.entry(Peer(number)).and_then(|entry| self.conn(entry.conn?));
+        conn.is_some_and(|conn| conn.source == Some(number))
     }
 
     /// Records that the application has added or removed a peer: the peer's connection may become,
@@ -206,7 +312,7 @@ impl Rdm {
     fn is_unused(&self, index: u32) -> bool {
         let Some(conn) = self.conn(index) else { return false };
         let idle = conn.in_flight == 0 && conn.reads_active == 0 && conn.reads.is_empty();
-        let kept = |n: &u32| self.tagged.knows(*n) || self.plain.knows(*n);
+        let kept = |n: &u32| self.knows(*n);
         idle && !conn.entries.iter().any(kept)
             && !self.ops.iter().any(|(_, op)| op.conn == index)
             && !self.controls.iter().any(|(_, control)| control.conn == index)
@@ -219,6 +325,7 @@ impl Rdm {
             return Some(found);
         }
         self.drop_conn(index);
+        self.free_removed();
         let ah = self.device.create_ah(self.pd, id).ok()?;
         if self.conns.len() <= index as usize {
             self.conns.resize_with(index as usize + 1, || None);
@@ -249,10 +356,8 @@ impl Rdm {
                 continue;
             };
             entry.conn = None;
-            // Stored messages refer to the number: then the number stays in use.
-            let kept = self.tagged.knows(number) || self.plain.knows(number);
-            if entry.references == 0 && !kept {
-                self.erase(number);
+            if entry.references == 0 {
+                self.erase_or_list(number);
             }
         }
     }
@@ -268,8 +373,13 @@ impl Rdm {
         }
         let (address, remote) = (conn.address, conn.remote);
         let named = self.by_name.get(&(address, remote)).or(self.by_name.get(&(address, 0)));
-        let source = match named {
-            Some(number) => Some(*number),
+        let source = match named.copied() {
+            Some(number) => {
+                if self.entry(Peer(number)).is_some_and(|entry| entry.references == 0) {
+                    self.attach(number, index);
+                }
+                Some(number)
+            }
             None => self.unnamed(index, address, remote),
         };
         if let Some(conn) = self.conn_mut(index) {
@@ -280,11 +390,16 @@ impl Rdm {
     /// Returns the number for a run that the application has not added. If an earlier run of the
     /// same peer had such a number, it is used again.
     fn unnamed(&mut self, index: u32, address: SocketAddr, incarnation: u64) -> Option<u32> {
-        let unnamed = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references == 0);
+        // The number of a removed peer that has not sent stays the number of its run.
+        let unnamed = |number: &u32| {
+            let entry = self.entry(Peer(*number));
+            entry.is_some_and(|e| e.references == 0 && (!e.listed || self.writes(*number)))
+        };
         let number = self.conn(index)?.entries.iter().copied().find(|n| unnamed(n));
         let Some(number) = number else {
             let conn = Some(index);
-            return self.enter(Entry { address, incarnation, references: 0, conn });
+            let entry = Entry { address, incarnation, references: 0, conn, listed: false };
+            return self.enter(entry);
         };
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         self.by_name.remove(&(entry.address, entry.incarnation));
@@ -297,20 +412,15 @@ impl Rdm {
     /// outstanding operations end as `Removed` when the transport has released their memory. A peer
     /// that has sent to this endpoint keeps its connection.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
-        let Some(entry) = self.entries.get_mut(peer.0 as usize).and_then(Option::as_mut) else {
-            return;
-        };
-        entry.references = entry.references.saturating_sub(1);
-        if entry.references > 0 {
+        if self.unreference(peer.0) != Some(0) {
             return;
         }
-        let conn = entry.conn;
-        let writes = conn
-            .is_some_and(|index| self.conn(index).is_some_and(|conn| conn.source == Some(peer.0)));
+        let conn = self.entry(peer).and_then(|entry| entry.conn);
+        let writes = self.writes(peer.0);
         self.fail_peer(peer.0, Outcome::Removed);
         self.rename(peer);
         if !writes {
-            self.erase(peer.0);
+            self.erase_or_list(peer.0);
         }
         if let Some(index) = conn {
             self.flush(world, index);

@@ -66,15 +66,19 @@ fn regression_a_peer_that_greets_as_ever_new_runs_has_one_number() {
     assert_eq!(held.peers, 1, "{held:?}");
 }
 
-/// Starts a node, which sends, is added by node 0 if `named`, and ends without a notice.
-fn visit(net: &mut Net, node: usize, named: bool) {
+/// Starts a node, which sends, is added by node 0 if `named`, and ends without a notice. Returns
+/// the node's number at node 0, and how many times the number had been freed.
+fn visit(net: &mut Net, node: usize, named: bool) -> (Peer, u32) {
     let tag = node as u64;
     net.wire.dead = None;
     let to = net.peer(node, 0);
     net.recv(0, None, tag, 0, 10);
     net.send(node, to, tag, 0, 10);
     net.run_ms(5);
-    assert_eq!(net.done(0).len(), 1);
+    let received = net.done(0);
+    assert_eq!(received.len(), 1);
+    let peer = received[0].peer.unwrap();
+    let uses = net.nodes[0].rdm.uses(peer);
     assert_eq!(net.done(node).len(), 1);
     if named {
         let run = net.nodes[node].incarnation;
@@ -86,16 +90,21 @@ fn visit(net: &mut Net, node: usize, named: bool) {
     }
     net.wire.gone.push(node);
     net.run_ms(70_000);
+    (peer, uses)
 }
 
 #[test]
 fn regression_what_is_kept_about_peers_that_have_gone_is_given_back() {
     for named in [true, false] {
         let mut net = Net::new(10);
+        let mut names = Vec::new();
         for node in 1..10 {
-            visit(&mut net, node, named);
+            names.push(visit(&mut net, node, named));
             net.done(0);
         }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 9, "a number that is used again can be told from the first");
         let rdm = &net.nodes[0].rdm;
         assert!(rdm.conn_count <= 3, "{} conns, named: {named}", rdm.conn_count);
         assert!(rdm.occupancy().peers <= 3, "{:?}", rdm.occupancy());

@@ -275,3 +275,69 @@ fn regression_a_message_to_oneself_ends_with_its_operation() {
         }
     }
 }
+
+#[test]
+fn regression_a_receive_for_a_removed_peer_takes_no_message_of_another() {
+    let mut net = Net::new(3);
+    let first = net.peer(0, 1);
+    net.recv(0, Some(first), 1, 0, 8);
+    net.on(0, |rdm, world| rdm.remove_peer(world, first));
+    let second = net.peer(0, 2);
+    assert_ne!(first, second);
+    let to = net.peer(2, 0);
+    net.send(2, to, 1, 0, 8);
+    net.run_ms(50);
+    assert_eq!(net.done(0), [], "the receive names another peer");
+    // The number is used again after the receive has ended.
+    assert!(net.nodes[0].rdm.cancel(1));
+    net.done(0);
+    let third = net.exact(0, 1);
+    assert_eq!(third, first);
+}
+
+#[test]
+fn regression_a_peer_that_is_added_again_after_the_transport_has_removed_it_is_reached() {
+    for wrote in [false, true] {
+        let mut net = Net::new(2);
+        let first = net.peer(0, 1);
+        if wrote {
+            let to = net.peer(1, 0);
+            net.send(1, to, 9, 0, 8);
+            net.run_ms(5);
+        }
+        net.recv(0, Some(first), 1, 0, 8);
+        net.on(0, |rdm, world| rdm.remove_peer(world, first));
+        net.wire.gone.push(1);
+        net.run_ms(140_000);
+        assert_eq!(net.nodes[0].endpoint.peer_at(address(1)), None);
+        net.wire.gone.clear();
+        net.restart(1);
+        assert_eq!(net.peer(0, 1), first, "{wrote}");
+        net.recv(1, None, 2, 0, 8);
+        net.send(0, first, 2, 0, 8);
+        net.run_ms(50);
+        assert_eq!(net.outcomes(0), [(Kind::Send, 2, Outcome::Ok)], "{wrote}");
+        let to = net.peer(1, 0);
+        net.send(1, to, 1, 0, 8);
+        net.run_ms(50);
+        assert_eq!(net.outcomes(0), [(Kind::Receive, 1, Outcome::Ok)], "{wrote}");
+    }
+}
+
+#[test]
+fn regression_numbers_of_removed_peers_that_receives_name_are_freed_and_listed_once() {
+    let mut net = Net::new(2);
+    for round in 0..50 {
+        let peer = net.peer(0, 1);
+        assert_eq!(peer, Peer(0));
+        net.recv(0, Some(peer), round, 0, 8);
+        net.on(0, |rdm, world| rdm.remove_peer(world, peer));
+        assert!(net.nodes[0].rdm.removed.len() <= 1);
+    }
+    for round in 0..50 {
+        assert!(net.nodes[0].rdm.cancel(round));
+    }
+    assert_eq!(net.exact(0, 1), Peer(0));
+    assert_eq!(net.nodes[0].rdm.occupancy().peers, 1);
+    assert_eq!(net.nodes[0].rdm.removed.len(), 0);
+}
