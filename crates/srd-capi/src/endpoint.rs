@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use srd_efa::layer::World;
+use srd_efa::layer::{Peer, World};
 use srd_host::{Handle, Host};
 
 use crate::address::Address;
@@ -202,12 +202,17 @@ impl Submitter<'_> {
             }
             other => other.into(),
         })?;
-        Ok(self.sink.peers.connected(peer))
+        Ok(self.sink.peers.connected(peer, self.rdm.uses(peer)))
+    }
+
+    /// Returns the peer of a handle.
+    pub(crate) fn peer(&self, handle: u64) -> Outcome<Peer> {
+        self.sink.peers.find(handle, |peer| self.rdm.uses(peer))
     }
 
     /// Removes a peer.
     pub(crate) fn disconnect(&mut self, handle: u64) -> Outcome {
-        let peer = self.sink.peers.find(handle)?;
+        let peer = self.peer(handle)?;
         self.rdm.remove_peer(&mut self.world, peer);
         self.sink.peers.disconnected(peer);
         Ok(())
@@ -215,7 +220,7 @@ impl Submitter<'_> {
 
     /// Returns address and incarnation of a peer; the incarnation is zero if it is unknown.
     pub(crate) fn address_of(&self, handle: u64) -> Outcome<Address> {
-        let peer = self.sink.peers.find(handle)?;
+        let peer = self.peer(handle)?;
         let (place, incarnation) = self.rdm.address_of(peer).ok_or(Status::Handle)?;
         Ok(Address { place, incarnation })
     }
@@ -225,6 +230,6 @@ impl Submitter<'_> {
         if handle == ANY {
             return Ok(None);
         }
-        self.sink.peers.find(handle).map(|peer| Some(peer.0))
+        self.peer(handle).map(|peer| Some(peer.0))
     }
 }

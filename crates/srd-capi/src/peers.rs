@@ -33,11 +33,20 @@ pub struct Peers {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    generation: u32,
+    /// Number of times that the program has disconnected from the peer of this number.
+    disconnected: u32,
     /// Number of times that the program has connected to the peer and not disconnected yet.
     references: u32,
     /// Whether the program has a handle for the peer.
     known: bool,
+}
+
+impl Slot {
+    /// Returns the generation of the number's handle, which differs after the program has
+    /// disconnected, and after the Messaging Layer has freed the number.
+    fn generation(&self, uses: u32) -> u32 {
+        self.disconnected.wrapping_add(uses) & GENERATION_MASK
+    }
 }
 
 impl Peers {
@@ -48,23 +57,25 @@ impl Peers {
         Self { endpoint, slots: Vec::new() }
     }
 
-    /// Returns the handle for a peer.
-    pub fn handle(&mut self, peer: Peer) -> u64 {
+    /// Returns the handle for a peer. `uses`: how many times the Messaging Layer has freed the
+    /// peer's number ([`srd_efa::rdm::Rdm::uses`]).
+    pub fn handle(&mut self, peer: Peer, uses: u32) -> u64 {
         let at = peer.0 as usize;
         if self.slots.len() <= at {
             self.slots.resize(at + 1, Slot::default());
         }
         self.slots[at].known = true;
         u64::from(self.endpoint) << (NUMBER_BITS + GENERATION_BITS)
-            | u64::from(self.slots[at].generation) << NUMBER_BITS
+            | u64::from(self.slots[at].generation(uses)) << NUMBER_BITS
             | u64::from(peer.0) & NUMBER_MASK
     }
 
-    /// Returns the peer of a handle.
+    /// Returns the peer of a handle. `uses` returns how many times the Messaging Layer has freed
+    /// the number of a peer.
     ///
     /// # Errors
     /// `Handle`, if the handle belongs to another endpoint or is no longer valid.
-    pub fn find(&self, handle: u64) -> Outcome<Peer> {
+    pub fn find(&self, handle: u64, uses: impl FnOnce(Peer) -> u32) -> Outcome<Peer> {
         let number = u32::try_from(handle & NUMBER_MASK).map_err(|_| Status::Handle)?;
         if handle == ANY {
             return Err(Error::new(Status::Handle, "peer: SRD_ANY is no peer to send to"));
@@ -73,16 +84,18 @@ impl Peers {
             return Err(Error::new(Status::Handle, "the peer is one of another endpoint, or none"));
         }
         let generation = handle >> NUMBER_BITS & u64::from(GENERATION_MASK);
-        let slot = self.slots.get(number as usize);
-        if slot.is_none_or(|slot| !slot.known || u64::from(slot.generation) != generation) {
-            return Err(Error::new(Status::Handle, "the peer was disconnected: connect again"));
+        let peer = Peer(number);
+        let slot = self.slots.get(number as usize).filter(|slot| slot.known);
+        if slot.is_none_or(|slot| u64::from(slot.generation(uses(peer))) != generation) {
+            let text = "the peer was disconnected, or has gone: connect again";
+            return Err(Error::new(Status::Handle, text));
         }
-        Ok(Peer(number))
+        Ok(peer)
     }
 
     /// Records that the program has connected to a peer. Returns the handle for the peer.
-    pub fn connected(&mut self, peer: Peer) -> u64 {
-        let handle = self.handle(peer);
+    pub fn connected(&mut self, peer: Peer, uses: u32) -> u64 {
+        let handle = self.handle(peer, uses);
         let slot = &mut self.slots[peer.0 as usize];
         slot.references = slot.references.saturating_add(1);
         handle
@@ -94,7 +107,7 @@ impl Peers {
         let Some(slot) = self.slots.get_mut(peer.0 as usize) else { return };
         slot.references = slot.references.saturating_sub(1);
         if slot.references == 0 {
-            slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+            slot.disconnected = slot.disconnected.wrapping_add(1);
             slot.known = false;
         }
     }
@@ -108,28 +121,39 @@ mod tests {
     fn words_lead_back_to_their_peer_and_to_no_other_endpoint() {
         let (mut one, mut other) = (Peers::new(1), Peers::new(ENDPOINTS - 1));
         for number in [0, 1, 77, (1 << 20) - 1] {
-            let handle = one.handle(Peer(number));
+            let handle = one.handle(Peer(number), 5);
             assert_ne!(handle, ANY);
-            assert_eq!(one.find(handle), Ok(Peer(number)));
-            other.handle(Peer(number));
-            assert_eq!(other.find(handle).unwrap_err().status, Status::Handle);
+            assert_eq!(one.find(handle, |_| 5), Ok(Peer(number)));
+            other.handle(Peer(number), 5);
+            assert_eq!(other.find(handle, |_| 5).unwrap_err().status, Status::Handle);
         }
         for handle in [ANY, 1, u64::MAX, 1 << 44 | 5] {
-            assert!(one.find(handle).is_err(), "{handle:x}");
+            assert!(one.find(handle, |_| 5).is_err(), "{handle:x}");
         }
     }
 
     #[test]
     fn a_word_ends_with_the_last_disconnect() {
         let mut peers = Peers::new(3);
-        let handle = peers.connected(Peer(4));
-        assert_eq!(peers.connected(Peer(4)), handle);
+        let handle = peers.connected(Peer(4), 0);
+        assert_eq!(peers.connected(Peer(4), 0), handle);
         peers.disconnected(Peer(4));
-        assert_eq!(peers.find(handle), Ok(Peer(4)));
+        assert_eq!(peers.find(handle, |_| 0), Ok(Peer(4)));
         peers.disconnected(Peer(4));
-        assert!(peers.find(handle).is_err());
-        let next = peers.connected(Peer(4));
-        assert!(peers.find(handle).is_err());
-        assert_eq!(peers.find(next), Ok(Peer(4)));
+        assert!(peers.find(handle, |_| 0).is_err());
+        let next = peers.connected(Peer(4), 0);
+        assert!(peers.find(handle, |_| 0).is_err());
+        assert_eq!(peers.find(next, |_| 0), Ok(Peer(4)));
+    }
+
+    #[test]
+    fn regression_the_handle_of_a_peer_that_has_gone_is_not_that_of_the_next_with_its_number() {
+        let mut peers = Peers::new(3);
+        let gone = peers.handle(Peer(4), 0);
+        assert_eq!(peers.find(gone, |_| 0), Ok(Peer(4)));
+        let next = peers.handle(Peer(4), 1);
+        assert_ne!(gone, next);
+        assert_eq!(peers.find(gone, |_| 1).unwrap_err().status, Status::Handle);
+        assert_eq!(peers.find(next, |_| 1), Ok(Peer(4)));
     }
 }

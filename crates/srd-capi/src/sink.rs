@@ -32,11 +32,11 @@ impl Sink for EventSink {
         self.queue.has_room()
     }
 
-    fn done(&mut self, done: OperationCompletion, _: &Rdm) {
+    fn done(&mut self, done: OperationCompletion, rdm: &Rdm) {
         // The handle for a removed peer is no longer valid, and its number may already belong to
         // another peer.
         let named = done.peer.filter(|_| done.outcome != Outcome::Removed);
-        let handle = named.map_or(ANY, |peer| self.peers.handle(peer));
+        let handle = named.map_or(ANY, |peer| self.peers.handle(peer, rdm.uses(peer)));
         if let Some(event) = Event::of(&done, handle) {
             self.queue.push(event);
         }

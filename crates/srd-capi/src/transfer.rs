@@ -136,7 +136,7 @@ impl Endpoint {
         unsafe {
             self.submit(|submitter| {
                 let message = Message {
-                    to: submitter.sink.peers.find(send.peer)?,
+                    to: submitter.peer(send.peer)?,
                     tag: Some(send.tag),
                     iov: iov(&send.piece),
                     data: None,
@@ -209,7 +209,7 @@ impl Endpoint {
             self.submit(|submitter| {
                 let RemoteLocation { key: rkey, offset: addr, .. } = place;
                 let rma = Rma {
-                    to: submitter.sink.peers.find(place.peer)?,
+                    to: submitter.peer(place.peer)?,
                     read,
                     local: iov(&piece),
                     remote: &[RmaIov { addr, length: piece.length, rkey }],
@@ -244,7 +244,7 @@ impl Endpoint {
         unsafe {
             self.submit(|submitter| {
                 let atomic = Atomic {
-                    to: submitter.sink.peers.find(peer)?,
+                    to: submitter.peer(peer)?,
                     op: compute.op,
                     datatype: Datatype::Uint64,
                     operand: iov(&operand),
