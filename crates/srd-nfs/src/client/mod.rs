@@ -77,6 +77,7 @@ pub fn start(
     let watch = Watch::start()?;
     let (options, metrics) = (options.clone(), metrics.clone());
     let counted = metrics.clone();
+    let stopping = stop.clone();
     let admission = Admission {
         clients_max: options.limits.clients_max,
         // All clients are on this machine.
@@ -90,7 +91,7 @@ pub fn start(
         let ours = (Arc::clone(&dialer), Arc::clone(&watch));
         let served = Client::new(&stream, ours, options.clone(), metrics.clone())
             .map_err(record::RecordError::Io)
-            .and_then(|client| client.run(&stream));
+            .and_then(|client| client.run(&stream, &stopping));
         match served {
             Ok(()) => tracing::info!("{from}: the client has left"),
             Err(error) => {
@@ -149,7 +150,7 @@ impl Client {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, stream: &TcpStream) -> Result<(), record::RecordError> {
+    fn run(&self, stream: &TcpStream, stop: &Stop) -> Result<(), record::RecordError> {
         thread::scope(|scope| {
             let add = || {
                 let id = self.lock().calls.add_connection();
@@ -170,7 +171,7 @@ impl Client {
                 let mut from = BufReader::with_capacity(READ_BYTES, stream);
                 let bytes_max = self.options.limits.record_bytes_max;
                 while let Some(record) = record::read(&mut from, bytes_max)? {
-                    if !self.take(Arc::new(record), stream) {
+                    if !self.take(Arc::new(record), stream, stop) {
                         break;
                     }
                     if looked.elapsed() >= LOOK_PAUSE {
@@ -191,11 +192,13 @@ impl Client {
     }
 
     /// Accepts a record from the client; waits while the table is full. False if no more records
-    /// are to be accepted.
-    fn take(&self, record: Arc<Record>, client: &TcpStream) -> bool {
+    /// are to be accepted. A client that has closed its sending half still gets the replies to the
+    /// calls that it has sent, if each finds space within [`DRAIN_WAIT_MAX`].
+    fn take(&self, record: Arc<Record>, client: &TcpStream, stop: &Stop) -> bool {
         let mut table = self.lock();
         let is_call = record.kind() == Kind::Call;
         let mut has_waited = false;
+        let mut gives_up_at = None;
         while !table.is_ending {
             let calls = &mut table.calls;
             match if is_call { calls.call(&record) } else { calls.callback_reply(&record) } {
@@ -219,9 +222,19 @@ impl Client {
                         self.metrics.waits.inc();
                     }
                     has_waited = true;
-                    // A stop of the process also ends here: accepted calls are still answered.
-                    if has_left(client) {
+                    // Accepted calls are still answered when the process ends.
+                    if stop.is_set() {
                         return false;
+                    }
+                    match state_of(client) {
+                        ClientState::Sends => {}
+                        ClientState::HasFinished => {
+                            let now = Instant::now();
+                            if now >= *gives_up_at.get_or_insert(now + DRAIN_WAIT_MAX) {
+                                return false;
+                            }
+                        }
+                        ClientState::IsGone => return false,
                     }
                     let waited = self.room.wait_timeout(table, WAIT_MAX);
                     table = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -304,9 +317,26 @@ impl Client {
     }
 }
 
-/// Whether the client has closed its end, which is checked without reading from it.
-fn has_left(client: &TcpStream) -> bool {
+/// State of a client's connection.
+enum ClientState {
+    /// The client may send more.
+    Sends,
+    /// The client has closed its sending half. Whether it still reads is not known.
+    HasFinished,
+    /// The client reads no more replies.
+    IsGone,
+}
+
+/// Returns the state of a client's connection, without reading from it.
+fn state_of(client: &TcpStream) -> ClientState {
     let mut asked = [PollFd::new(client, PollFlags::RDHUP)];
     let polled = rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    polled.is_ok_and(|ready| ready > 0)
+    let found = asked[0].revents();
+    if !polled.is_ok_and(|ready| ready > 0) {
+        ClientState::Sends
+    } else if found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        ClientState::IsGone
+    } else {
+        ClientState::HasFinished
+    }
 }

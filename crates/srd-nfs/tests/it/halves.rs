@@ -285,6 +285,22 @@ fn a_server_that_never_answers_makes_its_client_wait_and_no_other() {
 }
 
 #[test]
+fn regression_a_client_that_has_sent_its_last_call_gets_all_replies_also_beyond_the_limit() {
+    let server = Server::slow(Duration::from_millis(50));
+    let limits = Limits { outstanding_calls_max: 1, ..Limits::default() };
+    let (near, _) = client_half(plain(server.address), limits);
+    let stream = connect(&near);
+    let calls: Vec<_> = (0..5).map(|xid| call(xid, 10)).collect();
+    calls.iter().for_each(|call| send(&stream, call));
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    for call in &calls {
+        assert_eq!(receive(&stream), reply(call));
+    }
+    assert!(is_ended(&stream));
+    assert_eq!(near.end(WAIT), 0);
+}
+
+#[test]
 fn calls_on_their_way_are_answered_when_all_ends() {
     let server = Server::slow(Duration::from_millis(300));
     let (near, metrics) = client_half(plain(server.address), Limits::default());
