@@ -26,6 +26,9 @@ const REQUESTS_MAX: usize = 64;
 /// Largest number of chains without a valid frame that one call of [`Device::read`] takes.
 const USELESS_MAX: usize = 64;
 
+/// Pause after a front end could not be accepted because descriptors or memory are short.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Interval between attempts to connect to a front end that listens.
 const JOIN_EVERY: Duration = Duration::from_millis(100);
 
@@ -100,6 +103,9 @@ pub struct Device {
     is_replaced: bool,
     meets: Meets,
     connection: Option<Connection>,
+    /// Time until which no front end is accepted, because the last attempt failed. Until then the
+    /// listener stays readable, and is not waited on.
+    accept_at: Option<Instant>,
     /// Closes descriptors of the last front end on another thread, which may take long.
     closing: Closing,
     /// Whether descriptors of the last front end are still being closed. Until this ends, the
@@ -204,6 +210,7 @@ impl Device {
             is_replaced: false,
             meets,
             connection: None,
+            accept_at: None,
             closing: Closing::default(),
             is_closing: false,
             session: Session::default(),
@@ -263,7 +270,9 @@ impl Device {
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let front = match (&self.connection, &self.meets) {
             (Some(connection), _) => Some(connection.fd()),
-            (None, Meets::Listens(listener)) if !self.is_closing => Some(listener.as_fd()),
+            (None, Meets::Listens(listener)) if !self.is_closing && self.accept_at.is_none() => {
+                Some(listener.as_fd())
+            }
             (None, Meets::Listens(_) | Meets::Joins(_) | Meets::Asks(_)) => None,
         };
         let kicks = senders().filter_map(|index| match &self.session.rings[index].kick {
@@ -288,8 +297,13 @@ impl Device {
             self.is_closing = !self.closing.is_done();
         }
         if self.connection.is_none() && !self.is_closing {
-            self.connection = self.meet().and_then(Connection::new).ok();
-            self.counts.connected += u64::from(self.connection.is_some());
+            match self.meet().and_then(Connection::new) {
+                Ok(connection) => {
+                    self.connection = Some(connection);
+                    self.counts.connected += 1;
+                }
+                Err(error) => self.put_off(&error),
+            }
         }
         // A request may stop rings, so buffers that were read or written are published first.
         self.flush_all();
@@ -305,7 +319,19 @@ impl Device {
         }
     }
 
+    /// Accepts no front end for a while after an attempt has failed.
+    fn put_off(&mut self, error: &io::Error) {
+        if matches!(self.meets, Meets::Listens(_)) && error.kind() != io::ErrorKind::WouldBlock {
+            tracing::warn!("{}: no front end can be accepted now: {error}", self.path.display());
+            self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
+        }
+    }
+
     fn meet(&mut self) -> io::Result<UnixStream> {
+        if self.accept_at.is_some_and(|at| Instant::now() < at) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.accept_at = None;
         match &mut self.meets {
             Meets::Listens(listener) => listener.accept().map(|(stream, _)| stream),
             Meets::Joins(at) => {

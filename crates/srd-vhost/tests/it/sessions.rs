@@ -4,8 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{FrontEnd, MERGED, PLAIN, device, frame};
 use srd_vhost::message::{Header, request};
@@ -29,6 +34,48 @@ fn a_front_end_that_comes_back_goes_on() {
             device.counts(),
             Counts { connected: round, no_driver: round, ..Counts::default() }
         );
+    }
+}
+
+/// Environment variable that marks the child process of the test below.
+const CHILD: &str = "SRD_TEST_WITHOUT_DESCRIPTORS";
+
+/// Without free descriptors, the listener stays readable: the loop of the device's owner would not
+/// sleep. The test runs in a process of its own, because the limit is the process's.
+#[test]
+fn regression_a_device_without_descriptors_does_not_keep_its_loop_busy() {
+    let name = "sessions::regression_a_device_without_descriptors_does_not_keep_its_loop_busy";
+    if std::env::var_os(CHILD).is_none() {
+        let program = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(program);
+        let said = child.args(["--exact", name]).env(CHILD, "1").output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let _front = UnixStream::connect(&path).unwrap();
+    let limits = getrlimit(Resource::Nofile);
+    let free = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+    let none = Rlimit { current: Some(u64::try_from(free).unwrap()), ..limits };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let begin = Instant::now();
+    let mut wakes = 0;
+    while begin.elapsed() < Duration::from_millis(500) {
+        let mut fds: Vec<_> =
+            device.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let tick = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        wakes += poll(&mut fds, Some(&tick)).unwrap();
+        drop(fds);
+        device.turn();
+    }
+    assert!(!device.is_connected());
+    assert!(wakes < 20, "{wakes} times in half a second");
+    setrlimit(Resource::Nofile, limits).unwrap();
+    while !device.is_connected() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody was accepted");
+        std::thread::sleep(Duration::from_millis(5));
+        device.turn();
     }
 }
 

@@ -20,6 +20,8 @@ use crate::sys::os;
 
 /// Interval at which connections are checked while no thread sleeps on them.
 const LOOK: Duration = Duration::from_millis(1);
+/// Pause after a caller could not be accepted because descriptors or memory are short.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// First pause before an address without an endpoint is contacted again; each further pause is four
 /// times as long.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -107,6 +109,8 @@ pub(super) struct Table {
     /// callers are accepted.
     closing: Closing,
     accepts: bool,
+    /// Time until which no caller is accepted, because the last attempt failed.
+    accept_at: Instant,
     places: Vec<Option<LinkSlot>>,
     reach: HashMap<SocketAddr, Reach>,
     looked_at: Instant,
@@ -129,6 +133,7 @@ impl Table {
             listener,
             closing: Closing::default(),
             accepts: true,
+            accept_at: Instant::ZERO,
             places: Vec::new(),
             reach: HashMap::new(),
             looked_at: Instant::ZERO,
@@ -271,7 +276,7 @@ impl Table {
 
     /// Handles callers, answers, and connections that have ended.
     fn look(&mut self, now: Instant) {
-        self.accept_again();
+        self.accept_again(now);
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let at_once = rustix::event::Timespec::default();
         let space = rustix::buffer::spare_capacity(&mut events);
@@ -280,15 +285,16 @@ impl Table {
         }
         for event in events {
             match event.data.u64() {
-                LISTENER => self.accept(),
+                LISTENER => self.accept(now),
                 place => self.on_readable(now, usize::try_from(place).unwrap_or(usize::MAX)),
             }
         }
     }
 
-    /// Accepts callers again, if no descriptor of another process waits to be closed.
-    fn accept_again(&mut self) {
-        let accepts = self.closing.is_done();
+    /// Accepts callers again, if no descriptor of another process waits to be closed, and the last
+    /// attempt has not just failed.
+    fn accept_again(&mut self, now: Instant) {
+        let accepts = self.closing.is_done() && now >= self.accept_at;
         if accepts == self.accepts {
             return;
         }
@@ -303,10 +309,18 @@ impl Table {
         }
     }
 
-    fn accept(&mut self) {
-        while self.closing.is_done()
-            && let Ok(Some(socket)) = meet::accept(self.listener.as_fd(), &mut self.closing)
-        {
+    fn accept(&mut self, now: Instant) {
+        while self.closing.is_done() {
+            let socket = match meet::accept(self.listener.as_fd(), &mut self.closing) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => break,
+                Err(_) => {
+                    // The listener stays readable, so nobody may sleep on it for a while.
+                    self.accept_at = now + ACCEPT_PAUSE;
+                    self.accept_again(now);
+                    break;
+                }
+            };
             // A caller beyond the limit is disconnected, and sends by UDP.
             match Counted::take() {
                 Some(counted) => _ = self.put(Link::Calling(socket), counted),

@@ -1,10 +1,11 @@
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use srd_proto::{Class, Datagram, Delivery, PeerId, Qpn, ReceiveBuffers};
 use srd_trust::closing::Closing;
 
@@ -413,4 +414,45 @@ fn regression_the_connection_to_another_users_name_is_closed_without_a_wait() {
     assert!(!closing.is_done(), "another thread closes it");
     drop(closing);
     assert!(start.elapsed() < StdDuration::from_secs(15), "it has waited");
+}
+
+/// Environment variable that marks the child process of the test below.
+const CHILD: &str = "SRD_TEST_WITHOUT_DESCRIPTORS";
+
+/// Without free descriptors, the listener stays readable: a thread that sleeps on the endpoint would
+/// not sleep. The test runs in a process of its own, because the limit is the process's.
+#[test]
+fn regression_without_descriptors_a_caller_does_not_keep_a_sleeper_awake() {
+    let name = "regression_without_descriptors_a_caller_does_not_keep_a_sleeper_awake";
+    if std::env::var_os(CHILD).is_none() {
+        // The child would inherit descriptors of another test that are slow to close.
+        let _alone = alone();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let said = child.arg(name).env(CHILD, "1").output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        return;
+    }
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let own = socket.local_addr().unwrap();
+    let mut table = super::table::Table::open(own).unwrap();
+    let mut closing = Closing::default();
+    let _caller = super::meet::call(own, &mut closing).unwrap();
+    let is_readable = |table: &super::table::Table| {
+        poll(&mut [PollFd::new(table.descriptor(), PollFlags::IN)], Some(&Timespec::default()))
+    };
+    assert_eq!(is_readable(&table), Ok(1));
+    let limits = getrlimit(Resource::Nofile);
+    let free = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+    let none = Rlimit { current: Some(u64::try_from(free).unwrap()), ..limits };
+    setrlimit(Resource::Nofile, none).unwrap();
+    let mut now = Instant::ZERO + Duration::from_secs(1);
+    table.receive(now, &mut |_, _, _| {});
+    assert_eq!(is_readable(&table), Ok(0));
+    setrlimit(Resource::Nofile, limits).unwrap();
+    now += Duration::from_millis(50);
+    table.receive(now, &mut |_, _, _| {});
+    assert!(table.is_unlinked(), "it pauses");
+    now += Duration::from_millis(60);
+    table.receive(now, &mut |_, _, _| {});
+    assert!(!table.is_unlinked(), "the caller is accepted");
 }
