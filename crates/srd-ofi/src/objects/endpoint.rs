@@ -145,8 +145,7 @@ impl Endpoint {
         }
         let (host, name) = open(&self.slot, &self.plan, place)?;
         if let Some(old) = state.host.replace(host) {
-            self.slot.domain().hosts.remove(old.handle());
-            old.close();
+            close(old, &self.slot);
         }
         state.name = name;
         Ok(())
@@ -348,16 +347,23 @@ impl Drop for Endpoint {
         let vector = vector.iter().map(|vector| &vector.hosts);
         let queues = [transmit, receive].into_iter().flatten().map(|queue| &queue.hosts);
         let counters = counters.iter().map(|(counter, _)| &counter.hosts);
-        let domain = [&self.slot.domain().hosts];
-        for hosts in vector.chain(queues).chain(counters).chain(domain) {
+        for hosts in vector.chain(queues).chain(counters) {
             hosts.remove(host.handle());
         }
         let came_to = record(host.handle());
-        host.close();
+        close(host, &self.slot);
         if let Some(came_to) = came_to {
             log(Level::Info, &format!("closed the endpoint at {}: {came_to}", state.name));
         }
     }
+}
+
+/// Closes a host in bounded time. Until it is closed, it serves its peers, and so it stays in the
+/// list of the domain: the end of a registration waits until the host no longer uses the memory.
+fn close(host: Host<EndpointSink>, slot: &Slot) {
+    let handle = host.handle().clone();
+    host.close();
+    slot.domain().hosts.remove(&handle);
 }
 
 /// Returns the traffic counters of an endpoint, for the log. They show whether a program has used

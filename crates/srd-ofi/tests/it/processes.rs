@@ -97,6 +97,13 @@ fn eight_threads_share_an_endpoint_while_others_come_and_go() {
     }
 }
 
+#[test]
+fn regression_memory_is_not_written_after_its_registration_ended_beside_a_close() {
+    if let Some(program) = Program::new("close", &["-lfabric", "-lpthread"]) {
+        program.run(&[]);
+    }
+}
+
 /// Returns the path of the libfabric that the linker finds.
 fn of_the_system() -> Option<PathBuf> {
     let output = Command::new("ldconfig").arg("-p").output().ok()?;
