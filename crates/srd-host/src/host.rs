@@ -157,16 +157,16 @@ impl<S: Sink> Host<S> {
         let mut last = start + LINGER;
         let mut quiet = false;
         loop {
-            let Some((due, is_quiet)) = self.handle.0.round_for_progress() else { return };
+            let Some(round) = self.handle.0.round_for_progress() else { return };
             let now = srd_net::clock::now();
-            if is_quiet && !quiet {
+            if round.is_quiet && !quiet {
                 quiet = true;
                 last = last.min(now + FINAL_ACKS);
             }
             if now >= last {
                 return;
             }
-            let wait = due.min(last).since(now).min(Duration::from_millis(1));
+            let wait = round.due.min(last).since(now).min(Duration::from_millis(1));
             std::thread::sleep(std::time::Duration::from_nanos(wait.as_nanos()));
         }
     }
@@ -274,6 +274,28 @@ mod tests {
         assert_eq!(unsafe { handle.call(|_| ()) }, Err(CallError::Broken));
         handle.poll();
         assert_eq!(failures.load(Ordering::SeqCst), 1, "told once");
+        host.close();
+    }
+
+    /// Regression: after a failure nobody reads the sockets, so a packet kept the progress thread
+    /// awake for ever.
+    #[test]
+    #[allow(unsafe_code, reason = "a call that names no memory")]
+    fn regression_after_a_failure_the_progress_thread_sleeps_although_a_packet_waits() {
+        let options = Options::at("127.0.0.1:0".parse().unwrap());
+        let host = Host::open(&options, Failures(Arc::default())).unwrap();
+        let shared = &host.handle().0;
+        shared.lock().as_mut().unwrap().fail(&io::Error::other("for a test"));
+        shared.wake();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&[0; 100], host.address()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        // The other tests of this process run at the same time, so the times that the progress
+        // thread has worked are counted instead of its processor time.
+        let before = shared.rounds();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let more = shared.rounds() - before;
+        assert!(more < 30, "{more} rounds");
         host.close();
     }
 

@@ -31,8 +31,9 @@ fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
             sleep(shared, None, fresh_until);
             continue;
         }
-        let Some((due, _)) = shared.round_for_progress() else { return };
-        sleep(shared, Some(arrivals), due);
+        let Some(round) = shared.round_for_progress() else { return };
+        // Nobody reads the packets that arrive after a failure, so they must not end the sleep.
+        sleep(shared, (!round.is_broken).then_some(arrivals), round.due);
     }
 }
 

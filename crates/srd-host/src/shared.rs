@@ -66,6 +66,17 @@ impl<S: Sink> Call<'_, S> {
     }
 }
 
+/// Result of a round of the progress thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundEnd {
+    /// Time when the next round is due.
+    pub(crate) due: Instant,
+    /// Whether nothing is in progress.
+    pub(crate) is_quiet: bool,
+    /// Whether the host has failed: from then on it reads no packets.
+    pub(crate) is_broken: bool,
+}
+
 /// State of a host that its callers and its progress thread share.
 #[derive(Debug)]
 pub(crate) struct Shared<S: Sink> {
@@ -81,6 +92,9 @@ pub(crate) struct Shared<S: Sink> {
     /// polled since. Changed under the lock.
     armed: AtomicBool,
     pub(crate) closing: AtomicBool,
+    /// Number of rounds of the progress thread.
+    #[cfg(test)]
+    rounds: AtomicU64,
     /// Descriptor that ends the progress thread's sleep.
     wakeup: OwnedFd,
 }
@@ -96,6 +110,8 @@ impl<S: Sink> Shared<S> {
             sleeps_until_ns: AtomicU64::new(0),
             armed: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            #[cfg(test)]
+            rounds: AtomicU64::new(0),
             wakeup: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
     }
@@ -143,11 +159,16 @@ impl<S: Sink> Shared<S> {
         }
     }
 
-    /// Does a round for the progress thread. Returns when the next round is due, and whether
-    /// nothing is in progress; `None` if the host was closed.
-    pub(crate) fn round_for_progress(&self) -> Option<(Instant, bool)> {
+    /// Does a round for the progress thread. Returns `None` if the host was closed.
+    pub(crate) fn round_for_progress(&self) -> Option<RoundEnd> {
+        #[cfg(test)]
+        self.rounds.fetch_add(1, Ordering::Relaxed);
         let mut locked = self.lock();
         let core = locked.as_mut()?;
+        if core.broken {
+            self.sleeps_until(Instant::FAR_FUTURE);
+            return Some(RoundEnd { due: Instant::FAR_FUTURE, is_quiet: true, is_broken: true });
+        }
         core.round();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
         // A packet that arrived between the round and the arming would not end a sleep.
@@ -156,7 +177,8 @@ impl<S: Sink> Shared<S> {
         // Published under the lock: a call that makes work due earlier either came before this
         // round, or reads the time and wakes the progress thread.
         self.sleeps_until(due);
-        Some((due, core.broken || core.layer.is_quiet()))
+        let is_quiet = core.broken || core.layer.is_quiet();
+        Some(RoundEnd { due, is_quiet, is_broken: core.broken })
     }
 
     /// Returns the time until which the application's last poll prevents the progress thread from
@@ -177,6 +199,12 @@ impl<S: Sink> Shared<S> {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of rounds of the progress thread.
+    #[cfg(test)]
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
     }
 
     /// Whether an arriving packet wakes the progress thread.
