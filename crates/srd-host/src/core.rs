@@ -23,6 +23,12 @@ pub trait Sink: Send + 'static {
     /// Whether the sink accepts one more completion. If not, completions wait in the host.
     fn has_room(&mut self) -> bool;
 
+    /// Returns the number of completions that the sink has accepted beyond the space that the
+    /// application gave it. While there are any, the layer accepts fewer operations.
+    fn excess(&mut self) -> usize {
+        0
+    }
+
     /// Called when an operation has ended.
     fn done(&mut self, done: OperationCompletion, layer: &Self::Layer);
 
@@ -50,6 +56,8 @@ pub(crate) struct Core<S: Sink> {
     /// Time when messages that wait to share a datagram are sent; [`Instant::FAR_FUTURE`] if no
     /// such time is set.
     pub(crate) coalesce_until: Instant,
+    /// Excess of the sink ([`Sink::excess`]) that the layer was last notified of.
+    pub(crate) excess: usize,
 }
 
 /// Callbacks of the transport during a round.
@@ -222,9 +230,17 @@ impl<S: Sink> Core<S> {
     }
 
     fn report(&mut self) {
+        let mut any = self.excess > 0;
         while self.layer.may_have_ended() && self.sink.has_room() {
             let Some(done) = self.layer.poll() else { break };
             self.sink.done(done, &self.layer);
+            any = true;
+        }
+        if any {
+            let excess = self.sink.excess();
+            if excess != core::mem::replace(&mut self.excess, excess) {
+                self.layer.set_unread(excess);
+            }
         }
     }
 }

@@ -105,6 +105,7 @@ impl<S: Sink> Host<S> {
             more: false,
             put_off: false,
             coalesce_until: Instant::FAR_FUTURE,
+            excess: 0,
         };
         let shared = Arc::new(Shared::new(core)?);
         let progress = progress::start(Arc::clone(&shared), arrivals)?;

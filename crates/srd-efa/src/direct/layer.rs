@@ -28,6 +28,10 @@ impl Layer for Direct {
         self.poll()
     }
 
+    fn set_unread(&mut self, unread: usize) {
+        self.set_unread(unread);
+    }
+
     fn is_quiet(&self) -> bool {
         self.is_quiet()
     }

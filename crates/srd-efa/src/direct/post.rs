@@ -148,6 +148,7 @@ impl Direct {
     /// number.
     fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
         let most = self.config.operations_max + self.config.receives_max;
+        let most = most.saturating_sub(self.unread);
         self.requests.insert(request, most).ok_or(Refused::Again)
     }
 

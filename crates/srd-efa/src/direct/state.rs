@@ -101,6 +101,8 @@ pub struct Direct {
     /// Peers that have sent to this endpoint and whose address was not looked up yet.
     pub(super) strangers: Vec<PeerId>,
     pub(super) requests: Slots<Request>,
+    /// Number of polled completions that the application has not read.
+    pub(super) unread: u32,
     /// Memory registered for peers, by remote key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
 }
@@ -141,6 +143,7 @@ impl Direct {
             peers: Vec::new(),
             strangers: Vec::new(),
             requests: Slots::default(),
+            unread: 0,
             shares: HashMap::with_hasher(state),
             config: Config { operations_max, receives_max, ..config },
         }
@@ -154,6 +157,12 @@ impl Direct {
     /// Returns the counters of the endpoint's device.
     pub fn device_counters(&self) -> &crate::Counters {
         self.device.counters()
+    }
+
+    /// Sets the number of polled completions that the application has not read: they count towards
+    /// the limit of requests.
+    pub fn set_unread(&mut self, unread: usize) {
+        self.unread = u32::try_from(unread).unwrap_or(u32::MAX);
     }
 
     /// Whether no operation and no answer to a peer is in progress.

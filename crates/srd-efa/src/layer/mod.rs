@@ -46,6 +46,11 @@ pub trait Layer: Debug + Send + 'static {
         true
     }
 
+    /// Sets the number of polled completions that the application has not read although their space
+    /// is exceeded. They count towards the layer's limit of operations that have ended, above which
+    /// it accepts no operation.
+    fn set_unread(&mut self, _unread: usize) {}
+
     /// Whether no operation and no answer to a peer is in progress.
     fn is_quiet(&self) -> bool;
 

@@ -33,6 +33,10 @@ impl Layer for Rdm {
         self.may_have_ended()
     }
 
+    fn set_unread(&mut self, unread: usize) {
+        self.set_unread(unread);
+    }
+
     fn is_quiet(&self) -> bool {
         self.is_quiet()
     }

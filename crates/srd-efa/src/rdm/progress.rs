@@ -99,6 +99,12 @@ impl Rdm {
         self.done.pop_front()
     }
 
+    /// Sets the number of polled operations that the application has not read: they count towards
+    /// the limit of operations that have ended.
+    pub fn set_unread(&mut self, unread: usize) {
+        self.dones_now_max = self.bounds.dones_max.saturating_sub(unread);
+    }
+
     /// Whether [`Self::poll`] returns an operation.
     pub fn may_have_ended(&self) -> bool {
         !self.done.is_empty()

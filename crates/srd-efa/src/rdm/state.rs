@@ -125,6 +125,9 @@ pub struct Rdm {
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
     pub(super) done: VecDeque<OperationCompletion>,
+    /// Largest number of entries of `done`, without those that the application has polled and not
+    /// read.
+    pub(super) dones_now_max: usize,
     pub(super) counters: RdmCounters,
 }
 
@@ -209,6 +212,7 @@ impl Rdm {
             stalled: Vec::new(),
             session_next: 0,
             done: VecDeque::new(),
+            dones_now_max: bounds.dones_max,
             counters: RdmCounters::default(),
             config,
             bounds,
@@ -248,6 +252,6 @@ impl Rdm {
 
     /// Whether ended operations must be polled before further operations are accepted.
     pub(super) fn is_full(&self) -> bool {
-        self.done.len() >= self.bounds.dones_max
+        self.done.len() >= self.dones_now_max
     }
 }

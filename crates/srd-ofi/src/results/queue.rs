@@ -107,18 +107,19 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Appends an entry, also beyond the limit: for callers that have checked [`Queue::has_room`]
-    /// before, or limit the entries themselves.
-    pub fn push_over(&self, entry: T) {
+    /// Appends an entry, also beyond the limit: for callers that limit the entries themselves, with
+    /// [`Queue::excess`]. Returns the number of entries beyond the limit.
+    pub fn push_over(&self, entry: T) -> usize {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
         self.show(&entries);
         self.arrived.notify_all();
+        entries.waiting.len().saturating_sub(self.limit)
     }
 
-    /// Whether the queue is below its limit.
-    pub fn has_room(&self) -> bool {
-        self.entries.lock().waiting.len() < self.limit
+    /// Returns the number of entries beyond the limit.
+    pub fn excess(&self) -> usize {
+        self.entries.lock().waiting.len().saturating_sub(self.limit)
     }
 
     /// Calls `take` with the entries and returns its result.

@@ -1,7 +1,8 @@
 //! The sink of an endpoint's completions: its queues and counters.
 //!
-//! A full queue accepts no completion; while it is full, operations that end stay in the Messaging
-//! Layer. So no completion is lost, and an application that does not read its queue gets
+//! A queue accepts completions also beyond its size, so a full queue delays neither the other queue
+//! nor the counters. The Messaging Layer counts the excess towards its limit of operations that have
+//! ended. So no completion is lost, and an application that does not read its queue gets
 //! `-FI_EAGAIN` when it posts more operations.
 
 use std::io;
@@ -24,6 +25,11 @@ use crate::results::completion::{Completion, CompletionQueue, Failure};
 use crate::results::counter::Counter;
 use crate::results::ledger::{Entry, Ledger, OpKind};
 
+/// Largest number of completions beyond the size of a queue: more than the Messaging Layer leaves
+/// in progress. The plain verbs limit only the operations of the application, so that with them
+/// further completions wait in the layer.
+const EXCESS_MAX: usize = 1 << 19;
+
 /// Objects that an endpoint is bound to, and its open operations.
 #[derive(Debug, Default)]
 pub struct EndpointSink {
@@ -36,6 +42,8 @@ pub struct EndpointSink {
     /// Numbers in the address vector of the peers to which this endpoint has sent. The index is the
     /// layer's number of the peer.
     pub numbers: Vec<u64>,
+    /// Number of completions beyond the sizes of the queues, when it was last counted.
+    pub excess: usize,
 }
 
 /// Objects that an endpoint is bound to.
@@ -79,6 +87,15 @@ impl EndpointSink {
         let (place, incarnation) = layer.address_of(peer)?;
         let address = Address { ip: place.ip(), port: place.port(), incarnation };
         self.bindings.vector.as_ref()?.number_of(address)
+    }
+
+    /// Returns the queues of the endpoint, each once.
+    fn queues(&self) -> impl Iterator<Item = &Arc<CompletionQueue>> {
+        let Bindings { transmit, receive, .. } = &self.bindings;
+        let is_other = |queue: &&Arc<CompletionQueue>| {
+            transmit.as_ref().is_none_or(|transmit| !Arc::ptr_eq(transmit, queue))
+        };
+        transmit.iter().chain(receive.iter().filter(is_other))
     }
 
     fn count(&self, kind: u64, failed: bool) {
@@ -129,8 +146,15 @@ impl Sink for EndpointSink {
     type Layer = dyn Layer;
 
     fn has_room(&mut self) -> bool {
-        let Bindings { transmit, receive, .. } = &self.bindings;
-        [transmit, receive].into_iter().flatten().all(|queue| queue.queue().has_room())
+        self.excess() < EXCESS_MAX
+    }
+
+    fn excess(&mut self) -> usize {
+        if self.excess > 0 {
+            // The application may have read its queues.
+            self.excess = self.queues().map(|queue| queue.queue().excess()).sum();
+        }
+        self.excess
     }
 
     fn done(&mut self, done: OperationCompletion, layer: &dyn Layer) {
@@ -161,7 +185,7 @@ impl Sink for EndpointSink {
         let failure =
             if failed { crate::results::failure::of(&done, peer()).map(Box::new) } else { None };
         let offset = usize::try_from(done.offset).unwrap_or(0);
-        queue.queue().push_over(Completion {
+        let excess = queue.queue().push_over(Completion {
             context: entry.context,
             flags: flags | entry.flags,
             length: usize::try_from(done.length).unwrap_or(usize::MAX),
@@ -171,6 +195,7 @@ impl Sink for EndpointSink {
             source: source.unwrap_or(FI_ADDR_NOTAVAIL),
             failure,
         });
+        self.excess = self.excess.max(excess);
     }
 
     fn notice(&mut self, notice: Notice) {
@@ -191,11 +216,80 @@ impl Sink for EndpointSink {
                 overflow: 0,
                 text: format!("the endpoint's sockets were lost: {error}"),
             };
-            queue.queue().push_over(Completion {
+            let _ = queue.queue().push_over(Completion {
                 context: entry.context,
                 failure: Some(Box::new(failure)),
                 ..Completion::default()
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use srd_efa::rdm::{Config, Rdm};
+
+    use super::*;
+    use crate::objects::domain::{Kind as SlotKind, Slot, tests::domain};
+    use crate::results::completion::Format;
+    use crate::results::queue::WaitMode;
+
+    /// Returns a sink whose halves share a queue for two completions, and the queue.
+    fn sink() -> (EndpointSink, Arc<CompletionQueue>) {
+        let slot = Slot::take(&domain(), SlotKind::CompletionQueue).unwrap();
+        let queue = CompletionQueue::new(slot, 2, Format::Tagged, WaitMode::None).unwrap();
+        let queue = Arc::new(queue);
+        let mut sink = EndpointSink::default();
+        sink.bindings.transmit = Some(Arc::clone(&queue));
+        sink.bindings.receive = Some(Arc::clone(&queue));
+        (sink, queue)
+    }
+
+    fn layer() -> Rdm {
+        let (config, now) = (srd_proto::Config::sockets(), srd_proto::Instant::ZERO);
+        let mut endpoint =
+            srd_proto::Endpoint::new(config, srd_proto::Epoch(1), [1; 32], now).unwrap();
+        let limits = Config { operations_max: 8, receives_max: 8, report_remote: true, seed: 1 };
+        Rdm::new(limits, &mut endpoint, "127.0.0.1:9".parse().unwrap(), 5)
+    }
+
+    fn done(kind: Kind, context: u64) -> OperationCompletion {
+        OperationCompletion {
+            kind,
+            outcome: Outcome::Ok,
+            context,
+            tagged: true,
+            signaled: true,
+            peer: None,
+            length: 5,
+            offset: 0,
+            tag: 9,
+            data: Some(1),
+            released: false,
+        }
+    }
+
+    #[test]
+    fn completions_beyond_the_size_of_a_queue_have_a_limit() {
+        let ((mut sink, queue), layer) = (sink(), layer());
+        let mut count = 0;
+        while sink.has_room() {
+            sink.done(done(Kind::RemoteWrite, 0), &layer);
+            count += 1;
+        }
+        assert_eq!(count, 2 + EXCESS_MAX);
+        assert_eq!(sink.excess(), EXCESS_MAX, "a queue of both halves counts once");
+        queue.queue().with(std::collections::VecDeque::clear);
+        assert_eq!((sink.has_room(), sink.excess()), (true, 0));
+    }
+
+    #[test]
+    fn regression_an_operation_that_the_loss_of_the_sockets_ended_is_not_reported_again() {
+        let (mut sink, queue) = sink();
+        let number = sink.ledger.open(Entry { context: 7, ..Entry::default() });
+        sink.broken(&io::Error::other("a test"));
+        sink.done(done(Kind::Send, number), &layer());
+        let contexts = queue.queue().with(|all| all.iter().map(|c| c.context).collect::<Vec<_>>());
+        assert_eq!(contexts, [7]);
     }
 }

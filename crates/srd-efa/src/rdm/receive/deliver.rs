@@ -89,7 +89,7 @@ impl Rdm {
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         let count = batch.count as usize;
-        let full = self.done.len() + count > self.bounds.dones_max;
+        let full = self.done.len() + count > self.dones_now_max;
         if full || self.tagged.room() < count || self.plain.room() < count {
             return Err(Refusal::Rnr);
         }
