@@ -116,12 +116,11 @@ impl<S: Sink> Core<S> {
             }
             Ok(packets)
         });
-        let packets = worked.unwrap_or_else(|error| {
+        self.report();
+        worked.unwrap_or_else(|error| {
             self.lose(&error);
             0
-        });
-        self.report();
-        packets
+        })
     }
 
     /// Sends the datagrams that a call has queued, as many as possible. Returns whether the time
@@ -140,14 +139,14 @@ impl<S: Sink> Core<S> {
         } else {
             self.send()
         };
-        if let Err(error) = sent {
-            self.lose(&error);
-        }
         let coalescing = self.layer.is_coalescing();
         if !coalescing {
             self.coalesce_until = Instant::FAR_FUTURE;
         }
         self.report();
+        if let Err(error) = sent {
+            self.lose(&error);
+        }
         coalescing || !deferred
     }
 
@@ -184,7 +183,8 @@ impl<S: Sink> Core<S> {
         }
     }
 
-    /// Marks the host as unusable after the loss of the sockets, and notifies the sink.
+    /// Marks the host as unusable after the loss of the sockets, and notifies the sink. Operations
+    /// that have ended before were reported, and nothing is reported afterwards.
     fn lose(&mut self, error: &io::Error) {
         self.broken = true;
         self.sink.broken(error);

@@ -123,8 +123,13 @@ impl EndpointSink {
 
     /// Returns the entry of an operation. The ledger removes the entry unless further completions
     /// of the operation follow.
-    fn entry(&mut self, done: &OperationCompletion) -> Entry {
-        let Some(entry) = self.ledger.find(done.context) else { return Entry::default() };
+    ///
+    /// `None` if the loss of the sockets has ended the operation.
+    fn entry(&mut self, done: &OperationCompletion) -> Option<Entry> {
+        if done.context == 0 {
+            return Some(Entry::default());
+        }
+        let entry = self.ledger.find(done.context)?;
         let stays = match entry.sort {
             OpKind::ManyReceives => !done.released,
             OpKind::Claim if done.outcome == Outcome::Ok => {
@@ -135,9 +140,9 @@ impl EndpointSink {
         };
         if stays {
             let Entry { context, buffer, flags, sort, .. } = *entry;
-            Entry { context, buffer, flags, sort, copy: None }
+            Some(Entry { context, buffer, flags, sort, copy: None })
         } else {
-            self.ledger.close(done.context).unwrap_or_default()
+            self.ledger.close(done.context)
         }
     }
 }
@@ -159,7 +164,7 @@ impl Sink for EndpointSink {
 
     fn done(&mut self, done: OperationCompletion, layer: &dyn Layer) {
         let (kind, mut flags) = flags_of(&done);
-        let entry = self.entry(&done);
+        let Some(entry) = self.entry(&done) else { return };
         let failed = done.outcome != Outcome::Ok;
         self.count(kind, failed);
         if !failed && !self.is_reported(&done) {
