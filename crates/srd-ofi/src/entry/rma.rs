@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use srd_efa::layer::RmaIov;
 
 use super::{at, buffer, sent};
-use crate::abi::bits::FI_REMOTE_CQ_DATA;
+use crate::abi::bits::{FI_INJECT, FI_REMOTE_CQ_DATA};
 use crate::abi::endpoint::fid_ep;
 use crate::abi::endpoint::rma::{fi_msg_rma, fi_ops_rma, fi_rma_iov};
 use crate::abi::errno::FI_EINVAL;
@@ -54,9 +54,15 @@ unsafe fn access(
             let context = at(context);
             let to = target.to;
             let access = Access { to, read, buffer, remote: &[piece], data, context };
-            endpoint.rma(&access, TransferFlags::flags(endpoint.tx_flags()))
+            endpoint.rma(&access, TransferFlags::flags(default_flags(endpoint, read)))
         }
     }))
+}
+
+/// Returns the endpoint's default flags for an access. `FI_INJECT` is about the buffer of data that
+/// leaves, and a read has none.
+fn default_flags(endpoint: &Endpoint, read: bool) -> u64 {
+    endpoint.tx_flags() & if read { !FI_INJECT } else { !0 }
 }
 
 /// Writes from a buffer that the application may reuse at once.
