@@ -9,6 +9,7 @@ use crate::abi::domain::fid_domain;
 use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_CQ, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_ops, fid};
 use crate::objects::domain::{Domain, Kind, Slot};
+use crate::requests::negotiate::VERSION_1_5;
 use crate::results::completion::{Completion, CompletionQueue, Format};
 use crate::results::queue::WaitMode;
 use crate::{Errno, Outcome};
@@ -19,6 +20,9 @@ unsafe impl Object for CompletionQueue {
     const CLASS: usize = FI_CLASS_CQ;
     const OPS: &'static fi_ops = &fi_ops { close: close::<Self>, control, ..fi_ops::REFUSING };
 }
+
+/// Bytes of an error's entry in releases before 1.5, in which `err_data` is the last field.
+const OLD_ERROR_BYTES: usize = std::mem::offset_of!(fi_cq_err_entry, err_data_size);
 
 static OPS: fi_ops_cq = fi_ops_cq {
     read,
@@ -168,7 +172,8 @@ unsafe extern "C" fn sreadfrom(
 
 /// Implements `fi_cq_readerr`: writes the fields of an error that all releases share. If the
 /// application provides memory for text, the text is copied there; otherwise the queue keeps it
-/// until the next error is read.
+/// until the next error is read. `err_data` is valid on input only with a size, and releases before
+/// 1.5 have no size.
 unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64) -> isize {
     // SAFETY: the queue is open.
     let queue = unsafe { state::<CompletionQueue>(cq) };
@@ -179,19 +184,22 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64)
     if !failure.text.is_empty() {
         crate::core::log(crate::core::Level::Info, &failure.text);
     }
-    // SAFETY: the application provides an entry, and memory for text of the length in the entry.
+    let has_size = queue.slot.domain().fabric.api_version >= VERSION_1_5;
+    // SAFETY: the application provides an entry of its release, and memory for text of the length
+    // in the entry.
     unsafe {
-        let (given, room) = ((*buf).err_data, (*buf).err_data_size);
-        let (err_data, err_data_size) = if failure.text.is_empty() {
-            (given, 0)
-        } else if given.is_null() || room == 0 {
+        let room = if has_size { (*buf).err_data_size } else { 0 };
+        let given = if room == 0 { ptr::null_mut() } else { (*buf).err_data };
+        let (err_data, err_data_size) = if !given.is_null() {
+            write_text(&failure.text, given.cast(), room);
+            (given, if failure.text.is_empty() { 0 } else { room.min(failure.text.len() + 1) })
+        } else if failure.text.is_empty() {
+            (ptr::null_mut(), 0)
+        } else {
             let (kept, bytes) = queue.keep_text(&failure.text);
             (kept.cast_mut().cast(), bytes)
-        } else {
-            write_text(&failure.text, given.cast(), room);
-            (given, room.min(failure.text.len() + 1))
         };
-        *buf = fi_cq_err_entry {
+        let entry = fi_cq_err_entry {
             op_context: ptr::with_exposed_provenance_mut(completion.context),
             flags: completion.flags,
             len: completion.length,
@@ -204,6 +212,8 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64)
             err_data,
             err_data_size,
         };
+        let bytes = if has_size { size_of_val(&entry) } else { OLD_ERROR_BYTES };
+        ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), buf.cast::<u8>(), bytes);
     }
     1
 }

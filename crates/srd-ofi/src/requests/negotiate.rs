@@ -61,7 +61,7 @@ pub type Misfit = String;
 
 /// Release 1.5. Some attributes of a domain are checked only for applications written for this
 /// release or later.
-const VERSION_1_5: u32 = fi_version(1, 5);
+pub(crate) const VERSION_1_5: u32 = fi_version(1, 5);
 
 /// Returns the offers that fit a call, adjusted to its hints, and the reasons against the other
 /// offers. `way_to` returns the local address from which packets to a destination leave.
