@@ -88,7 +88,9 @@ typedef struct srd_options {
     uint16_t paths;             /* paths to each peer, 1 to 256 [64] */
     uint32_t packet_bytes_max;  /* UDP payload of a packet, 1024 to 65000 [as the interface permits] */
     uint32_t answer_timeout_ms; /* a peer that never answered fails after this time, up to an hour [30000] */
-    uint32_t peer_timeout_ms;   /* a peer that becomes silent fails after this time, up to an hour [10000] */
+    uint32_t peer_timeout_ms;   /* a peer that becomes silent fails after this time, up to an hour; up to
+                                 * one and a half times this time for operations that it has
+                                 * acknowledged [10000] */
     uint32_t operations_max;    /* operations in progress, up to 2^20; beyond: SRD_EAGAIN [4096] */
     uint32_t receives_max;      /* posted receives, up to 2^20; beyond: SRD_EAGAIN [65536] */
     uint32_t events_max;        /* events in the queue, up to 2^20; further events wait for space [8192] */

@@ -58,6 +58,10 @@ pub(crate) struct Core<S: Sink> {
     pub(crate) coalesce_until: Instant,
     /// Excess of the sink ([`Sink::excess`]) that the layer was last notified of.
     pub(crate) excess: usize,
+    /// Time when the layer may probe peers for which operations wait.
+    pub(crate) probe_at: Instant,
+    /// Interval between two times when the layer may probe peers.
+    pub(crate) probe_every: Duration,
 }
 
 /// Callbacks of the transport during a round.
@@ -106,6 +110,9 @@ impl<S: Sink> Core<S> {
         // A round without an arrival reads the clock, too: the time of the last poll, and the time
         // for which nothing has arrived, depend on it.
         let now = self.local.look();
+        if now >= self.probe_at {
+            self.probe(now);
+        }
         self.layer.flush_coalesced();
         self.coalesce_until = Instant::FAR_FUTURE;
         let worked = self.receive().and_then(|packets| {
@@ -148,6 +155,20 @@ impl<S: Sink> Core<S> {
             self.lose(&error);
         }
         coalescing || !deferred
+    }
+
+    /// Returns the time when a round is due because operations wait for peers.
+    pub(crate) fn probe_due(&self) -> Instant {
+        if !self.broken && self.layer.awaits_peers() { self.probe_at } else { Instant::FAR_FUTURE }
+    }
+
+    /// Lets the layer probe the peers for which operations wait.
+    #[cold]
+    fn probe(&mut self, now: Instant) {
+        self.probe_at = now + self.probe_every;
+        let (local, Upcalls { layer, memory, .. }) = self.parts();
+        let (endpoint, now) = local.core_at_last_look();
+        layer.probe(&mut World { now, endpoint, memory });
     }
 
     /// Whether there may be packets to send although no packet has arrived.

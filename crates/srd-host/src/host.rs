@@ -22,6 +22,11 @@ pub const LINGER: Duration = Duration::from_secs(1);
 /// Time for which a closed host still answers: it sends due acknowledgements. If an acknowledgement
 /// was lost and a peer repeats its datagram, the datagram is acknowledged again.
 const FINAL_ACKS: Duration = Duration::from_millis(3);
+/// Part of the peer timeout, as a divisor, after which a peer is probed for which an operation
+/// waits.
+const PROBE_PART: u64 = 4;
+/// Shortest time between two probes of a peer.
+const PROBE_EVERY_MIN: Duration = Duration::from_millis(10);
 /// An endpoint of the Messaging Layer, with sockets and a progress thread. The documentation of the
 /// crate describes its threads, its use of the application's memory, and its close.
 #[derive(Debug)]
@@ -106,6 +111,8 @@ impl<S: Sink> Host<S> {
             put_off: false,
             coalesce_until: Instant::FAR_FUTURE,
             excess: 0,
+            probe_at: Instant::ZERO,
+            probe_every: options.peer_timeout.over(PROBE_PART).max(PROBE_EVERY_MIN),
         };
         let shared = Arc::new(Shared::new(core)?);
         let progress = progress::start(Arc::clone(&shared), arrivals)?;

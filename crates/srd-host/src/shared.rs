@@ -172,7 +172,8 @@ impl<S: Sink> Shared<S> {
         core.round();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
         // A packet that arrived between the round and the arming would not end a sleep.
-        let due = if core.local.arm() { core.due() } else { Instant::ZERO };
+        let due = core.due().min(core.probe_due());
+        let due = if core.local.arm() { due } else { Instant::ZERO };
         self.armed.store(true, Ordering::Relaxed);
         // Published under the lock: a call that makes work due earlier either came before this
         // round, or reads the time and wakes the progress thread.

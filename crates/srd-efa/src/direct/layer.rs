@@ -28,6 +28,14 @@ impl Layer for Direct {
         self.poll()
     }
 
+    fn awaits_peers(&self) -> bool {
+        self.awaits_peers()
+    }
+
+    fn probe(&mut self, world: &mut World<'_>) {
+        self.probe(world);
+    }
+
     fn set_unread(&mut self, unread: usize) {
         self.set_unread(unread);
     }

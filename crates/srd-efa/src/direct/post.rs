@@ -1,12 +1,14 @@
 //! Converts the application's calls into work requests.
 
+use alloc::collections::BTreeSet;
+
 use bytes::BytesMut;
 
 use crate::direct::state::{Direct, QKEY, Request, Service};
 use crate::error::PostError;
 use crate::layer::completion::Kind;
 use crate::layer::request::{Iov, Message, Receive, Rma, Shared, Until};
-use crate::layer::world::{Refused, World};
+use crate::layer::world::{Peer, Refused, World};
 use crate::memory::Sge;
 use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
@@ -14,6 +16,8 @@ use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
 
 /// Upper byte of the number (`wr_id`) of a work request of this layer.
 const TAG: u8 = 4;
+/// Number of the work requests that are probes, which no request of the application has.
+const PROBE: u64 = 0;
 
 impl Direct {
     /// Sends a message. The operation completes when the message is in the receiver's memory, for
@@ -105,6 +109,40 @@ impl Direct {
         self.post(world, request, op)
     }
 
+    /// Whether reads wait for peers. Every other operation ends with the acknowledgement of its
+    /// datagrams.
+    pub fn awaits_peers(&self) -> bool {
+        self.reads > 0
+    }
+
+    /// Probes each peer from which data has been read since the last call: the probe is a read of
+    /// no bytes, whose request the peer's transport has to acknowledge. If the peer has ended, the
+    /// transport notices, and all reads end.
+    pub fn probe(&mut self, world: &mut World<'_>) {
+        if self.reads == 0 {
+            self.awaited.clear();
+            return;
+        }
+        let reads = self.requests.iter().filter(|(_, request)| request.kind == Kind::Read);
+        let now: BTreeSet<u32> = reads.filter_map(|(_, read)| Some(read.peer?.0)).collect();
+        let before = core::mem::replace(&mut self.awaited, now.clone());
+        for peer in now.intersection(&before) {
+            let Some(ah) = self.entry(Peer(*peer)).map(|entry| entry.ah) else { continue };
+            let local = Sge { addr: 0, length: 0, lkey: self.lkey };
+            let wr = SendWr {
+                wr_id: PROBE,
+                ah,
+                remote_qpn: self.qpn(),
+                remote_qkey: QKEY,
+                op: SendOp::RdmaRead { local, remote: Remote { addr: 0, rkey: 0 } },
+                part: false,
+            };
+            let qpn = self.qpn();
+            // Without space in the send queue, datagrams that wait for an acknowledgement are in it.
+            let _ = self.device.post_send(world.now, world.endpoint, world.memory, qpn, wr);
+        }
+    }
+
     /// Registers memory for peers.
     ///
     /// # Errors
@@ -149,12 +187,14 @@ impl Direct {
     fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
         let most = self.config.operations_max + self.config.receives_max;
         let most = most.saturating_sub(self.unread);
-        self.requests.insert(request, most).ok_or(Refused::Again)
+        let key = self.requests.insert(request, most).ok_or(Refused::Again)?;
+        self.reads += u32::from(request.kind == Kind::Read);
+        Ok(key)
     }
 
     fn unless_posted(&mut self, key: Key, posted: Result<(), PostError>) -> Result<(), Refused> {
         let Err(error) = posted else { return Ok(()) };
-        self.requests.remove(key);
+        self.close_request(key);
         Err(match error {
             PostError::QueueFull | PostError::CqFull => Refused::Again,
             _ => Refused::Invalid,
@@ -163,7 +203,13 @@ impl Direct {
 
     /// Takes the record of a work request that has ended.
     pub(super) fn take_request(&mut self, wr_id: u64) -> Option<Request> {
-        self.requests.remove(Key::of_user(wr_id, TAG)?)
+        self.close_request(Key::of_user(wr_id, TAG)?)
+    }
+
+    fn close_request(&mut self, key: Key) -> Option<Request> {
+        let request = self.requests.remove(key)?;
+        self.reads -= u32::from(request.kind == Kind::Read);
+        Some(request)
     }
 
     fn sges(&self, iov: &[Iov]) -> Result<[Sge; SGES_MAX], Refused> {

@@ -1,5 +1,6 @@
 //! The endpoint's state, and the calls that drive the endpoint.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -101,6 +102,10 @@ pub struct Direct {
     /// Peers that have sent to this endpoint and whose address was not looked up yet.
     pub(super) strangers: Vec<PeerId>,
     pub(super) requests: Slots<Request>,
+    /// Number of requests that are reads.
+    pub(super) reads: u32,
+    /// Peers from which reads were in progress at the last call of [`Direct::probe`].
+    pub(super) awaited: BTreeSet<u32>,
     /// Number of polled completions that the application has not read.
     pub(super) unread: u32,
     /// Memory registered for peers, by remote key.
@@ -143,6 +148,8 @@ impl Direct {
             peers: Vec::new(),
             strangers: Vec::new(),
             requests: Slots::default(),
+            reads: 0,
+            awaited: BTreeSet::new(),
             unread: 0,
             shares: HashMap::with_hasher(state),
             config: Config { operations_max, receives_max, ..config },

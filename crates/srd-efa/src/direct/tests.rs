@@ -29,6 +29,8 @@ struct Net {
     ends: Vec<End>,
     now: Instant,
     wire: Wire,
+    /// End of which only the transport runs, and no layer above it.
+    frozen: Option<usize>,
 }
 
 fn config(service: Service) -> Config {
@@ -37,11 +39,15 @@ fn config(service: Service) -> Config {
 
 impl Net {
     fn new(services: &[Service]) -> Self {
+        Self::with(services, Duration::from_millis(50))
+    }
+
+    fn with(services: &[Service], keepalive: Duration) -> Self {
         let now = Instant::ZERO + Duration::from_secs(1);
         let end = |(end, service): (usize, &Service)| {
             let core = CoreConfig {
                 packet_bytes_max: 1472,
-                keepalive: Duration::from_millis(50),
+                keepalive,
                 answer_timeout: Duration::from_millis(500),
                 peer_timeout: Duration::from_millis(500),
                 mtu_discovery: false,
@@ -56,6 +62,7 @@ impl Net {
             ends: services.iter().enumerate().map(end).collect(),
             now,
             wire: Wire { loss_permille: 50, jitter_us: 300, ..Wire::new() },
+            frozen: None,
         }
     }
 
@@ -114,7 +121,8 @@ impl Net {
         let mut buf = TransmitBuf::new(16, 65_000);
         for end in 0..self.ends.len() {
             loop {
-                let took = self.on(end, |direct, world| direct.pump(world));
+                let frozen = self.frozen == Some(end);
+                let took = !frozen && self.on(end, |direct, world| direct.pump(world));
                 let End { endpoint, direct, .. } = &mut self.ends[end];
                 buf.clear();
                 let transmit = endpoint.poll_transmit(self.now, &mut buf);
@@ -364,4 +372,37 @@ fn memory_is_written_and_read_also_of_who_never_named_us_and_with_data() {
     assert_eq!(two, Err(Refused::Invalid));
     let unlike = rma(&mut net, to, false, &local, &[RmaIov { length: 9, ..far }]);
     assert_eq!(unlike, Err(Refused::Invalid));
+}
+
+#[test]
+fn regression_a_peer_that_ends_after_it_has_acknowledged_a_read_is_unresponsive() {
+    let mut net = Net::with(&[Service::Direct; 2], Duration::MAX);
+    net.wire = Wire::new();
+    let to = net.peer(0, 1);
+    net.recv(1, 1, 0, 8);
+    net.send(to, 0, 8);
+    net.run_ms(300);
+    assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Ok)]);
+    let (local, far) =
+        ([Iov { addr: 0, length: 8 }], [RmaIov { addr: BASE, length: 8, rkey: KEY }]);
+    let access = Access { remote_read: true, ..Access::default() };
+    let shared = Shared { region: 1, addr: BASE, length: 100_000, rkey: KEY, access };
+    net.ends[1].direct.share(shared).unwrap();
+    // A peer that answers is probed, and nothing changes.
+    assert!(!net.ends[0].direct.awaits_peers());
+    net.frozen = Some(1);
+    rma(&mut net, to, true, &local, &far).unwrap();
+    for _ in 0..20 {
+        assert!(net.ends[0].direct.awaits_peers());
+        net.on(0, |direct, world| direct.probe(world));
+        net.run_ms(100);
+    }
+    assert_eq!(net.outcomes(0), [], "its transport acknowledges");
+    net.wire.dead = Some(1);
+    for _ in 0..20 {
+        net.on(0, |direct, world| direct.probe(world));
+        net.run_ms(100);
+    }
+    assert_eq!(net.outcomes(0), [(Kind::Read, 3, Outcome::Unresponsive)]);
+    assert!(!net.ends[0].direct.awaits_peers());
 }

@@ -46,6 +46,15 @@ pub trait Layer: Debug + Send + 'static {
         true
     }
 
+    /// Whether operations wait for peers. If so, the caller calls [`Layer::probe`] at intervals.
+    fn awaits_peers(&self) -> bool {
+        false
+    }
+
+    /// Sends a probe to each peer for which operations have waited since the last call, so that the
+    /// transport notices the end of a peer that has acknowledged everything.
+    fn probe(&mut self, _world: &mut World<'_>) {}
+
     /// Sets the number of polled completions that the application has not read although their space
     /// is exceeded. They count towards the layer's limit of operations that have ended, above which
     /// it accepts no operation.

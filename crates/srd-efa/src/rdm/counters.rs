@@ -26,6 +26,8 @@ pub struct RdmCounters {
     pub long_for_credit: u64,
     /// Messages sent again because the peer had removed the session.
     pub sent_again: u64,
+    /// Probes of peers for which operations waited (H8).
+    pub probes: u64,
 }
 
 /// Numbers of entries in the tables. Each number has a bound.

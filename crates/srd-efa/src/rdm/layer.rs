@@ -33,6 +33,14 @@ impl Layer for Rdm {
         self.may_have_ended()
     }
 
+    fn awaits_peers(&self) -> bool {
+        self.awaits_peers()
+    }
+
+    fn probe(&mut self, _: &mut World<'_>) {
+        self.probe();
+    }
+
     fn set_unread(&mut self, unread: usize) {
         self.set_unread(unread);
     }

@@ -124,6 +124,10 @@ pub struct Rdm {
     /// delivery was refused for lack of space.
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
+    /// Connections for which anything waited at the last call of [`Rdm::probe`].
+    pub(super) awaited: BTreeSet<u32>,
+    /// Connections with a probe that is not settled.
+    pub(super) probed: BTreeSet<u32>,
     pub(super) done: VecDeque<OperationCompletion>,
     /// Largest number of entries of `done`, without those that the application has polled and not
     /// read.
@@ -211,6 +215,8 @@ impl Rdm {
             ready: VecDeque::new(),
             stalled: Vec::new(),
             session_next: 0,
+            awaited: BTreeSet::new(),
+            probed: BTreeSet::new(),
             done: VecDeque::new(),
             dones_now_max: bounds.dones_max,
             counters: RdmCounters::default(),

@@ -96,6 +96,19 @@ fn a_killed_peer_is_told_as_silent_for_every_kind_of_operation() {
 }
 
 #[test]
+fn regression_a_peer_that_dies_after_it_took_an_operation_is_told_as_silent() {
+    let Some(program) = Program::compile("node") else { return };
+    for command in ["send {} 1000000 6 1", "deliver {} 8 6 1", "deliver {} 30000 6 1"] {
+        let settings = [("FI_SRD_PEER_TIMEOUT_MS", "1000")];
+        let (mut a, b, to, _) = acquainted(&program, &settings);
+        a.post(&command.replace("{}", &to.to_string()));
+        assert_eq!(a.ends(1, 500), [], "the peer has acknowledged it, and has posted no receive");
+        b.kill();
+        assert_eq!(a.end().errors(), SILENT, "{command}");
+    }
+}
+
+#[test]
 fn a_restarted_peer_is_told_as_restarted_and_its_new_address_works() {
     let Some(program) = Program::compile("node") else { return };
     let (mut a, b, to, port) = acquainted(&program, &[]);

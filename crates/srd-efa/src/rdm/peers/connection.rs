@@ -206,6 +206,8 @@ pub(crate) enum ControlKind {
     Hello,
     /// ANSWER, CREDIT, RECEIPT or RESULT; may be repeated (H5).
     Reply,
+    /// A frame without effect that the peer's transport has to acknowledge (H8).
+    Probe,
 }
 
 /// A control frame that is not settled.

@@ -16,8 +16,11 @@ impl Rdm {
     }
 
     /// Handles CREDIT, with which a peer raises the credit limit. Returns false if the frame is for
-    /// another session.
+    /// another session. Session zero, which is never opened, stands for a probe (H8).
     pub(crate) fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
+        if session == 0 {
+            return true;
+        }
         let ours = self.conn_mut(index).and_then(|conn| conn.session_numbered(session));
         let Some(ours) = ours else { return false };
         ours.limit = ours.limit.max(limit);

@@ -29,7 +29,7 @@ impl Rdm {
         if conn.hello.is_some() || over && conn.in_flight > 0 {
             return;
         }
-        self.session_next = self.session_next.wrapping_add(1);
+        self.session_next = self.session_next.wrapping_add(1).max(1);
         let number = self.session_next;
         let check = if aim == 0 { 0 } else { field::run_check(aim) };
         let bytes = encode::hello(number, self.incarnation).freeze();

@@ -348,6 +348,7 @@ impl Rdm {
         self.fail_conn(index, Outcome::Removed);
         let Some(mut conn) = self.conns[index as usize].take() else { return };
         self.drop_reads(&mut conn, Outcome::Removed);
+        self.probed.remove(&index);
         let _ = self.device.destroy_ah(conn.ah);
         self.conn_count -= 1;
         self.strangers_count -= u32::from(!conn.named);

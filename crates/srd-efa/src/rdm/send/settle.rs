@@ -174,8 +174,8 @@ impl Rdm {
             self.wake(index);
             return;
         }
-        self.controls.remove(key);
-        if kind == ControlKind::Reply || status == Status::Ok {
+        self.remove_control(key);
+        if kind != ControlKind::Hello || status == Status::Ok {
             return;
         }
         match status {

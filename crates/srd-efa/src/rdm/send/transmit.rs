@@ -70,7 +70,7 @@ impl Rdm {
             Handed::Yes => true,
             Handed::Full => false,
             Handed::Never => {
-                self.controls.remove(key);
+                self.remove_control(key);
                 true
             }
         }

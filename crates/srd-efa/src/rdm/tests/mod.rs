@@ -9,6 +9,7 @@ mod hostile;
 mod limits;
 mod memory;
 mod order;
+mod probes;
 mod protocols;
 mod receives;
 mod remote_events;
