@@ -225,6 +225,23 @@ fn regression_copies_for_another_host_are_cut_to_the_way_there() {
     assert_eq!((counts.mirrored_packets, counts.mirrored_bytes), (1, 1428));
 }
 
+/// Without a transport nothing limits the size of packets between hosts. In an earlier version, the
+/// sum of this size and of the offload header overflowed, and the card ended.
+#[test]
+fn regression_a_copy_for_another_host_is_whole_if_packets_may_have_any_size() {
+    let mut world = mirrored([open(), open(), open()], None);
+    world.instances.get_mut(&InstanceId(2)).unwrap().host = Some("other".into());
+    let mut lab = Lab::new(&world);
+    lab.card.set_mirrors(&world);
+    let sent = tcp((0, 1), 443);
+    let mut around = Between::default();
+    let frame = [&[0; OFFLOAD_BYTES][..], &sent].concat();
+    lab.card.from_guest(Instant::ZERO, lab.ports[SOURCE], frame, &mut around);
+    let [copy] = &around.hosts[..] else { panic!("{:?}", around.hosts) };
+    assert_eq!(copy[50..], sent);
+    assert_eq!(around.guests.len(), 1);
+}
+
 /// Answers to copies are not copied: the copy of an answer would be answered as well, without end.
 #[test]
 fn regression_what_answers_a_copy_is_not_copied() {

@@ -135,10 +135,12 @@ fn length(bytes: usize) -> [u8; 2] {
     u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes()
 }
 
-/// Cuts a copy to the largest packet that its path carries, `most` bytes. // M3
+/// Cuts a copy to the largest packet that its path carries, `most` bytes; `usize::MAX` if the path
+/// carries packets of any size. // M3
 pub(in crate::vpc) fn cut(frame: &mut Vec<u8>, most: usize) {
     let most = most.max(OUTER_BYTES + ETHERNET_BYTES);
-    if frame.len() <= OFFLOAD_BYTES + most {
+    // From here on `most` is smaller than the frame, so no sum overflows.
+    if frame.len().saturating_sub(OFFLOAD_BYTES) <= most {
         return;
     }
     frame.truncate(OFFLOAD_BYTES + most);
