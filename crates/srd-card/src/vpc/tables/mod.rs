@@ -6,9 +6,10 @@
 //! | `fragments`, `firsts` | data of first fragments, used for the later ones |
 //! | [`nat`], `nat_error` | ports that stand for connections through NAT gateways |
 //! | `returns` | hosts to which answers for a NAT gateway go |
-//! | `shares` | number of entries of a table for each owner |
+//! | `shares`, `cursors` | number of entries of a table for each owner, and searches for expired ones |
 //! | [`stored`] | the header of state for another program |
 
+pub(super) mod cursors;
 pub(super) mod epochs;
 pub(super) mod firsts;
 pub(super) mod flow;

@@ -8,15 +8,16 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `expired` | connections that are over, where a new connection needs their port or place |
 //! | `error`, `quoted` | ICMP errors about a connection (RFC 5508), and what they quote |
 //! | `reset` | the answer to a segment that belongs to no connection |
 //! | `stored` | connections as bytes, for a program that takes over |
 //!
 //! Invariant: the table by private side and the table by public side have the same connections.
 //! Bound: [`ENTRIES_MAX`] connections, at most [`ENTRIES_OF_ONE_MAX`] of them for one interface;
-//! further connections are refused. If the table is full, a new connection replaces one of the
-//! interface with the most connections, provided that this interface still has more than the new
-//! connection's interface. If all tried ports are in use, the same rule is applied to the
+//! further connections are refused. If the table is full, a new connection replaces an expired one of
+//! its interface, or one of the interface with the most connections, provided that this interface
+//! still has more than the new connection's interface. If all tried ports are in use, the same rule is applied to the
 //! interfaces with connections to the destination. Each call for a packet does bounded work.
 
 use alloc::collections::BTreeMap;
@@ -32,6 +33,7 @@ use crate::meta::packet::{protocol, u16_at};
 use crate::track::PacketKind;
 use crate::vpc::frames::read::Read;
 use crate::vpc::frames::translate;
+use crate::vpc::tables::cursors::Cursors;
 use crate::vpc::tables::flow::Sender;
 use crate::vpc::tables::fragments::{Datagram, Fragments};
 pub use crate::vpc::tables::nat_error::NatError;
@@ -51,8 +53,6 @@ const PORTS: u16 = 55_000;
 const TRIES: u16 = 256;
 /// Distance from one tried port to the next. It has no common divisor with the number of ports.
 const PORT_STEP: u32 = 857;
-/// Number of entries that each new connection examines in order to remove expired ones.
-const SWEEP: usize = 4;
 /// Number of an interface's connections that are examined if one of them has to be replaced. The
 /// connection with the longest silence among them is replaced.
 const LOOKED_AT: usize = 8;
@@ -69,6 +69,12 @@ struct Inside {
 }
 
 impl Inside {
+    /// The smallest value with which a range of an interface's connections begins.
+    fn first(eni: EniId) -> Self {
+        let none = (Ipv4Addr::UNSPECIFIED, 0);
+        Self { eni, nat: NatGatewayId(0), source: none, remote: none, protocol: 0 }
+    }
+
     fn back(&self, outside: &Outside) -> NatConnection {
         let has_ports = matches!(self.protocol, protocol::TCP | protocol::UDP);
         let port = if has_ports { outside.public.1 } else { 0 };
@@ -130,6 +136,8 @@ pub struct Nat {
     to_one: BTreeMap<(Destination, EniId), u16>,
     /// Connection after which the search for expired connections continues.
     swept: Option<Inside>,
+    /// For an interface that may not have more connections, the connection that was examined last.
+    searched: Cursors<EniId, Inside>,
     /// Connection that was replaced last, after which the search for the next connection to replace
     /// begins.
     gave_way: Option<Inside>,
@@ -337,7 +345,8 @@ impl Nat {
             return Err(NatError::NoConnection);
         }
         self.sweep(now);
-        if self.of_one.get(&inside.eni) >= ENTRIES_OF_ONE_MAX {
+        let has_most = self.of_one.get(&inside.eni) >= ENTRIES_OF_ONE_MAX;
+        if has_most && !self.forget_one_of(now, inside.eni) {
             return Err(NatError::NoPort);
         }
         let Inside { source, remote, protocol, .. } = inside;
@@ -346,7 +355,10 @@ impl Nat {
         let port = |step: u16| (first + u32::from(step) * PORT_STEP) % u32::from(PORTS);
         let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
         let mut all = tried.map(|port| Outside { public: (public, port), remote, protocol });
-        let free = all.clone().find(|outside| !self.by_outside.contains_key(outside));
+        let has = |outside: &Outside| self.by_outside.get(outside);
+        let free = all
+            .clone()
+            .find(|outside| has(outside).is_none_or(|inside| self.is_over(now, inside)));
         // V8: NAT gateway
         let outside = match free {
             Some(free) => free,
@@ -354,7 +366,7 @@ impl Nat {
         };
         if let Some(other) = self.by_outside.get(&outside).copied() {
             self.forget(other);
-        } else if self.by_inside.len() >= ENTRIES_MAX {
+        } else if self.by_inside.len() >= ENTRIES_MAX && !self.forget_one_of(now, inside.eni) {
             let most = self.of_one.gives_way_to(&inside.eni).copied();
             self.give_way(most.ok_or(NatError::NoPort)?);
         }
@@ -395,13 +407,7 @@ impl Nat {
     /// Removes one connection of an interface, preferably one that has been silent for long.
     fn give_way(&mut self, eni: EniId) {
         use core::ops::Bound::{Excluded, Included, Unbounded};
-        let first = Inside {
-            eni,
-            nat: NatGatewayId(0),
-            source: (Ipv4Addr::UNSPECIFIED, 0),
-            remote: (Ipv4Addr::UNSPECIFIED, 0),
-            protocol: 0,
-        };
+        let first = Inside::first(eni);
         let last = self.gave_way.filter(|last| last.eni == eni);
         let behind = last.map_or(Included(first), Excluded);
         let of = |from| {
@@ -442,23 +448,10 @@ impl Nat {
             }
         }
     }
-
-    /// Examines the next [`SWEEP`] connections, and removes those that have expired.
-    fn sweep(&mut self, now: Instant) {
-        use core::ops::Bound::{Excluded, Unbounded};
-        let from = self.swept.map_or(Unbounded, Excluded);
-        let next = self.by_inside.range((from, Unbounded)).take(SWEEP);
-        let looked: alloc::vec::Vec<_> = next.map(|(inside, (_, at))| (*inside, *at)).collect();
-        self.swept = looked.last().map(|(inside, _)| *inside);
-        for (inside, used_at) in looked {
-            if used_at + IDLE <= now {
-                self.forget(inside);
-            }
-        }
-    }
 }
 
 mod error;
+mod expired;
 mod quoted;
 mod reset;
 mod stored;

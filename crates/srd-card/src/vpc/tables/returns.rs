@@ -2,9 +2,9 @@
 //! hosts have to the interfaces of this host.
 //!
 //! An *end* is the interface behind the gateway. Bound: [`RETURNS_MAX`] connections for each
-//! interface of this host. If all are in use, a new connection replaces one of the end with the
-//! most connections, provided that this end still has more than the new connection's end; otherwise
-//! the new connection is refused. If gateways of two hosts have taken the same port, the port
+//! interface of this host. If all are in use, a new connection replaces an expired one of its end, or
+//! one of the end with the most connections, provided that this end still has more than the new
+//! connection's end; otherwise the new connection is refused. If gateways of two hosts have taken the same port, the port
 //! belongs to the first host, unless the end there has more than [`MANY`] connections more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -16,6 +16,7 @@ use srd_vpc::id::EniId;
 
 use crate::store::{Reader, Stored, StoredError, write_count};
 use crate::track::Key;
+use crate::vpc::tables::cursors::Cursors;
 use crate::vpc::tables::nat::{self, NatError};
 use crate::vpc::tables::shares::Shares;
 
@@ -23,6 +24,8 @@ use crate::vpc::tables::shares::Shares;
 pub(in crate::vpc) const RETURNS_MAX: usize = 1 << 16;
 /// Number of entries that each new connection examines in order to remove expired ones.
 const SWEEP: usize = 4;
+/// Number of an end's connections that are examined at a time for an expired one if all are in use.
+const SEARCHED: usize = 64;
 /// Number of connections of an end (the interface behind a gateway) that are examined if one of
 /// them has to be replaced. The connection with the longest silence among them is replaced.
 const LOOKED_AT: usize = 8;
@@ -43,6 +46,8 @@ pub(in crate::vpc) struct Returns {
     of: BTreeSet<(End, Key)>,
     shares: Shares<End>,
     swept: Option<Key>,
+    /// For an end that needs another connection, the connection that was examined last.
+    searched: Cursors<End, Key>,
     /// Connection that was replaced last, after which the search for the next connection to replace
     /// begins.
     gave_way: Option<(End, Key)>,
@@ -79,7 +84,7 @@ impl Returns {
             }
             None => self.sweep(now),
         }
-        if self.known.len() >= RETURNS_MAX {
+        if self.known.len() >= RETURNS_MAX && !self.forget_one_of(now, &end) {
             let most = self.shares.gives_way_to(&end).cloned();
             self.give_way(most.ok_or(NatError::NoPort)?);
         }
@@ -124,6 +129,28 @@ impl Returns {
             self.forget(&key);
             self.gave_way = Some((end, key));
         }
+    }
+
+    /// Examines the next [`SEARCHED`] connections of an end, up to the first that has expired, and
+    /// removes this one. Returns whether there was one. // V20
+    fn forget_one_of(&mut self, now: Instant, end: &End) -> bool {
+        use core::ops::Bound::{Excluded, Included, Unbounded};
+        let first = (end.clone(), Key::FIRST);
+        let behind = self.searched.after(end).map(|key| (end.clone(), *key));
+        let behind = behind.as_ref().map_or(Included(&first), Excluded);
+        let own = self.of.range((behind, Unbounded)).take_while(|(of, _)| of == end);
+        let (mut examined, mut last, mut expired) = (0, None, None);
+        for (_, key) in own.take(SEARCHED) {
+            (examined, last) = (examined + 1, Some(*key));
+            if self.known.get(key).is_none_or(|(_, at)| *at + nat::IDLE <= now) {
+                expired = last;
+                break;
+            }
+        }
+        let is_end = expired.is_none() && examined < SEARCHED;
+        self.searched.set(end, last.filter(|_| !is_end));
+        expired.into_iter().for_each(|key| self.forget(&key));
+        expired.is_some()
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -196,13 +223,29 @@ mod tests {
         (0..=u16::MAX).for_each(|port| full.put(at(0), &udp(port), &one, ENI).unwrap());
         let other = key(protocol::TCP, 1);
         assert_eq!(full.put(at(1), &other, &one, ENI), Err(NatError::NoPort));
-        // Each call examines a few connections that may have expired.
-        let tries = RETURNS_MAX / SWEEP + 2;
-        assert!((0..).take(tries).any(|_| full.put(at(400), &other, &one, ENI).is_ok()));
+        full.put(at(400), &other, &one, ENI).unwrap();
         let mut out = Vec::new();
         full.write(&mut out);
         let read = Returns::read(&mut Reader(&out)).unwrap();
         assert_eq!((read.known, read.of), (full.known, full.of));
+    }
+
+    /// In an earlier version, an end was refused until a search had passed the connections of all
+    /// other ends.
+    #[test]
+    fn regression_expired_connections_of_an_end_make_room_for_its_own() {
+        let one = Arc::<str>::from("one");
+        let [quiet, other] = [1, 2].map(|id| Some(EniId(id)));
+        let mut returns = Returns::default();
+        // The key of the other end is the smaller one in the order of the search.
+        let half = u16::try_from(RETURNS_MAX / 2).unwrap();
+        let udp = |port| key(protocol::UDP, port);
+        (0..half).for_each(|port| returns.put(at(300), &udp(port), &one, other).unwrap());
+        (half..=u16::MAX).for_each(|port| returns.put(at(0), &udp(port), &one, quiet).unwrap());
+        for port in 0..1000 {
+            returns.put(at(351), &key(protocol::TCP, port), &one, quiet).unwrap();
+        }
+        (0..half).for_each(|port| assert!(returns.get(at(351), &udp(port)).is_some()));
     }
 
     #[test]
