@@ -41,6 +41,8 @@ pub(super) struct PendingPacket {
     /// Sender of a packet that arrives for the interface; `None` for a packet that the interface's
     /// guest sends.
     pub(super) sender: Option<Sender>,
+    /// Whether the packet is for a NAT gateway of this host, which has not translated it yet.
+    pub(super) for_nat: bool,
     pub(super) followed: Followed,
     /// Whether the packet was received over SRD.
     pub(super) by_srd: bool,

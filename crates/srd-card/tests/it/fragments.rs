@@ -240,6 +240,27 @@ fn regression_fragments_of_one_sender_leave_what_another_one_has_shown() {
     }
 }
 
+/// V6: a host that may not send for an interface does not replace what is known of refused
+/// datagrams.
+#[test]
+fn regression_fragments_of_a_host_that_may_not_send_them_are_not_remembered() {
+    let mut far = Far::new(Traffic::Udp(5201, 5201));
+    let [first, later, _] = datagram(UDP, 1, &ports(9, 5202));
+    assert!(!far.send(0, 0, &first));
+    let port = far.card.port_of(EniId(1)).unwrap();
+    for from in 0..2000 {
+        let envelope = Envelope::Between { from: EniId(1000 + from), to: EniId(1) };
+        let frame = [&[0; OFFLOAD_BYTES][..], &first].concat();
+        let (host, mut around) = (Arc::from("zulu"), Delivered::default());
+        far.card.from_host(Instant::ZERO, &host, envelope, frame, &mut around);
+    }
+    assert_eq!(far.card.drops(port).of(Cause::NotItsHost), 2000);
+    assert!(!far.send(1, 0, &later));
+    let drops = far.card.drops(port);
+    assert_eq!(drops.of(Cause::Rule(Reason::GroupsIn)), 2, "as its first fragment");
+    assert_eq!(drops.of(Cause::FirstFragment), 0);
+}
+
 #[test]
 fn the_last_first_fragment_of_an_identification_counts() {
     let mut far = Far::new(Traffic::Udp(5201, 5201));

@@ -232,3 +232,80 @@ fn regression_lists_of_the_gateways_subnet_judge_answers() {
     assert_eq!(lab.send(0, 2, tcp(FAR, GATEWAY, (443, port), SYN | ACK)), None);
     assert_eq!(lab.drops(1, Cause::Rule(Reason::AclIn)), 1);
 }
+
+/// Sends a frame from another host straight to the first card. Returns the number of packets that
+/// guests receive.
+fn from_host(lab: &mut Lab, seconds: u64, host: &str, envelope: Envelope, packet: &[u8]) -> usize {
+    let now = Instant::ZERO + Duration::from_secs(seconds);
+    let frame = [&[0; OFFLOAD_BYTES][..], packet].concat();
+    let mut out = Out::default();
+    lab.0[0].1.from_host(now, &Arc::from(host), envelope, frame, &mut out);
+    out.guests.len()
+}
+
+/// Opens a connection of the interface behind the gateway. Returns the port of the gateway.
+fn connect(lab: &mut Lab) -> u16 {
+    let (_, there) = lab.send(0, 1, tcp(APP, FAR, (40_000, 443), SYN)).unwrap();
+    let (_, _, (port, _)) = ends(&there);
+    assert!(lab.send(0, 2, tcp(FAR, GATEWAY, (443, port), SYN | ACK)).is_some());
+    port
+}
+
+/// V6: a host changes no connection of a gateway for an interface of another host. In an earlier
+/// version, its packets were refused only after they had prolonged the connection.
+#[test]
+fn regression_a_host_prolongs_no_connection_of_other_hosts_interfaces() {
+    let mut lab = Lab::new(&world(["one", "two"]), &["one", "two"]);
+    let port = connect(&mut lab);
+    let forged = tcp(FAR, GATEWAY, (443, port), ACK);
+    let error = [&[0x45, 0, 0, 68, 0, 0, 0x40, 0, 64, 1, 0, 0][..], &FAR.octets()].concat();
+    let quoted = tcp(GATEWAY, FAR, (port, 443), ACK);
+    let mut icmp = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+    let sum = srd_card::checksum::of(&icmp);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    let error = [&error[..], &GATEWAY.octets(), &icmp].concat();
+    // The host is not that of the interface, or the interface has not this address.
+    for (host, from, packet) in
+        [("mallory", 2, &forged), ("mallory", 999, &forged), ("mallory", 2, &error)]
+    {
+        let envelope = Envelope::ToNat { from: EniId(from), nat: NatGatewayId(1) };
+        assert_eq!(from_host(&mut lab, 300, host, envelope, packet), 0);
+    }
+    assert_eq!(lab.drops(1, Cause::NotItsHost), 3);
+    let (at, reset) = lab.send(360, 1, tcp(APP, FAR, (40_000, 443), ACK)).unwrap();
+    assert_eq!((at, reset[33]), (1, RST), "silent for more than 350 s");
+}
+
+/// A fragment of UDP with this identification, flags and offset.
+fn fragment(ends: (Ipv4Addr, Ipv4Addr), id: u16, offset: u16, payload: &[u8]) -> Vec<u8> {
+    let total = u16::try_from(20 + payload.len()).unwrap();
+    let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+    bytes[2..4].copy_from_slice(&total.to_be_bytes());
+    bytes[4..6].copy_from_slice(&id.to_be_bytes());
+    bytes[6..8].copy_from_slice(&offset.to_be_bytes());
+    bytes.extend([ends.0.octets(), ends.1.octets()].concat());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// V6: first fragments of interfaces that do not exist replaced those of other hosts.
+#[test]
+fn regression_first_fragments_of_no_interface_replace_none() {
+    let mut world = world(["one", "two"]);
+    world.groups.get_mut(&GroupId(2)).unwrap().rules = open();
+    let mut lab = Lab::new(&world, &["one", "two"]);
+    let udp = |ports: (u16, u16)| {
+        let ports = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+        [&ports[..], &[0; 12]].concat()
+    };
+    let (_, asked) = lab.send(0, 1, fragment((APP, FAR), 1, 0, &udp((40_000, 53)))).unwrap();
+    let (_, _, (port, _)) = ends(&asked);
+    let answer = |id, offset, bytes: &[u8]| fragment((FAR, GATEWAY), id, offset, bytes);
+    let first = answer(7, 0x2000, &udp((53, port)));
+    assert_eq!(lab.send(1, 2, first.clone()).map(|(at, _)| at), Some(1));
+    for from in 0..2000 {
+        let envelope = Envelope::ToNat { from: EniId(1000 + from), nat: NatGatewayId(1) };
+        assert_eq!(from_host(&mut lab, 1, "zulu", envelope, &first), 0);
+    }
+    assert_eq!(lab.send(2, 2, answer(7, 2, &[1; 8])).map(|(at, _)| at), Some(1));
+}

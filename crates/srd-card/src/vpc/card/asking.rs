@@ -66,7 +66,8 @@ impl Card {
             self.asking.sweep = Some(now + SWEEP);
         }
         let of_caller = self.by_srd;
-        for PendingPacket { frame, port, eni, sender, followed, by_srd } in open.packets {
+        for packet in open.packets {
+            let PendingPacket { frame, port, eni, sender, for_nat, followed, by_srd } = packet;
             if self.eni_of(port) != Some(eni) {
                 self.drop_pending(now, &frame, followed, None, Cause::NotHere);
                 continue;
@@ -75,6 +76,9 @@ impl Card {
             self.by_srd = by_srd;
             match (learned, sender) {
                 (Ok(()), None) => self.from_guest(now, port, frame, around),
+                (Ok(()), Some(sender)) if for_nat => {
+                    self.arrive_for_nat(now, sender, frame, around);
+                }
                 (Ok(()), Some(sender)) => self.arrive(now, sender, port, frame, around),
                 (Err(_), _) => {
                     self.drop_pending(now, &frame, followed, Some(port), Cause::AnswersFull);

@@ -90,8 +90,8 @@ impl Card {
             Ok(found) => found,
             Err(Cause::Unanswered) => {
                 let eni = self.ports[port.0 as usize].eni;
-                let waiting =
-                    PendingPacket { frame, port, eni, sender: None, followed, by_srd: false };
+                let (sender, for_nat, by_srd) = (None, false, false);
+                let waiting = PendingPacket { frame, port, eni, sender, for_nat, followed, by_srd };
                 return self.wait(now, waiting, packets);
             }
             Err(cause) => {

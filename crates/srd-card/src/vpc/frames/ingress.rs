@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{Arrival, NoSender};
+use srd_vpc::compile::Arrival;
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Tracking};
 
@@ -18,6 +18,7 @@ use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
 use crate::vpc::envelope::Envelope;
+use crate::vpc::frames::onward_by_nat::sent_from;
 use crate::vpc::frames::parcel::{Going, Parcel};
 use crate::vpc::frames::read::{Read, bytes_of};
 use crate::vpc::frames::translate;
@@ -57,9 +58,7 @@ impl Card {
             }
             Envelope::ToNat { from, .. } => {
                 let sender = Sender { via: Via::NatBack, ..self.sender(host, Some(from)) };
-                if self.back_by_nat(now, sender, frame, around).is_err() {
-                    self.drop_of(None, Cause::NoNatConnection, 1);
-                }
+                self.arrive_for_nat(now, sender, frame, around);
             }
             // This card is the edge of no gateway; the edge of the program handles such frames.
             Envelope::Leaving { .. } | Envelope::ByNat { .. } => {
@@ -206,13 +205,16 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, sender, port, read, bytes, key, seen);
         let taken = taken.and_then(|()| self.note_return(now, sender, port, key));
-        if read.packet.fragment && taken != Err(Cause::Unanswered) {
+        // A host must not change what is known of other hosts' fragments. // V6
+        let is_note = !matches!(taken, Err(Cause::Unanswered | Cause::NotItsHost));
+        if read.packet.fragment && is_note {
             self.note_first(now, port, Some(sender), (read, bytes), taken.is_ok());
         }
         if taken == Err(Cause::Unanswered) {
             let eni = self.ports[port.0 as usize].eni;
             let (sender, by_srd) = (Some(sender.clone()), self.by_srd);
-            let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
+            let for_nat = false;
+            let waiting = PendingPacket { frame, port, eni, sender, for_nat, followed, by_srd };
             return self.wait(now, waiting, packets);
         }
         let verdict = taken.map(|()| None).map_err(|cause| read.cause(cause));
@@ -386,15 +388,8 @@ impl Card {
                 self.is_sent_by_nat(sender, to, from, packet.source)?
             }
             Some(from) => {
-                let place = self.rules.sender(to, from, packet.source);
-                let place = place.map_err(|none| match none {
-                    NoSender::Ask(_) => Cause::Unanswered,
-                    NoSender::NotIts => Cause::NotItsHost, // V6
-                })?;
-                let host = sender.host.as_ref().unwrap_or(&self.host);
-                if place.host.as_ref() != Some(host) {
-                    return Err(Cause::NotItsHost);
-                }
+                let ends = (from, to);
+                let place = sent_from(&self.rules, &self.host, sender, ends, packet.source)?;
                 // Packets that return through a NAT gateway come from its subnet, which differs
                 // from the receiver's.
                 sender.via == Via::NatBack || self.rules.crosses(place, to)

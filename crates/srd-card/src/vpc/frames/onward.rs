@@ -130,8 +130,8 @@ impl Card {
                 };
                 // When the location is known, the packet passes the limits once more. It has been
                 // counted as received over SRD already.
-                let by_srd = false;
-                let waiting = PendingPacket { frame, port, eni, sender, followed, by_srd };
+                let (for_nat, by_srd) = (false, false);
+                let waiting = PendingPacket { frame, port, eni, sender, for_nat, followed, by_srd };
                 return self.wait(now, waiting, offer.packets.into());
             }
             self.log_late_refusal(now, &parcel, cause);

@@ -20,20 +20,23 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::NoSender;
+use srd_vpc::compile::{Location, NoSender, Rules};
 use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::Exit;
 
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::Key;
+use crate::vpc::asking::PendingPacket;
 use crate::vpc::card::Card;
 use crate::vpc::drops::Cause;
 use crate::vpc::envelope::Envelope;
 use crate::vpc::frames::onward::carried_bytes;
+use crate::vpc::frames::read::Read;
 use crate::vpc::port::{Environment, FrameRoute, PortId};
+use crate::vpc::records::trace::Followed;
 use crate::vpc::tables::flow::{Sender, Via};
-use crate::vpc::tables::nat::{self, NatError};
+use crate::vpc::tables::nat::{self, NatError, NotArrived};
 
 impl Card {
     /// Translates a packet of a guest by a NAT gateway, and sends it to an interface.
@@ -117,7 +120,23 @@ impl Card {
         self.send_to_host(now, port, (&host, Envelope::ToNat { from, nat }, false), frame, around)
     }
 
-    /// Sends an answer for a gateway of this host to the interface of its connection.
+    /// Takes an answer for a gateway of this host that another host has sent, and sends it to the
+    /// interface of its connection. Before that, it checks whether the host may send for the
+    /// packet's sender. // V6
+    pub(in crate::vpc) fn arrive_for_nat(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) {
+        if self.back_by_nat(now, sender, frame, around).is_err() {
+            self.drop_of(None, Cause::NoNatConnection, 1);
+        }
+    }
+
+    /// Sends an answer for a gateway of this host to the interface of its connection, or drops it
+    /// if its sender may not send to this interface.
     ///
     /// # Errors
     /// The gateways of this host have no such connection. The unchanged frame is returned.
@@ -128,14 +147,53 @@ impl Card {
         mut frame: Vec<u8>,
         around: &mut impl Environment,
     ) -> Result<(), Vec<u8>> {
-        let Some(back) = self.nat.arrive_from(now, Some(&sender), &mut frame) else {
-            return Err(frame);
+        let Self { nat, rules, host, .. } = self;
+        let may_send = |to: EniId, source: IpAddr| {
+            // The card has checked the source of a packet of its own interfaces already.
+            let Some(from) = sender.eni.filter(|_| sender.host.is_some()) else { return Ok(()) };
+            sent_from(rules, host, &sender, (from, to), source).map(|_| ())
+        };
+        let back = match nat.arrive_from(now, Some(&sender), &mut frame, may_send) {
+            Ok(back) => back,
+            Err(NotArrived::NoConnection) => return Err(frame),
+            Err(NotArrived::Refused(to, cause)) => {
+                self.refuse_for_nat(now, sender, (to, cause), frame);
+                return Ok(());
+            }
         };
         let nat::NatConnection { nat, eni, port } = back;
         if self.passes_back(now, (nat, eni, port), &sender, &frame) {
             self.arrive_at(now, sender, eni, frame, around);
         }
         Ok(())
+    }
+
+    /// Drops an answer for a gateway that its sender may not send to the interface `to`; or keeps
+    /// it until the location of the sender is known.
+    #[cold]
+    fn refuse_for_nat(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        (to, cause): (EniId, Cause),
+        frame: Vec<u8>,
+    ) {
+        let (Some(port), Some(read)) = (self.port_of(to), Read::frame(&frame)) else {
+            return self.drop_of(None, Cause::NotHere, 1);
+        };
+        if cause == Cause::Unanswered {
+            let waiting = PendingPacket {
+                frame,
+                port,
+                eni: to,
+                sender: Some(sender),
+                for_nat: true,
+                followed: Followed::NO,
+                by_srd: self.by_srd,
+            };
+            return self.wait(now, waiting, read.layout.packets());
+        }
+        self.drop_before(now, port, &read, &frame[OFFLOAD_BYTES..], cause);
     }
 
     /// Whether the network ACLs and routes of a NAT gateway's subnet admit an answer to an
@@ -177,11 +235,33 @@ impl Card {
         source: IpAddr,
     ) -> Result<bool, Cause> {
         let found = self.rules.sender_by_nat(to, from, source);
-        let (place, crosses) = found.map_err(|none| match none {
-            NoSender::Ask(_) => Cause::Unanswered,
-            NoSender::NotIts => Cause::NotItsHost,
-        })?;
+        let (place, crosses) = found.map_err(cause_of)?;
         let host = sender.host.as_ref().unwrap_or(&self.host);
         if place.host.as_ref() == Some(host) { Ok(crosses) } else { Err(Cause::NotItsHost) }
     }
+}
+
+fn cause_of(none: NoSender) -> Cause {
+    match none {
+        NoSender::Ask(_) => Cause::Unanswered,
+        NoSender::NotIts => Cause::NotItsHost, // V6
+    }
+}
+
+/// Returns the location of the interface that has sent a packet to an interface of this host.
+/// `own` is the name of this host.
+///
+/// # Errors
+/// [`Cause::NotItsHost`] if the host from which the packet came may not send it for this interface;
+/// [`Cause::Unanswered`] if the interface's location has to be requested first. // V6
+pub(in crate::vpc) fn sent_from<'a>(
+    rules: &'a Rules,
+    own: &Arc<str>,
+    sender: &Sender,
+    (from, to): (EniId, EniId),
+    source: IpAddr,
+) -> Result<&'a Location, Cause> {
+    let place = rules.sender(to, from, source).map_err(cause_of)?;
+    let host = sender.host.as_ref().unwrap_or(own);
+    if place.host.as_ref() == Some(host) { Ok(place) } else { Err(Cause::NotItsHost) }
 }

@@ -31,6 +31,7 @@ use srd_vpc::id::{EniId, NatGatewayId};
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};
 use crate::track::PacketKind;
+use crate::vpc::drops::Cause;
 use crate::vpc::frames::read::Read;
 use crate::vpc::frames::translate;
 use crate::vpc::tables::cursors::Cursors;
@@ -123,6 +124,15 @@ pub struct NatConnection {
     pub eni: EniId,
     /// Port of the gateway to which the packet came; 0 for a protocol without ports.
     pub port: u16,
+}
+
+/// Reason for which a packet for a gateway's address was not translated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::vpc) enum NotArrived {
+    /// The packet belongs to no connection.
+    NoConnection,
+    /// The packet belongs to a connection of this interface, to which its sender may not send.
+    Refused(EniId, Cause),
 }
 
 /// The connections of all NAT gateways of one edge (a host that connects gateways to the network
@@ -269,49 +279,62 @@ impl Nat {
     /// for a gateway's address. Returns the frame's connection; `None` if the frame belongs to no
     /// connection.
     pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<NatConnection> {
-        self.arrive_from(now, None, frame)
+        self.arrive_from(now, None, frame, |_, _| Ok(())).ok()
     }
 
     /// Writes the private destination address and port into a frame for a gateway's address. `from`
-    /// is the interface that sends the frame, or `None` for the internet. Returns the frame's
-    /// connection; `None` if the frame belongs to no connection.
+    /// is the interface that sends the frame, or `None` for the internet. `may_send` decides
+    /// whether the sender may send a packet with a source address to the interface of the
+    /// connection. Returns the frame's connection.
+    ///
+    /// # Errors
+    /// The frame belongs to no connection, or the error of `may_send`. The frame is unchanged, and
+    /// so are the connections, because a sender must not change connections of others. // V6
     pub(in crate::vpc) fn arrive_from(
         &mut self,
         now: Instant,
         from: Option<&Sender>,
         frame: &mut [u8],
-    ) -> Option<NatConnection> {
-        let read = if from.is_some() { Read::frame(frame) } else { Read::arriving(frame) }?;
+        may_send: impl FnOnce(EniId, IpAddr) -> Result<(), Cause>,
+    ) -> Result<NatConnection, NotArrived> {
+        let none = NotArrived::NoConnection;
+        let read = if from.is_some() { Read::frame(frame) } else { Read::arriving(frame) };
+        let read = read.ok_or(none)?;
         let bytes = &mut frame[OFFLOAD_BYTES..];
         let (IpAddr::V4(source), IpAddr::V4(public)) =
             (read.packet.source, read.packet.destination)
         else {
-            return None;
+            return Err(none);
+        };
+        let may_send = |eni: EniId| {
+            may_send(eni, read.packet.source).map_err(|cause| NotArrived::Refused(eni, cause))
         };
         let number = read.packet.protocol;
         let datagram = Datagram::of(&read.packet, bytes).map(|datagram| (from.cloned(), datagram));
         if let Some(datagram) = &datagram {
             if number != protocol::UDP {
-                return None;
+                return Err(none);
             }
             if !read.packet.first {
-                let (back, address) = self.arriving.get(now, datagram)?;
+                let (back, address) = self.arriving.get(now, datagram).ok_or(none)?;
+                may_send(back.eni)?;
                 translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
-                return Some(back);
+                return Ok(back);
             }
         }
         if quoted::is_error(&read.packet, bytes) {
-            return self.error_arrives(now, public, &read, bytes);
+            return self.error_arrives(now, public, &read, bytes, may_send);
         }
-        let found = ports(&read, bytes)?;
+        let found = ports(&read, bytes).ok_or(none)?;
         let remote = remote(source, found.ports.0, number);
         let outside = Outside { public: (public, found.ports.1), remote, protocol: number };
-        let inside = *self.by_outside.get(&outside)?;
-        let entry = self.by_inside.get_mut(&inside)?;
+        let inside = *self.by_outside.get(&outside).ok_or(none)?;
+        let entry = self.by_inside.get_mut(&inside).ok_or(none)?;
         if entry.1 + IDLE <= now {
             self.forget(inside);
-            return None;
+            return Err(none);
         }
+        may_send(inside.eni)?;
         entry.1 = now;
         let (address, port) = inside.source;
         let back = inside.back(&outside);
@@ -321,7 +344,7 @@ impl Nat {
         }
         translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
         translate::write_port(bytes, &read.layout, found.destination_at, found.checksum_at, port);
-        Some(back)
+        Ok(back)
     }
 
     /// Returns the public side of a connection. If there is no such connection, it is created,

@@ -8,7 +8,7 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, NatGatewayId};
 
 use super::quoted::{End, Quoted};
-use super::{IDLE, Inside, Nat, NatConnection, NatError, Outside, remote};
+use super::{IDLE, Inside, Nat, NatConnection, NatError, NotArrived, Outside, remote};
 use crate::vpc::frames::read::Read;
 use crate::vpc::frames::translate;
 
@@ -43,25 +43,30 @@ impl Nat {
     }
 
     /// Translates an ICMP error for a gateway's address, about a packet that left through the
-    /// gateway. Returns the connection of that packet; `None` if there is no such connection.
+    /// gateway. `may_send` decides whether the sender of the error may send to an interface. Returns
+    /// the connection of the packet that the error quotes.
     pub(super) fn error_arrives(
         &self,
         now: Instant,
         public: Ipv4Addr,
         read: &Read,
         bytes: &mut [u8],
-    ) -> Option<NatConnection> {
-        let quoted = Quoted::of(read, bytes).filter(|quoted| quoted.source.0 == public)?;
+        may_send: impl FnOnce(EniId) -> Result<(), NotArrived>,
+    ) -> Result<NatConnection, NotArrived> {
+        let none = NotArrived::NoConnection;
+        let quoted = Quoted::of(read, bytes).filter(|quoted| quoted.source.0 == public);
+        let quoted = quoted.ok_or(none)?;
         let (far, port) = quoted.destination;
         let remote = remote(far, port, quoted.protocol);
         let outside = Outside { public: quoted.source, remote, protocol: quoted.protocol };
-        let inside = self.by_outside.get(&outside)?;
+        let inside = self.by_outside.get(&outside).ok_or(none)?;
         let is_alive = self.by_inside.get(inside).is_some_and(|(_, at)| now < *at + IDLE);
         if !is_alive {
-            return None;
+            return Err(none);
         }
+        may_send(inside.eni)?;
         quoted.write(read, bytes, End::Source, inside.source);
         translate::write(bytes, &read.layout, translate::DESTINATION_AT, inside.source.0);
-        Some(NatConnection { nat: inside.nat, eni: inside.eni, port: 0 })
+        Ok(NatConnection { nat: inside.nat, eni: inside.eni, port: 0 })
     }
 }
