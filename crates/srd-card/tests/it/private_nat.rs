@@ -309,3 +309,30 @@ fn regression_first_fragments_of_no_interface_replace_none() {
     }
     assert_eq!(lab.send(2, 2, answer(7, 2, &[1; 8])).map(|(at, _)| at), Some(1));
 }
+
+/// V4: in an earlier version, packets of a connection passed as long as they came, after their
+/// sender behind the gateway had been removed or moved to another host.
+#[test]
+fn regression_a_connection_by_a_gateway_ends_with_the_interface_behind_it() {
+    let world = world(["one", "two"]);
+    let removed = |world: &mut World| {
+        world.enis.remove(&EniId(1));
+        world.instances.remove(&InstanceId(1));
+    };
+    let moved = |world: &mut World| interface(world, 1, 11, APP, "three");
+    let other = |world: &mut World| interface(world, 3, 11, Ipv4Addr::new(10, 0, 1, 11), "three");
+    let changes: [(&dyn Fn(&mut World), bool); 3] =
+        [(&removed, false), (&moved, false), (&other, true)];
+    for (change, passes) in changes {
+        let mut lab = Lab::new(&world, &["one", "two"]);
+        connect(&mut lab);
+        assert!(lab.send(1, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some());
+        let mut later = world.clone();
+        change(&mut later);
+        lab.0[1].1.set_rules(Arc::new(Rules::compile(&later, "two")));
+        let arrives = lab.send(2, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some();
+        assert_eq!(arrives, passes);
+        assert_eq!(lab.drops(2, Cause::NotItsHost), u64::from(!passes));
+        assert_eq!(lab.send(3, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some(), passes);
+    }
+}

@@ -293,7 +293,11 @@ impl Card {
             flows.known_flow(now, key, seen)
         {
             let into = value.received();
+            // The verdict on a packet that came through a NAT gateway also depends on the interface
+            // behind the gateway, which the flow does not show. So it holds until the next change.
+            let holds = sender.via != Via::Nat || into.epoch == self.epochs.kept();
             if since.holds(into.epoch, tracked)
+                && holds
                 && read.is_cacheable()
                 && self.ends.senders.get(value.sender) == Some(sender)
             {
