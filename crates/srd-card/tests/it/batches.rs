@@ -3,6 +3,7 @@
 
 use crate::generate;
 use crate::generate::Dice;
+use crate::lane;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
@@ -263,6 +264,34 @@ fn a_card_says_of_frames_of_another_host_at_once_what_it_says_of_each() {
         }
     }
     assert!(passed > 2_000, "{passed}");
+}
+
+/// G5 of express.md: in an earlier version, super-packets of 65,498 bytes of data or more were lost
+/// if they came in a batch.
+#[test]
+fn regression_a_super_packet_that_is_too_long_is_divided_in_a_batch_too() {
+    const STEP: u16 = 1472;
+    let world = lane::world(&[], [lane::open(), lane::open(), lane::open()]);
+    for (payload_bytes, passed) in [(65_497, 1), (65_498, 2), (65_507, 2)] {
+        let payload = vec![7; payload_bytes];
+        let udp_bytes = u16::try_from(8 + payload_bytes).unwrap();
+        let head = [9_u16, 80, udp_bytes, 0].map(u16::to_be_bytes).concat();
+        let packet = lane::packet((0, 1), lane::UDP, 0, &[&head[..], &payload].concat());
+        let mut offload = [0; OFFLOAD_BYTES];
+        (offload[0], offload[1]) = (1, 5); // a checksum is needed; segments of UDP
+        offload[2..4].copy_from_slice(&28_u16.to_le_bytes());
+        offload[4..6].copy_from_slice(&STEP.to_le_bytes());
+        offload[6..8].copy_from_slice(&20_u16.to_le_bytes());
+        offload[8..10].copy_from_slice(&6_u16.to_le_bytes());
+        let frame = [&offload[..], &packet].concat();
+        let (mut one, mut all) = (lane::Lab::new(&world), lane::Lab::new(&world));
+        let (mut by_one, mut at_once) = (SentFrames::default(), SentFrames::default());
+        one.card.from_guest(Instant::ZERO, one.ports[0], frame.clone(), &mut by_one);
+        let mut frames = vec![frame];
+        all.card.from_guest_all(Instant::ZERO, all.ports[0], &mut frames, &mut at_once);
+        assert_eq!(by_one, at_once, "{payload_bytes}");
+        assert_eq!(at_once.0.len(), passed, "{payload_bytes}");
+    }
 }
 
 #[test]

@@ -152,7 +152,8 @@ impl Card {
             for (read, look) in reads.iter().zip(looks) {
                 let Some(frame) = frames.next() else { break };
                 let Some(read) = read else {
-                    self.drop_of(Some(port), Cause::Malformed, 1);
+                    // Malformed, or a super-packet that has to be divided. // G5 of express.md
+                    self.from_guest(now, port, frame, around);
                     continue;
                 };
                 let Look { key, hash, here, there } = look;
@@ -177,7 +178,8 @@ impl Card {
     }
 
     /// Reads frames of a guest, and looks up the flow of each at the sender, and at a receiver on
-    /// this host. No state changes. The result is `None` for a malformed frame, which has no flow.
+    /// this host. No state changes. The result is `None` for a frame that is malformed or too long,
+    /// which has no flow.
     fn look(
         &self,
         port: PortId,
