@@ -259,6 +259,12 @@ fn forge(fabric: fn(&World) -> Fabric) {
             };
             delivered += 1;
             assert_eq!(at, to, "another interface than the envelope names");
+            let receiver = &world.enis[&to];
+            let is_its = match packet.destination {
+                std::net::IpAddr::V4(to) => receiver.ipv4.contains(&to),
+                std::net::IpAddr::V6(to) => receiver.ipv6.contains(&to),
+            };
+            assert!(is_its || !receiver.source_dest_check, "{to} at {}", packet.destination);
             let sender = &world.enis[&from];
             let instance = sender.attachment.as_ref().unwrap().instance;
             assert_eq!(world.instances[&instance].host.as_deref(), Some(host));

@@ -175,6 +175,9 @@ impl Rules {
         flow: Flow,
     ) -> Result<Option<Tracking>, Reason> {
         let port = self.ports.get(&eni).ok_or(Reason::Missing(MissingObject::Eni))?;
+        if port.source_dest_check && !port.own.contains(packet.destination) {
+            return Err(Reason::ChecksDestination); // V1
+        }
         if crosses {
             self.ask_acl(port.subnet, Direction::Ingress, packet)?;
         }
