@@ -67,13 +67,17 @@ pub enum PacketKind {
 }
 
 impl PacketKind {
-    /// Reads a packet; `bytes` is the packet from its IP header on.
+    /// Reads a packet; `bytes` is the packet from its IP header on. A fragmented datagram counts
+    /// once: its first fragment is a packet of its protocol, and later fragments are other packets.
     pub fn of(packet: &Packet, bytes: &[u8]) -> Self {
+        let has_ports = || {
+            packet.ports.is_some() || packet.fragment && packet.ports_in_sight(bytes).is_some()
+        };
         match packet.protocol {
-            protocol::TCP if packet.ports.is_some() => {
+            protocol::TCP if has_ports() => {
                 Self::Tcp(bytes.get(packet.transport_at + 13).copied().unwrap_or_default())
             }
-            protocol::UDP if packet.ports.is_some() => Self::Udp,
+            protocol::UDP if has_ports() => Self::Udp,
             _ => Self::Other,
         }
     }
@@ -159,6 +163,7 @@ stored_values!(State:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::v4;
     use ConnectionDirection::*;
     use State::*;
 
@@ -173,6 +178,23 @@ mod tests {
         for (n, (way, flags, state)) in steps.iter().enumerate() {
             progress.packet(PacketKind::Tcp(*flags), *way);
             assert_eq!(progress.state, *state, "step {n}");
+        }
+    }
+
+    #[test]
+    fn the_first_fragment_of_a_datagram_counts_and_later_ones_do_not() {
+        for (protocol, kind) in [
+            (protocol::UDP, PacketKind::Udp),
+            (protocol::TCP, PacketKind::Tcp(0x18)),
+            (protocol::ICMP, PacketKind::Other),
+        ] {
+            let mut bytes = v4(protocol, (1, 2), b"payload");
+            let of = |bytes: &[u8]| PacketKind::of(&Packet::read(bytes).unwrap(), bytes);
+            assert_eq!(of(&bytes), kind, "the whole packet");
+            bytes[6] = 0x20;
+            assert_eq!(of(&bytes), kind, "the first fragment");
+            bytes[7] = 3;
+            assert_eq!(of(&bytes), PacketKind::Other, "a later fragment");
         }
     }
 

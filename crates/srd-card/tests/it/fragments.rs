@@ -163,6 +163,30 @@ fn a_first_fragment_is_forgotten_after_its_time() {
     assert_eq!(refused(&lab, Cause::FirstFragment), 1);
 }
 
+/// T3: datagrams in fragments are a stream from the second response on. In an earlier version, their
+/// flow kept the idle time of a single request, 30 s instead of 180 s.
+#[test]
+fn regression_fragmented_datagrams_are_a_stream() {
+    let only_out = vec![rule(0, true, Traffic::All, "0.0.0.0/0")];
+    let mut lab = Lab::new(&world(&[], [only_out, open(), open()]));
+    let mut arrives = |seconds, from: usize, packet: &[u8]| {
+        let now = Instant::ZERO + Duration::from_secs(seconds);
+        let mut around = Delivered::default();
+        let frame = [&[0; OFFLOAD_BYTES][..], packet].concat();
+        lab.card.from_guest(now, lab.ports[from], frame, &mut around);
+        around.0.len() == 1
+    };
+    for seconds in [0, 1] {
+        for (from, ends, shown) in [(0, (0, 1), ports(53, 7)), (1, (1, 0), ports(7, 53))] {
+            assert!(arrives(seconds, from, &packet(ends, UDP, MORE, &shown)));
+            assert!(arrives(seconds, from, &packet(ends, UDP, 3, &[1; 24])));
+        }
+    }
+    let whole = packet((1, 0), UDP, 0, &ports(7, 53));
+    assert!(arrives(60, 1, &whole), "within 180 s");
+    assert!(!arrives(60 + 181, 1, &whole));
+}
+
 #[test]
 fn a_trace_shows_a_later_fragment_with_the_ports_of_its_datagram() {
     let mut lab = lab(Traffic::Udp(5201, 5201));
