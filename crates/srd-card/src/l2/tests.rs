@@ -148,6 +148,23 @@ fn every_address_of_the_subnet_and_of_services_is_at_the_gateway() {
     assert_eq!(send(&v6_only, BROADCAST, ARP, &question), FrameOutcome::Nothing);
 }
 
+/// E3: a guest probes for its secondary address, and announces it (RFC 5227). In an earlier version,
+/// both were answered, so that the guest took the address for one of another host.
+#[test]
+fn regression_probes_and_announcements_of_secondary_addresses_get_no_answer() {
+    let secondary = Ipv4Addr::new(10, 0, 1, 20);
+    let from = |source: Ipv4Addr| {
+        let mut request = arp(1, MAC, secondary);
+        request[14..18].copy_from_slice(&source.octets());
+        request
+    };
+    for source in [Ipv4Addr::UNSPECIFIED, secondary] {
+        assert_eq!(send(&link(), BROADCAST, ARP, &from(source)), FrameOutcome::Nothing);
+    }
+    // A question from the primary address is an ordinary one.
+    assert!(matches!(send(&link(), BROADCAST, ARP, &from(OWN)), FrameOutcome::Answer(_)));
+}
+
 /// Builds a client's message with its type, the requested address, and the server.
 fn client(kind: u8, mac: Mac, wanted: Option<Ipv4Addr>, server: Option<Ipv4Addr>) -> Vec<u8> {
     let mut message = vec![1, 1, 6, 0, 0xaa, 0xbb, 0xcc, 0xdd];
