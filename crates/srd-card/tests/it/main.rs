@@ -25,6 +25,7 @@ mod isolation;
 mod lane;
 mod limits;
 mod mirrors;
+mod peers;
 mod private_nat;
 mod reference;
 mod rides;

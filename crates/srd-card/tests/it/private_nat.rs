@@ -18,14 +18,14 @@ use srd_vpc::packet::{Inner, Packet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-const APP: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
+pub(crate) const APP: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 9);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 1, 1, 10);
-const SYN: u8 = 2;
-const ACK: u8 = 16;
-const RST: u8 = 4;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const ACK: u8 = 16;
+pub(crate) const RST: u8 = 4;
 
-fn cloud(world: &mut World, id: u64, block: &str, subnets: &[(u64, &str, &str, Target)]) {
+pub(crate) fn cloud(world: &mut World, id: u64, block: &str, subnets: &[(u64, &str, &str, Target)]) {
     let name = String::new;
     let vpc = VpcId(id);
     let entries = [false, true].map(|egress| AclEntry {
@@ -72,7 +72,7 @@ fn cloud(world: &mut World, id: u64, block: &str, subnets: &[(u64, &str, &str, T
     }
 }
 
-fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, host: &str) {
+pub(crate) fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, host: &str) {
     let group = GroupId(world.subnets[&SubnetId(subnet)].vpc.0);
     lane::interface(world, id, (SubnetId(subnet), group), (at, Vec::new()), host);
 }
@@ -118,10 +118,10 @@ impl Environment for Out {
 }
 
 /// One card for each host.
-struct Lab(Vec<(&'static str, Card)>);
+pub(crate) struct Lab(pub(crate) Vec<(&'static str, Card)>);
 
 impl Lab {
-    fn new(world: &World, names: &[&'static str]) -> Self {
+    pub(crate) fn new(world: &World, names: &[&'static str]) -> Self {
         let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
         let card = |host: &&'static str| {
             let mut card = Card::new(host, Arc::new(Rules::compile(world, host)), Secret::known(7));
@@ -134,14 +134,14 @@ impl Lab {
         Self(names.iter().map(card).collect())
     }
 
-    fn card(&mut self, eni: u64) -> (usize, PortId) {
+    pub(crate) fn card(&mut self, eni: u64) -> (usize, PortId) {
         let mut all = self.0.iter().enumerate();
         all.find_map(|(n, (_, card))| Some((n, card.port_of(EniId(eni))?))).unwrap()
     }
 
     /// Sends a packet from an interface. Returns the interface that receives it, and the packet as
     /// it arrives; `None` if it does not arrive.
-    fn send(&mut self, seconds: u64, eni: u64, packet: Vec<u8>) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn send(&mut self, seconds: u64, eni: u64, packet: Vec<u8>) -> Option<(u64, Vec<u8>)> {
         let now = Instant::ZERO + Duration::from_secs(seconds);
         let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
         let (at, port) = self.card(eni);
@@ -157,13 +157,13 @@ impl Lab {
         Some((self.0[place].1.eni_of(port)?.0, frame[OFFLOAD_BYTES..].to_vec()))
     }
 
-    fn drops(&mut self, eni: u64, cause: Cause) -> u64 {
+    pub(crate) fn drops(&mut self, eni: u64, cause: Cause) -> u64 {
         let (at, port) = self.card(eni);
         self.0[at].1.drops(port).of(cause)
     }
 }
 
-fn tcp(source: Ipv4Addr, destination: Ipv4Addr, ports: (u16, u16), flags: u8) -> Vec<u8> {
+pub(crate) fn tcp(source: Ipv4Addr, destination: Ipv4Addr, ports: (u16, u16), flags: u8) -> Vec<u8> {
     let mut bytes = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
     bytes.extend_from_slice(&source.octets());
     bytes.extend_from_slice(&destination.octets());

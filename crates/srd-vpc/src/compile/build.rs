@@ -73,7 +73,7 @@ impl Rules {
     ) {
         let vpc = world.subnets.get(&eni.subnet).map(|subnet| subnet.vpc);
         let policy = policies.entry((vpc, eni.groups.clone())).or_insert_with(|| {
-            Arc::new(Policy::new(world, &eni.groups, |named| is_visible(world, vpc, named)))
+            Arc::new(Policy::new(world, &eni.groups, |named| visible(world, vpc, named)))
         });
         let mut own = Blocks::default();
         blocks::of_eni(eni).for_each(|block| own.add(block));
@@ -249,14 +249,15 @@ impl Rules {
     }
 }
 
-/// Whether the rules of a cloud's interfaces may name a group: the group has to belong to this
-/// cloud or to a peered cloud.
-fn is_visible(world: &World, vpc: Option<VpcId>, named: GroupId) -> bool {
-    let (Some(vpc), Some(group)) = (vpc, world.groups.get(&named)) else { return false };
+/// Returns the cloud of a group that the rules of a cloud's interfaces may name: the group has to
+/// belong to this cloud or to a peered cloud.
+fn visible(world: &World, vpc: Option<VpcId>, named: GroupId) -> Option<VpcId> {
+    let (vpc, group) = (vpc?, world.groups.get(&named)?);
     let ends = [vpc, group.vpc];
     let mut peerings = world.peerings.values().filter(|peering| peering.active);
-    vpc == group.vpc
-        || peerings.any(|p| ends == [p.requester, p.accepter] || ends == [p.accepter, p.requester])
+    let is_visible = vpc == group.vpc
+        || peerings.any(|p| ends == [p.requester, p.accepter] || ends == [p.accepter, p.requester]);
+    is_visible.then_some(group.vpc)
 }
 
 fn clouds(world: &World) -> BTreeMap<VpcId, Blocks<()>> {

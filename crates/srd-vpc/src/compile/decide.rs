@@ -91,6 +91,15 @@ pub enum NoSender {
     Ask(Question),
 }
 
+/// The interface that has sent a packet: its location and its cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SenderPlace<'a> {
+    /// Location of the interface.
+    pub place: &'a Location,
+    /// Cloud of the interface.
+    pub vpc: VpcId,
+}
+
 /// Result of an address look-up.
 enum At<'a> {
     Here(&'a Location),
@@ -130,7 +139,9 @@ impl Rules {
         let mut tracking = None;
         if flow == Flow::New {
             let automatic = self.is_always_tracked(subnet, to);
-            let allowed = port.policy.ask(&self.members, Direction::Egress, &packet, automatic);
+            let cloud = || self.cloud_towards(port.subnet, to);
+            let egress = Direction::Egress;
+            let allowed = port.policy.ask(&self.members, egress, &packet, cloud, automatic);
             tracking = Some(allowed.ok_or(Reason::GroupsOut)?);
         }
 
@@ -165,12 +176,15 @@ impl Rules {
     }
 
     /// Returns how the receiving interface tracks the flow of a packet, or the reason why the
-    /// packet is dropped. `crosses`: whether the packet comes from outside of the interface's
-    /// subnet. For an established flow, security groups are not evaluated and `None` is returned.
+    /// packet is dropped. `from`: the cloud of the interface that sent the packet; `None` if no
+    /// interface of a cloud sent it. `crosses`: whether the packet comes from outside of the
+    /// interface's subnet. For an established flow, security groups are not evaluated and `None` is
+    /// returned.
     pub fn receive(
         &self,
         eni: EniId,
         packet: &Packet,
+        from: Option<VpcId>,
         crosses: bool,
         flow: Flow,
     ) -> Result<Option<Tracking>, Reason> {
@@ -184,13 +198,19 @@ impl Rules {
         if flow == Flow::Established {
             return Ok(None);
         }
-        let tracking = port.policy.ask(&self.members, Direction::Ingress, packet, false);
+        let ingress = Direction::Ingress;
+        let tracking = port.policy.ask(&self.members, ingress, packet, || from, false);
         tracking.ok_or(Reason::GroupsIn).map(Some)
     }
 
     /// Checks that the interface `from` may send a packet with this source address to the interface
-    /// `to` of this host. Returns the location of `from`.
-    pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Location, NoSender> {
+    /// `to` of this host. Returns the location and the cloud of `from`.
+    pub fn sender(
+        &self,
+        to: EniId,
+        from: EniId,
+        source: IpAddr,
+    ) -> Result<SenderPlace<'_>, NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
         let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
@@ -200,16 +220,22 @@ impl Rules {
             let question = Question::Interface(from);
             let answer = self.known.ask(question).ok_or(NoSender::Ask(question))?;
             let Answer::Interface(_, Some(of)) = answer else { return Err(NoSender::NotIts) };
-            let is_sender = of.vpc.is_some_and(|vpc| {
-                reaches(vpc) && of.own.contains(source) || !of.source_dest_check && forwards(vpc)
+            let vpc = of.vpc.filter(|vpc| {
+                reaches(*vpc) && of.own.contains(source) || !of.source_dest_check && forwards(*vpc)
             });
-            return if is_sender { Ok(&of.place) } else { Err(NoSender::NotIts) };
+            let place = &of.place;
+            return vpc.map(|vpc| SenderPlace { place, vpc }).ok_or(NoSender::NotIts);
         }
-        let tables = self.mapping.iter().filter(|(vpc, _)| reaches(**vpc));
-        let mut having = tables.flat_map(|(_, table)| table.at(source));
-        let middlebox = || self.unchecked.get(&from).filter(|(vpc, _)| forwards(*vpc));
-        let place = having.find(|place| place.eni == from);
-        place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(NoSender::NotIts)
+        let mut tables = self.mapping.iter().filter(|(vpc, _)| reaches(**vpc));
+        let having = tables.find_map(|(vpc, table)| {
+            let place = table.at(source).find(|place| place.eni == from)?;
+            Some(SenderPlace { place, vpc: *vpc })
+        });
+        let middlebox = || {
+            let (vpc, place) = self.unchecked.get(&from).filter(|(vpc, _)| forwards(*vpc))?;
+            Some(SenderPlace { place, vpc: *vpc })
+        };
+        having.or_else(middlebox).ok_or(NoSender::NotIts)
     }
 
     /// Whether a packet from an interface at `from` enters the subnet of the interface `to` from
@@ -264,7 +290,7 @@ impl Rules {
     pub fn from_internet(&self, packet: &Packet) -> Result<(EniId, Packet, Tracking), Reason> {
         let Arrival { eni, packet, begins } = self.arrive(packet)?;
         begins?;
-        let tracking = self.receive(eni, &packet, true, Flow::New)?;
+        let tracking = self.receive(eni, &packet, None, true, Flow::New)?;
         Ok((eni, packet, tracking.ok_or(Reason::GroupsIn)?))
     }
 
@@ -450,13 +476,14 @@ impl Rules {
 
     /// Checks that the interface `from` may send packets through a NAT gateway to the interface
     /// `to` of this host. `source`: the packet's source, which is the gateway's address. Returns
-    /// the location of `from`, and whether the packet enters the receiver's subnet from outside.
+    /// the location and the cloud of `from`, and whether the packet enters the receiver's subnet
+    /// from outside.
     pub fn sender_by_nat(
         &self,
         to: EniId,
         from: EniId,
         source: IpAddr,
-    ) -> Result<(&Location, bool), NoSender> {
+    ) -> Result<(SenderPlace<'_>, bool), NoSender> {
         let port = self.ports.get(&to).ok_or(NoSender::NotIts)?;
         let own = self.subnet(port.subnet).map_err(|_| NoSender::NotIts)?.vpc;
         let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
@@ -468,13 +495,14 @@ impl Rules {
             let question = Question::Interface(from);
             let answer = self.known.ask(question).ok_or(NoSender::Ask(question))?;
             let Answer::Interface(_, Some(of)) = answer else { return Err(NoSender::NotIts) };
-            let crosses = of.vpc.and_then(crosses).ok_or(NoSender::NotIts)?;
-            return Ok((&of.place, crosses));
+            let found = of.vpc.and_then(|vpc| Some((vpc, crosses(vpc)?)));
+            let (vpc, crosses) = found.ok_or(NoSender::NotIts)?;
+            return Ok((SenderPlace { place: &of.place, vpc }, crosses));
         }
         let mut tables = self.mapping.iter();
         let found = tables.find_map(|(vpc, table)| {
             let place = table.all().find(|place| place.eni == from)?;
-            Some((place, crosses(*vpc)?))
+            Some((SenderPlace { place, vpc: *vpc }, crosses(*vpc)?))
         });
         found.ok_or(NoSender::NotIts)
     }
@@ -537,7 +565,7 @@ impl Rules {
 }
 
 impl SubnetRules {
-    fn route(&self, to: IpAddr) -> Option<Target> {
+    pub(super) fn route(&self, to: IpAddr) -> Option<Target> {
         let routes = self.routes.as_ref().filter(|_| !route::is_reserved(to))?;
         routes.at(to).next().map(|(_, target)| *target)
     }

@@ -20,6 +20,7 @@
 //! | `index` | a world by host, address, group, instance and subnet |
 //! | `build` | the parts of a world that a host needs |
 //! | `decide` | verdicts on packets |
+//! | `clouds` | the cloud to which an address belongs |
 //! | `known` | answers that a host stores |
 //! | `concern` | verdicts that a change affects |
 //! | `edit` | changes of a world |
@@ -30,6 +31,7 @@
 
 mod blocks;
 mod build;
+mod clouds;
 mod concern;
 mod decide;
 mod delta;
@@ -43,7 +45,7 @@ mod size;
 mod tree;
 
 pub use concern::{Concern, Concerned};
-pub use decide::{Arrival, EgressVerdict, Flow, Next, NoSender};
+pub use decide::{Arrival, EgressVerdict, Flow, Next, NoSender, SenderPlace};
 pub use delta::Delta;
 pub use directory::{Directory, HELD_MAX};
 pub use edit::Edit;

@@ -41,18 +41,19 @@ struct Side {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Peers {
     blocks: Blocks<()>,
-    groups: Vec<GroupId>,
+    /// Groups that rules name, with their clouds.
+    groups: Vec<(GroupId, VpcId)>,
     /// Whether a rule names all addresses of IPv4, and of IPv6.
     everywhere: [bool; 2],
 }
 
 impl Policy {
-    /// Merges the rules of groups. `visible` returns whether rules of the interface's cloud may
-    /// name a group.
+    /// Merges the rules of groups. `visible` returns the cloud of a group, if rules of the
+    /// interface's cloud may name the group.
     pub(super) fn new(
         world: &World,
         groups: &[GroupId],
-        visible: impl Fn(GroupId) -> bool,
+        visible: impl Fn(GroupId) -> Option<VpcId>,
     ) -> Self {
         let side = |egress: bool| {
             let mut merged: BTreeMap<Traffic, Peers> = BTreeMap::new();
@@ -66,12 +67,15 @@ impl Policy {
     }
 
     /// Returns how the flow of an allowed packet is tracked; `None` if the packet is refused.
-    /// `automatic`: whether the flow passes a gateway or service whose flows are always tracked.
+    /// `cloud` returns the cloud of the other end, if it is known: only groups of this cloud contain
+    /// the other end. `automatic`: whether the flow passes a gateway or service whose flows are
+    /// always tracked.
     pub(super) fn ask(
         &self,
         members: &Members,
         direction: Direction,
         packet: &Packet,
+        cloud: impl Fn() -> Option<VpcId>,
         automatic: bool,
     ) -> Option<Tracking> {
         let (there, back, other) = match direction {
@@ -79,7 +83,7 @@ impl Policy {
             Direction::Egress => (&self.egress, &self.ingress, packet.destination),
         };
         let mut of_traffic = there.candidates(packet);
-        of_traffic.find(|peers| peers.contain(members, other))?;
+        of_traffic.find(|peers| peers.contain(members, other, &cloud))?;
         let open = match packet.inner {
             Inner::Tcp(..) => back.open[family(other) * 2],
             Inner::Udp(..) => back.open[family(other) * 2 + 1],
@@ -99,14 +103,14 @@ impl Policy {
     /// Returns the groups that rules name.
     pub(super) fn named(&self) -> impl Iterator<Item = GroupId> + '_ {
         let sides = [&self.ingress, &self.egress].into_iter();
-        sides.flat_map(|side| &side.entries).flat_map(|(_, peers)| peers.groups.iter().copied())
+        sides.flat_map(|side| &side.entries).flat_map(|(_, peers)| peers.groups.iter().map(|(id, _)| *id))
     }
 
     /// Returns the approximate size of the entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         let sides = [&self.ingress, &self.egress].into_iter();
         let peers =
-            |peers: &Peers| peers.blocks.bytes() + peers.groups.len() * size_of::<GroupId>();
+            |peers: &Peers| peers.blocks.bytes() + peers.groups.len() * size_of::<(GroupId, VpcId)>();
         let entry = |(_, of): &(Traffic, Peers)| {
             size_of::<(Traffic, Peers)>() + size_of::<u16>() + peers(of)
         };
@@ -179,7 +183,12 @@ impl Side {
 }
 
 impl Peers {
-    fn add(&mut self, world: &World, peer: RulePeer, visible: &impl Fn(GroupId) -> bool) {
+    fn add(
+        &mut self,
+        world: &World,
+        peer: RulePeer,
+        visible: &impl Fn(GroupId) -> Option<VpcId>,
+    ) {
         match peer {
             RulePeer::Block(block) => {
                 if block.prefix_len() == 0 {
@@ -192,16 +201,23 @@ impl Peers {
                 list.into_iter().flat_map(|list| &list.entries).for_each(|b| self.blocks.add(*b));
             }
             RulePeer::Group(id) => {
-                if visible(id) && !self.groups.contains(&id) {
-                    self.groups.push(id);
-                }
+                let group = visible(id).map(|vpc| (id, vpc));
+                self.groups.extend(group.filter(|group| !self.groups.contains(group)));
             }
         }
     }
 
-    fn contain(&self, members: &Members, other: IpAddr) -> bool {
-        let is_member = |id: &GroupId| members.get(id).is_some_and(|set| set.contains(other));
-        self.blocks.contains(other) || self.groups.iter().any(is_member)
+    fn contain(
+        &self,
+        members: &Members,
+        other: IpAddr,
+        cloud: &impl Fn() -> Option<VpcId>,
+    ) -> bool {
+        let has = |id: &GroupId| members.get(id).is_some_and(|set| set.contains(other));
+        let mut groups = self.groups.iter().filter(|(id, _)| has(id));
+        // Clouds with the same addresses may be peered with one cloud. // V1
+        self.blocks.contains(other)
+            || groups.any(|(_, vpc)| cloud().is_none_or(|cloud| cloud == *vpc))
     }
 }
 

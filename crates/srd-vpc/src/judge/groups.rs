@@ -1,8 +1,9 @@
 //! Security groups: what the interfaces of a group may receive and send.
 //!
 //! All groups of an interface are merged, and rules only allow. A rule that names a group matches
-//! the private addresses of the group's interfaces. The group has to be in the same cloud or in a
-//! peered one, and the named group's own rules have no effect. Source: *Security group rules* in
+//! the private addresses of the group's interfaces, in packets from and to the cloud of the group. The
+//! group has to be in the same cloud or in a peered one, and the named group's own rules have no
+//! effect. Source: *Security group rules* in
 //! Amazon's VPC guide.
 
 use super::traffic;
@@ -22,12 +23,14 @@ pub enum Direction {
 }
 
 /// Returns the rule that allows a packet, if there is one. Rules are compared with the remote
-/// address: the source of an incoming packet, the destination of an outgoing packet.
+/// address: the source of an incoming packet, the destination of an outgoing packet. `cloud`: the
+/// cloud of the remote end, if it is known; only groups of this cloud contain the remote end.
 pub(super) fn allowed_by(
     world: &World,
     eni: &Eni,
     direction: Direction,
     packet: &Packet,
+    cloud: Option<VpcId>,
 ) -> Option<(GroupId, GroupRuleId)> {
     let other = match direction {
         Direction::Ingress => packet.source,
@@ -36,7 +39,7 @@ pub(super) fn allowed_by(
     let vpc = world.subnets.get(&eni.subnet)?.vpc;
     rules(world, eni, direction)
         .find(|(_, rule)| {
-            traffic::is_of(rule.traffic, packet) && is_peer(world, vpc, rule.peer, other)
+            traffic::is_of(rule.traffic, packet) && is_peer(world, vpc, rule.peer, (other, cloud))
         })
         .map(|(group, rule)| (group, rule.id))
 }
@@ -53,14 +56,24 @@ fn rules<'a>(
         .filter(move |(_, rule)| rule.egress == (direction == Direction::Egress))
 }
 
-fn is_peer(world: &World, vpc: VpcId, peer: RulePeer, other: IpAddr) -> bool {
+fn is_peer(
+    world: &World,
+    vpc: VpcId,
+    peer: RulePeer,
+    (other, cloud): (IpAddr, Option<VpcId>),
+) -> bool {
     match peer {
         RulePeer::Block(block) => block.contains(&other),
         RulePeer::List(id) => {
             let list = world.prefix_lists.get(&id);
             list.is_some_and(|list| list.entries.iter().any(|block| block.contains(&other)))
         }
-        RulePeer::Group(id) => members(world, vpc, id).any(|eni| has_address(eni, other)),
+        RulePeer::Group(id) => {
+            let of = world.groups.get(&id).map(|group| group.vpc);
+            // Clouds with the same addresses may be peered with one cloud. // V1
+            cloud.is_none_or(|cloud| of == Some(cloud))
+                && members(world, vpc, id).any(|eni| has_address(eni, other))
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | file | rules |
 //! |---|---|
 //! | `groups` | security groups, and whether a flow is tracked |
+//! | `clouds` | the cloud to which an address belongs |
 //! | `acl` | network access control lists |
 //! | `route` | route tables |
 //! | `traffic` | packets that match a rule |
@@ -24,6 +25,7 @@
 //! | `ports` | ports with which a connection works |
 
 mod acl;
+mod clouds;
 mod connection;
 pub(crate) mod groups;
 mod mirror;
@@ -33,6 +35,7 @@ mod step;
 pub(crate) mod traffic;
 pub(crate) mod walk;
 
+pub use clouds::lead_elsewhere;
 pub use connection::{Connection, connection, connection_by_port};
 pub use groups::{Direction, Tracking};
 pub use mirror::mirrors;

@@ -1,6 +1,7 @@
 //! Order of the evaluation of a packet.
 
 use super::acl;
+use super::clouds::{cloud_towards, lead_elsewhere};
 use super::groups::{self, Direction, Tracking};
 use super::route;
 use super::step::{
@@ -70,6 +71,8 @@ struct Walk<'a> {
     /// Whether the packet may open a connection.
     opens: bool,
     reach: Option<Reach>,
+    /// Cloud of the interface that sends the packet; `None` if the packet comes from the internet.
+    from: Option<VpcId>,
 }
 
 type Outcome = Result<Verdict, Reason>;
@@ -77,7 +80,8 @@ type Outcome = Result<Verdict, Reason>;
 impl<'a> Walk<'a> {
     fn new(world: &'a World, packet: &Packet, remembers: Remembers<'a>) -> Self {
         let (packet, steps) = (*packet, Vec::new());
-        Self { world, packet, steps, remembers, translated: None, opens: true, reach: None }
+        let (translated, opens, reach, from) = (None, true, None, None);
+        Self { world, packet, steps, remembers, translated, opens, reach, from }
     }
 
     fn run(mut self, origin: Origin) -> Judgement {
@@ -117,6 +121,7 @@ impl<'a> Walk<'a> {
         }
         let subnet =
             world.subnets.get(&eni.subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
+        self.from = Some(subnet.vpc);
         let service = service_at(world, subnet.vpc, self.packet.destination);
         // Security groups and network ACLs do not apply to packets for these services (Amazon VPC
         // User Guide, *Security*).
@@ -209,7 +214,8 @@ impl<'a> Walk<'a> {
     ) -> Outcome {
         let address = self.packet.destination;
         let source = self.packet.source;
-        if self.has_block(vpc, source) && !self.has_block(own, source) {
+        let has = |vpc: VpcId, address: IpAddr| has_block(self.world, vpc, address);
+        if has(vpc, source) && !has(own, source) {
             return Err(Reason::NoTransit); // V1
         }
         if let Some((nat, _)) = groups::nat_at(self.world, vpc, address) {
@@ -219,7 +225,7 @@ impl<'a> Walk<'a> {
         let id = found.map(|(id, _)| id);
         self.steps.push(Step::Mapping { vpc, address, eni: id });
         let Some((id, to)) = found else {
-            let of_peer = vpc == own || self.has_block(vpc, address);
+            let of_peer = vpc == own || has_block(self.world, vpc, address);
             return Err(if of_peer { Reason::NoInterface } else { Reason::NoTransit });
         };
         self.reach = Some(match eni {
@@ -434,14 +440,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn has_block(&self, vpc: VpcId, address: IpAddr) -> bool {
-        let vpc = self.world.vpcs.get(&vpc);
-        vpc.is_some_and(|vpc| match address {
-            IpAddr::V4(address) => vpc.ipv4.iter().any(|block| block.contains(&address)),
-            IpAddr::V6(address) => vpc.ipv6.iter().any(|block| block.contains(&address)),
-        })
-    }
-
     fn vpc_of(&self, subnet: SubnetId) -> Result<VpcId, Reason> {
         let subnet =
             self.world.subnets.get(&subnet).ok_or(Reason::Missing(MissingObject::Subnet))?;
@@ -486,11 +484,17 @@ impl<'a> Walk<'a> {
         direction: Direction,
         automatic: bool,
     ) -> Result<(), Reason> {
-        if (self.remembers)(id, direction, &self.packet) {
+        let ingress = direction == Direction::Ingress;
+        let source = self.packet.source;
+        let is_foreign = ingress
+            && self.from.is_some_and(|from| lead_elsewhere(self.world, eni, source, from));
+        if !is_foreign && (self.remembers)(id, direction, &self.packet) {
             self.steps.push(Step::Established { eni: id });
             return Ok(());
         }
-        let rule = groups::allowed_by(self.world, eni, direction, &self.packet);
+        let towards = || cloud_towards(self.world, eni.subnet, self.packet.destination);
+        let cloud = if ingress { self.from } else { towards() };
+        let rule = groups::allowed_by(self.world, eni, direction, &self.packet, cloud);
         let tracking: Option<Tracking> =
             rule.map(|_| groups::tracking(self.world, eni, direction, &self.packet, automatic));
         self.steps.push(Step::Groups { eni: id, direction, rule, tracking });
@@ -520,15 +524,24 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Whether an address is in the blocks of a cloud.
+pub(super) fn has_block(world: &World, vpc: VpcId, address: IpAddr) -> bool {
+    world.vpcs.get(&vpc).is_some_and(|vpc| has_address(vpc, address))
+}
+
+fn has_address(vpc: &Vpc, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => vpc.ipv4.iter().any(|block| block.contains(&address)),
+        IpAddr::V6(address) => vpc.ipv6.iter().any(|block| block.contains(&address)),
+    }
+}
+
 /// Whether a packet from the internet may have this source: the address has to be outside of all
 /// clouds, and the internet has to carry it. Otherwise a forged private address could match a rule
 /// that names a group.
 pub(super) fn is_from_outside(world: &World, source: IpAddr) -> bool {
-    let of_cloud = |vpc: &Vpc| match source {
-        IpAddr::V4(source) => vpc.ipv4.iter().any(|block| block.contains(&source)),
-        IpAddr::V6(source) => vpc.ipv6.iter().any(|block| block.contains(&source)),
-    };
-    is_carried(world.internet_private, source) && !world.vpcs.values().any(of_cloud)
+    let is_of_cloud = world.vpcs.values().any(|vpc| has_address(vpc, source));
+    is_carried(world.internet_private, source) && !is_of_cloud
 }
 
 /// Returns an error if the internet does not carry packets to this destination.

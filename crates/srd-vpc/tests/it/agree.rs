@@ -77,7 +77,8 @@ fn sent(
         Next::Left(exit) => (Verdict::Left(exit), Some(Reach::Outside), None),
         Next::To { place, crosses, reach, .. } => {
             let host = &hosts[place.host.as_deref().unwrap()];
-            let received = host.receive(place.eni, &sent.packet, crosses, Flow::New)?;
+            let vpc = world.subnets[&world.enis[&eni].subnet].vpc;
+            let received = host.receive(place.eni, &sent.packet, Some(vpc), crosses, Flow::New)?;
             (Verdict::Delivered(place.eni), Some(reach), received)
         }
         // The gateway has no connections here.

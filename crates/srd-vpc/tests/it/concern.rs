@@ -83,15 +83,17 @@ fn compare(dice: &mut Dice, world: &World, old: &Rules, new: &Rules, count: &mut
             let sent = old.send(eni, &packet, flow) == new.send(eni, &packet, flow);
             assert!(sent || named || concerned.addresses.contains(&destination), "{packet:?}");
             let received = |rules: &Rules| {
-                let place = rules
+                let srd_vpc::compile::SenderPlace { place, vpc } = rules
                     .sender(eni, from, source)
-                    .cloned()
                     .map_err(|_| srd_vpc::judge::Reason::NotItsAddress)?;
-                rules.receive(eni, &packet, rules.crosses(&place, eni), flow).map(|t| (place, t))
+                let taken =
+                    rules.receive(eni, &packet, Some(vpc), rules.crosses(place, eni), flow);
+                let elsewhere = rules.lead_elsewhere(eni, source, vpc);
+                taken.map(|tracking| (place.clone(), vpc, elsewhere, tracking))
             };
             let taken = received(old) == received(new);
             assert!(taken || named || concerned.addresses.contains(&source), "{packet:?}");
-            let outside = |rules: &Rules| rules.receive(eni, &packet, true, flow);
+            let outside = |rules: &Rules| rules.receive(eni, &packet, None, true, flow);
             assert!(outside(old) == outside(new) || named, "{packet:?}");
             let named = named || concerned.addresses.contains(&destination);
             *(if named { &mut count.named } else { &mut count.kept }) += 1;

@@ -58,7 +58,9 @@ impl Cloud {
             if !by_nat {
                 self.check_sender(&host, &there, [eni, place.eni], packet.source);
             }
-            self.hosts[&there].receive(place.eni, &packet, crosses, Flow::New)?;
+            let world = self.directory.world();
+            let vpc = world.subnets[&world.enis[&eni].subnet].vpc;
+            self.hosts[&there].receive(place.eni, &packet, Some(vpc), crosses, Flow::New)?;
             return Ok(Verdict::Delivered(place.eni));
         }
         panic!("{packet:?} asks more than {QUESTIONS_MAX} times");
@@ -66,11 +68,12 @@ impl Cloud {
 
     /// Checks that the receiver's host finds the sender and its location.
     fn check_sender(&mut self, here: &str, there: &str, [from, to]: [EniId; 2], source: IpAddr) {
-        let found = self.hosts[there].sender(to, from, source).cloned();
+        let sender = |rules: &Rules| rules.sender(to, from, source).map(|of| of.place.clone());
+        let found = sender(&self.hosts[there]);
         let found = match found {
             Err(NoSender::Ask(question)) => {
                 self.ask(there, Asker::Host(here.into()), question);
-                self.hosts[there].sender(to, from, source).cloned()
+                sender(&self.hosts[there])
             }
             found => found,
         };

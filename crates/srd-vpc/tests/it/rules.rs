@@ -371,11 +371,11 @@ fn a_new_member_of_a_group_changes_the_addresses_of_that_group_only() {
     let mut directory = Directory::new(world);
     let mut rules = directory.tables("h2");
     let app = tcp("10.0.2.20", "10.1.1.5", 8080);
-    assert_eq!(rules.receive(EniId(21), &app, true, Flow::New), Err(Reason::GroupsIn));
+    assert_eq!(rules.receive(EniId(21), &app, None, true, Flow::New), Err(Reason::GroupsIn));
     let mut deltas = directory.apply(&[Edit::Interface(APP, Some(member))]);
     let delta = deltas.remove("h2").unwrap();
     assert!(deltas.is_empty() && !delta.is_whole(), "h3 has asked for no tables");
     assert_eq!((delta.members(), delta.acls(), delta.withdrawn()), (1, 0, &[][..]));
     rules.apply(delta);
-    assert!(rules.receive(EniId(21), &app, true, Flow::New).is_ok());
+    assert!(rules.receive(EniId(21), &app, None, true, Flow::New).is_ok());
 }

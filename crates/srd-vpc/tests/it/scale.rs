@@ -79,7 +79,7 @@ fn an_added_member_reaches_the_hosts_whose_rules_name_its_group() {
         destination: at(0).into(),
         inner: Inner::Tcp(40_000, 1),
     };
-    let receive = |rules: &Rules| rules.receive(EniId(0), &packet, false, Flow::New).is_ok();
+    let receive = |rules: &Rules| rules.receive(EniId(0), &packet, None, false, Flow::New).is_ok();
     assert!(!receive(&tables[0]));
     tables[0].apply(deltas[&*host(0)].clone());
     assert!(receive(&tables[0]));

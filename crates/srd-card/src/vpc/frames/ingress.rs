@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::Arrival;
-use srd_vpc::id::EniId;
+use srd_vpc::compile::{self, Arrival};
+use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::{Reason, Tracking};
 
 use crate::limits::{LimitDecision, Offer};
@@ -341,7 +341,13 @@ impl Card {
             known.tracked = self.is_related(now, port, read, bytes, Direction::Ingress);
         }
         let related = known.id.is_none() && known.tracked;
-        let asked = self.ask_received(sender, port, read, bytes, known.flow());
+        let from = self.origin_of(sender, port, read.packet.source);
+        let is_foreign = from.is_ok_and(|from| from.is_foreign);
+        if is_foreign {
+            known = FlowLookup::NOTHING;
+        }
+        let packet = read.for_rules(bytes);
+        let asked = from.and_then(|from| self.admit(from, port, &packet, known.flow()));
         if let (Some(id), Ok(_) | Err(Cause::Rule(_))) = (known.id, &asked) {
             self.instances[number as usize].flows.moved(id, false, seen);
         }
@@ -354,7 +360,7 @@ impl Card {
                 return Err(cause);
             }
         };
-        if related || is_error {
+        if related || is_error || is_foreign {
             return Ok(());
         }
         let id = self.admitted_flow(now, number, (read, key, seen), known, tracking, false)?;
@@ -382,23 +388,55 @@ impl Card {
         port: PortId,
         read: &Read,
         bytes: &[u8],
-        flow: srd_vpc::compile::Flow,
+        flow: compile::Flow,
+    ) -> Result<Option<Tracking>, Cause> {
+        let from = self.origin_of(sender, port, read.packet.source)?;
+        let flow = if from.is_foreign { compile::Flow::New } else { flow };
+        self.admit(from, port, &read.for_rules(bytes), flow)
+    }
+
+    fn admit(
+        &self,
+        from: Origin,
+        port: PortId,
+        packet: &srd_vpc::packet::Packet,
+        flow: compile::Flow,
     ) -> Result<Option<Tracking>, Cause> {
         let to = self.ports[port.0 as usize].eni;
-        let packet = read.for_rules(bytes);
-        let crosses = match sender.eni {
-            None => true,
+        self.rules.receive(to, packet, from.vpc, from.crosses, flow).map_err(Cause::Rule)
+    }
+
+    /// Returns where a packet for an interface comes from, after a check that its host may send it
+    /// (V6).
+    fn origin_of(&self, sender: &Sender, port: PortId, source: IpAddr) -> Result<Origin, Cause> {
+        let port = &self.ports[port.0 as usize];
+        let to = port.eni;
+        let (vpc, crosses) = match sender.eni {
+            None => return Ok(Origin { vpc: None, crosses: true, is_foreign: false }),
             Some(from) if sender.via == Via::Nat => {
-                self.is_sent_by_nat(sender, to, from, packet.source)?
+                self.is_sent_by_nat(sender, to, from, source)?
             }
             Some(from) => {
-                let ends = (from, to);
-                let place = sent_from(&self.rules, &self.host, sender, ends, packet.source)?;
+                let found = sent_from(&self.rules, &self.host, sender, (from, to), source)?;
                 // Packets that return through a NAT gateway come from its subnet, which differs
                 // from the receiver's.
-                sender.via == Via::NatBack || self.rules.crosses(place, to)
+                let crosses = sender.via == Via::NatBack || self.rules.crosses(found.place, to);
+                (found.vpc, crosses)
             }
         };
-        self.rules.receive(to, &packet, crosses, flow).map_err(Cause::Rule)
+        let is_foreign = vpc != port.vpc && self.rules.lead_elsewhere(to, source, vpc);
+        Ok(Origin { vpc: Some(vpc), crosses, is_foreign })
     }
+}
+
+/// Origin of a packet that arrives for an interface.
+#[derive(Clone, Copy)]
+struct Origin {
+    /// Cloud of the interface that has sent the packet; `None` if it comes from outside.
+    vpc: Option<VpcId>,
+    /// Whether the packet enters the receiver's subnet from outside.
+    crosses: bool,
+    /// Whether packets of the receiver to the packet's source go to another cloud. Such a packet
+    /// belongs to none of the receiver's connections, and opens none. // V1
+    is_foreign: bool,
 }

@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{Location, NoSender, Rules};
-use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::compile::{NoSender, Rules, SenderPlace};
+use srd_vpc::id::{EniId, NatGatewayId, VpcId};
 use srd_vpc::judge::Exit;
 
 use crate::meta::key::Direction;
@@ -149,9 +149,15 @@ impl Card {
     ) -> Result<(), Vec<u8>> {
         let Self { nat, rules, host, .. } = self;
         let may_send = |to: EniId, source: IpAddr| {
-            // The card has checked the source of a packet of its own interfaces already.
-            let Some(from) = sender.eni.filter(|_| sender.host.is_some()) else { return Ok(()) };
-            sent_from(rules, host, &sender, (from, to), source).map(|_| ())
+            let Some(from) = sender.eni else { return Ok(()) };
+            let vpc = match sender.host {
+                Some(_) => sent_from(rules, host, &sender, (from, to), source)?.vpc,
+                // The card has checked the source of a packet of its own interfaces already.
+                None => rules.vpc_of(from).ok_or(Cause::NotItsHost)?,
+            };
+            // The connection may be with an interface of another cloud that has the same address.
+            let is_foreign = rules.lead_elsewhere(to, source, vpc);
+            if is_foreign { Err(Cause::NoNatConnection) } else { Ok(()) }
         };
         let back = match nat.arrive_from(now, Some(&sender), &mut frame, may_send) {
             Ok(back) => back,
@@ -222,7 +228,8 @@ impl Card {
         judged.is_ok()
     }
 
-    /// Whether a packet that came through a NAT gateway enters the receiver's subnet from outside.
+    /// Returns the cloud of the interface that has sent a packet through a NAT gateway, and whether
+    /// the packet enters the receiver's subnet from outside.
     ///
     /// # Errors
     /// [`Cause::NotItsHost`] if the interface that sent the packet is not on the host from which
@@ -233,11 +240,11 @@ impl Card {
         to: EniId,
         from: EniId,
         source: IpAddr,
-    ) -> Result<bool, Cause> {
+    ) -> Result<(VpcId, bool), Cause> {
         let found = self.rules.sender_by_nat(to, from, source);
-        let (place, crosses) = found.map_err(cause_of)?;
+        let (SenderPlace { place, vpc }, crosses) = found.map_err(cause_of)?;
         let host = sender.host.as_ref().unwrap_or(&self.host);
-        if place.host.as_ref() == Some(host) { Ok(crosses) } else { Err(Cause::NotItsHost) }
+        if place.host.as_ref() == Some(host) { Ok((vpc, crosses)) } else { Err(Cause::NotItsHost) }
     }
 }
 
@@ -248,7 +255,7 @@ fn cause_of(none: NoSender) -> Cause {
     }
 }
 
-/// Returns the location of the interface that has sent a packet to an interface of this host.
+/// Returns the interface that has sent a packet to an interface of this host.
 /// `own` is the name of this host.
 ///
 /// # Errors
@@ -260,8 +267,8 @@ pub(in crate::vpc) fn sent_from<'a>(
     sender: &Sender,
     (from, to): (EniId, EniId),
     source: IpAddr,
-) -> Result<&'a Location, Cause> {
-    let place = rules.sender(to, from, source).map_err(cause_of)?;
+) -> Result<SenderPlace<'a>, Cause> {
+    let found = rules.sender(to, from, source).map_err(cause_of)?;
     let host = sender.host.as_ref().unwrap_or(own);
-    if place.host.as_ref() == Some(host) { Ok(place) } else { Err(Cause::NotItsHost) }
+    if found.place.host.as_ref() == Some(host) { Ok(found) } else { Err(Cause::NotItsHost) }
 }

@@ -322,6 +322,14 @@ fn is_error(packet: &Packet) -> bool {
     }
 }
 
+/// Whether a packet comes from another cloud than the one to which the answers of its receiver go.
+/// Such a packet belongs to no connection.
+fn is_foreign(world: &World, origin: Origin, to: EniId, arrived: &Packet) -> bool {
+    let Origin::Eni(from) = origin else { return false };
+    let vpc = world.subnets[&world.enis[&from].subnet].vpc;
+    lead_elsewhere(world, &world.enis[&to], arrived.source, vpc)
+}
+
 #[derive(Clone, Copy)]
 struct Flow {
     tracked: bool,
@@ -368,7 +376,11 @@ impl Reference {
         if is_lost && matches!(verdict, Verdict::Delivered(_)) {
             return Outcome::Dropped;
         }
-        if let Verdict::Delivered(eni) = verdict {
+        let to = match verdict {
+            Verdict::Delivered(eni) => Some(eni).filter(|to| !is_foreign(world, origin, *to, &arrived)),
+            _ => None,
+        };
+        if let Some(eni) = to {
             self.note(&judgement, eni, Direction::Ingress, &arrived);
         }
         let established = |step: &Step| matches!(step, Step::Established { .. });
