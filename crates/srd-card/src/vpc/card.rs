@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::compile::{Concern, Concerned, Rules};
+use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::Exit;
 
@@ -332,72 +332,6 @@ impl Card {
         self.edges.get(&exit).or(returns.then_some(edge))
     }
 
-    /// Replaces the rules of the card. After the call, no packet passes by the old rules, neither a
-    /// new packet nor one that waits for a limit (V4). Verdicts that do not depend on the change
-    /// stay valid; to find these, the card compares both sets of rules once.
-    pub fn set_rules(&mut self, rules: Arc<Rules>) {
-        let concern = self.rules.concern(&rules);
-        self.set_rules_that_concern(rules, &concern);
-    }
-
-    /// Replaces the rules of the card if the caller has already determined what the change
-    /// concerns.
-    pub fn set_rules_that_concern(&mut self, rules: Arc<Rules>, concern: &Concern) {
-        self.rules = rules;
-        for port in &mut self.ports {
-            port.vpc = self.rules.vpc_of(port.eni).unwrap_or(port.vpc);
-        }
-        match concern {
-            Concern::These(concerned) if !self.ends.are_too_many() => {
-                self.forget_concerned(concerned);
-            }
-            _ => self.forget_verdicts(),
-        }
-    }
-
-    /// Makes all verdicts invalid. Each verdict contains the number of the last change before it,
-    /// so the cost does not depend on the number of flows.
-    fn forget_verdicts(&mut self) {
-        let anew = self.epochs.begin();
-        self.forget_all(anew);
-    }
-
-    /// Makes all verdicts invalid. `anew` states that the kept numbers of changes begin anew; then
-    /// the verdicts of each flow are removed.
-    fn forget_all(&mut self, anew: bool) {
-        if anew {
-            self.instances.iter_mut().for_each(|instance| instance.flows.each(Flow::forget));
-        }
-        let since = Since::all(self.epochs.now());
-        self.ports.iter_mut().for_each(|port| port.since = since);
-        self.ends.clear();
-    }
-
-    /// Invalidates the verdicts that depend on the changed interfaces, groups and addresses.
-    fn forget_concerned(&mut self, Concerned { ways, groups, addresses }: &Concerned) {
-        if ways.is_empty() && groups.is_empty() && addresses.is_empty() {
-            return;
-        }
-        if self.epochs.begin() {
-            return self.forget_all(true);
-        }
-        let now = self.epochs.now();
-        let port_of = |eni: &EniId| self.by_eni.get(eni).copied();
-        for port in ways.iter().filter_map(port_of) {
-            self.ports[port.0 as usize].since = Since::all(now);
-        }
-        for port in groups.iter().filter_map(port_of) {
-            self.ports[port.0 as usize].since.groups = now;
-        }
-        addresses.iter().for_each(|address| self.epochs.concern(*address));
-    }
-
-    /// Returns the numbers of the last changes of rules that concern a flow of an interface.
-    #[inline]
-    pub(super) fn since(&self, port: &Port, key: &Key) -> Since {
-        port.since.and(self.epochs.of_remote(key))
-    }
-
     /// Releases packets that have waited long enough for a limit, closes the windows of flow logs
     /// that have ended, and drops packets whose query was not answered in time (V15).
     pub fn poll(&mut self, now: Instant, around: &mut impl Environment) {
@@ -574,6 +508,7 @@ impl Card {
 }
 
 mod asking;
+mod changes;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Tests of bounds that would take millions of changes through the public interface.
 
 use super::*;
+use srd_vpc::compile::{Concern, Concerned};
 use crate::limits::FlowKind;
 use crate::observe::Path;
 use crate::vpc::tables::flow::{ENDS_MAX, Target, To};
