@@ -37,8 +37,11 @@ pub(super) struct Port {
     pub(super) eni: EniId,
     pub(super) vpc: VpcId,
     pub(super) instance: u32,
-    /// Numbers of the last changes of rules that concern the interface.
+    /// Numbers of the last changes that concern the interface.
     pub(super) since: Since,
+    /// Number of the last change of rules that concerns the interface, without changes for which
+    /// verdicts became invalid although no rule changed.
+    pub(super) changed: u64,
     /// Index of the interface within its instance.
     pub(super) index: u16,
     /// Whether the interface was removed, so that its slot is free.
@@ -218,6 +221,7 @@ impl Card {
             vpc,
             instance,
             since: Since::all(self.epochs.now()),
+            changed: self.epochs.now(),
             index,
             is_gone: false,
             counts,

@@ -35,3 +35,4 @@ mod shards;
 mod traces;
 mod vpc;
 mod vpc_attacks;
+mod waiting;

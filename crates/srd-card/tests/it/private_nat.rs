@@ -19,8 +19,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 pub(crate) const APP: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 10);
-const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 9);
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 1, 1, 10);
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 9);
+pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 1, 1, 10);
 pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
 pub(crate) const RST: u8 = 4;
@@ -79,7 +79,7 @@ pub(crate) fn interface(world: &mut World, id: u64, subnet: u64, at: Ipv4Addr, h
 
 /// Two clouds that are peered. The far cloud has a route back to the gateway's subnet only, and its
 /// rules admit only the gateway's address. `hosts` are the hosts of the two interfaces.
-fn world(hosts: [&str; 2]) -> World {
+pub(crate) fn world(hosts: [&str; 2]) -> World {
     let mut world = World::default();
     let (nat, peering) = (NatGatewayId(1), PeeringId(1));
     let to = |target| ("10.1.0.0/16", target);

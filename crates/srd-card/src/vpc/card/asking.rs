@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{Answer, Asker, Concern, Delta, NotLearned, Question, Rules};
+use srd_vpc::compile::{Answer, Asker, Delta, NotLearned, Question, Rules};
 
 use super::Card;
 use crate::vpc::asking::{KEPT, PACKETS_MAX, PendingPacket, SWEEP};
@@ -60,7 +60,7 @@ impl Card {
         let learned = rules.learn(open.asker, answer);
         if let Some((question, concern)) = room {
             self.asking.idle.push(question);
-            self.set_rules_that_concern(self.rules.clone(), &concern); // V16
+            self.forget(&concern); // V16
         }
         if self.rules.answers() > KEPT && self.asking.sweep.is_none() {
             self.asking.sweep = Some(now + SWEEP);
@@ -176,7 +176,7 @@ impl Card {
             self.asking.sweep = (self.rules.answers() > KEPT).then_some(now + SWEEP);
             // All flows are evaluated again. This marks the answers that are in use, before the
             // next search for idle ones.
-            self.set_rules_that_concern(self.rules.clone(), &Concern::Everything);
+            self.forget_verdicts();
         }
     }
 }

@@ -26,11 +26,28 @@ impl Card {
         for port in &mut self.ports {
             port.vpc = self.rules.vpc_of(port.eni).unwrap_or(port.vpc);
         }
+        self.forget(concern);
+        let now = self.epochs.now();
+        let changed = |port: &&mut Port| match concern {
+            Concern::Everything => true,
+            Concern::These(concerned) => {
+                concerned.ways.contains(&port.eni) || concerned.groups.contains(&port.eni)
+            }
+        };
+        self.ports.iter_mut().filter(changed).for_each(|port| port.changed = now);
+    }
+
+    /// Makes verdicts invalid, although no rule has changed.
+    pub(super) fn forget(&mut self, concern: &Concern) {
         match concern {
             Concern::These(concerned) if !self.ends.are_too_many() => {
                 self.forget_concerned(concerned);
             }
-            _ => self.forget_verdicts(),
+            Concern::These(concerned) => {
+                self.forget_verdicts();
+                concerned.addresses.iter().for_each(|address| self.epochs.concern(*address));
+            }
+            Concern::Everything => self.forget_verdicts(),
         }
     }
 
@@ -71,7 +88,14 @@ impl Card {
         addresses.iter().for_each(|address| self.epochs.concern(*address));
     }
 
-    /// Returns the numbers of the last changes of rules that concern a flow of an interface.
+    /// Returns the number of the last change of rules that concerns a flow of an interface. Unlike
+    /// the result of [`Card::since`], this is never a change that made verdicts invalid for another
+    /// cause, such as a new interface on this host.
+    pub(in crate::vpc) fn changed(&self, port: &Port, key: &Key) -> u64 {
+        port.changed.max(self.epochs.of_remote(key))
+    }
+
+    /// Returns the numbers of the last changes that concern a flow of an interface.
     #[inline]
     pub(in crate::vpc) fn since(&self, port: &Port, key: &Key) -> Since {
         port.since.and(self.epochs.of_remote(key))

@@ -88,7 +88,7 @@ impl Card {
         Sender { host: (*host != self.host).then(|| host.clone()), eni, via: Via::Direct }
     }
 
-    fn is_edge(&self, host: &Arc<str>) -> bool {
+    pub(in crate::vpc) fn is_edge(&self, host: &Arc<str>) -> bool {
         let (publics, returns) = &self.publics;
         (!publics.is_empty() && returns == host) || self.edges.values().any(|edge| edge == host)
     }

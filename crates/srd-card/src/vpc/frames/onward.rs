@@ -16,7 +16,7 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{checksum, fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId, is_error};
 use crate::vpc::asking::PendingPacket;
-use crate::vpc::card::Card;
+use crate::vpc::card::{Card, Port};
 use crate::vpc::drops::Cause;
 use crate::vpc::envelope::Envelope;
 use crate::vpc::frames::parcel::{Going, Parcel};
@@ -118,7 +118,8 @@ impl Card {
         around: &mut impl Environment,
     ) {
         if parcel.epoch != self.epochs.now()
-            && self.is_concerned(&parcel)
+            && (self.is_concerned(&parcel, |card, port, key| card.since(port, key).groups)
+                || matches!(parcel.going, Going::In(Sender { via: Via::Nat, .. })))
             && let Err(cause) = self.judge_again(now, &mut parcel)
         {
             if cause == Cause::Unanswered {
@@ -228,14 +229,15 @@ impl Card {
         }
     }
 
-    /// Whether a packet may be concerned by a change of rules after the rules evaluated it.
+    /// Whether a packet may be concerned by a change after the rules evaluated it. `last` returns
+    /// the number of the last change that concerns a flow of an interface.
     #[cold]
-    fn is_concerned(&self, parcel: &Parcel) -> bool {
+    fn is_concerned(&self, parcel: &Parcel, last: fn(&Self, &Port, &Key) -> u64) -> bool {
         let Some(read) = Read::frame(&parcel.frame) else { return true };
         let bytes = &parcel.frame[OFFLOAD_BYTES..];
         let since = |port: PortId, direction| {
             let port = &self.ports[port.0 as usize];
-            self.since(port, &read.key(bytes, direction, port.index)).groups
+            last(self, port, &read.key(bytes, direction, port.index))
         };
         let (own, other) = match &parcel.going {
             Going::Out(_) => (Direction::Egress, None),
@@ -258,14 +260,28 @@ impl Card {
         let bytes = &parcel.frame[OFFLOAD_BYTES..];
         let direction = if from.is_some() { Direction::Ingress } else { Direction::Egress };
         let flow = self.flow_of(now, parcel.port, &read, bytes, direction);
+        let is_changed = self.is_concerned(parcel, Self::changed);
         match &mut parcel.going {
             Going::Out(slot) => {
                 let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
                 *slot = self.ends.targets.number_of(&target);
             }
-            // The packet's public address is no longer known.
-            Going::In(Sender { eni: None, .. } | Sender { via: Via::Nat | Via::NatBack, .. }) => {
+            // The address that the packet had before its translation is no longer known.
+            Going::In(Sender { eni: None, .. } | Sender { via: Via::NatBack, .. })
+                if is_changed =>
+            {
                 return Err(Cause::Changed);
+            }
+            Going::In(Sender { host: None, via: Via::Nat, .. }) if is_changed => {
+                return Err(Cause::Changed);
+            }
+            Going::In(Sender { eni: None, host, .. }) => {
+                let host = host.as_ref().unwrap_or(&self.host);
+                return if self.is_edge(host) { Ok(()) } else { Err(Cause::NotItsHost) };
+            }
+            Going::In(Sender { via: Via::NatBack, .. }) => {}
+            Going::In(sender @ Sender { via: Via::Nat, .. }) => {
+                self.ask_received(sender, parcel.port, &read, bytes, flow)?;
             }
             Going::In(sender) => {
                 self.ask_received(sender, parcel.port, &read, bytes, flow)?;
