@@ -39,7 +39,8 @@ pub struct Packet {
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
-    /// Transport protocol; with IPv6, the first protocol that is not an extension header.
+    /// Transport protocol; with IPv6, the first protocol that is not an extension header. A later
+    /// fragment has the protocol that follows its fragment header.
     pub protocol: u8,
     /// Offset of the transport header.
     pub transport_at: usize,
@@ -148,14 +149,16 @@ impl Packet {
         ports_at(bytes, self.transport_at)
     }
 
-    /// Returns the identification of a fragment's datagram, which distinguishes it from other
-    /// datagrams between the same two ends; `None` for a whole packet.
-    pub(crate) fn fragment_id(&self, bytes: &[u8]) -> Option<u32> {
+    /// Returns the protocol and the identification that all fragments of a datagram contain, and
+    /// that distinguish it from other datagrams between the same two ends; `None` for a whole
+    /// packet. The protocol of IPv6 is the next header after the fragment header, which may be an
+    /// extension header (RFC 8200, 4.5); then only the first fragment shows the transport protocol.
+    pub(crate) fn fragment_id(&self, bytes: &[u8]) -> Option<(u8, u32)> {
         if !self.fragment {
             return None;
         }
         if self.is_v4() {
-            return (bytes.len() >= 6).then(|| u16_at(bytes, 4).into());
+            return (bytes.len() >= 6).then(|| (self.protocol, u16_at(bytes, 4).into()));
         }
         let (mut next, mut at) = (*bytes.get(6)?, IPV6_BYTES);
         for _ in 0..EXTENSIONS_MAX {
@@ -163,13 +166,24 @@ impl Packet {
             match next {
                 0 | 43 | 60 => at += (usize::from(header[1]) + 1) * 8,
                 44 => {
-                    return Some(u32::from_be_bytes([header[4], header[5], header[6], header[7]]));
+                    let id = [header[4], header[5], header[6], header[7]];
+                    return Some((header[0], u32::from_be_bytes(id)));
                 }
                 _ => return None,
             }
             next = header[0];
         }
         None
+    }
+
+    /// Whether the transport protocol is unknown: the packet is a later fragment of IPv6 whose
+    /// datagram begins with an extension header.
+    pub(crate) fn is_of_unknown_protocol(&self) -> bool {
+        !self.first && self.is_extension()
+    }
+
+    fn is_extension(&self) -> bool {
+        !self.is_v4() && matches!(self.protocol, 0 | 43 | 44 | 60)
     }
 
     /// Whether the ports, which rules need, cannot be read: the packet ends before them, or has
@@ -179,10 +193,9 @@ impl Packet {
         if self.ports.is_some() {
             return false;
         }
-        let extension = !self.is_v4() && matches!(self.protocol, 0 | 43 | 44 | 60);
         let without_ports =
             has_transport_ports(self.protocol) && self.ports_in_sight(bytes).is_none();
-        self.first && (extension || without_ports)
+        self.first && (self.is_extension() || without_ports)
     }
 
     /// Whether the packet is IPv4.
@@ -256,14 +269,14 @@ mod tests {
         let mut p = v4(protocol::UDP, (1, 2), b"payload");
         assert_eq!(Packet::read(&p).unwrap().fragment_id(&p), None, "it is whole");
         (p[4], p[5], p[6]) = (0x12, 0x34, 0x20);
-        assert_eq!(Packet::read(&p).unwrap().fragment_id(&p), Some(0x1234));
+        assert_eq!(Packet::read(&p).unwrap().fragment_id(&p), Some((protocol::UDP, 0x1234)));
         let mut p = v6(60, (0, 0), b"");
         p.truncate(IPV6_BYTES);
         p.extend_from_slice(&[44, 0, 0, 0, 0, 0, 0, 0]);
         p.extend_from_slice(&[protocol::UDP, 0, 0, 72, 1, 2, 3, 4]);
         let read = Packet::read(&p).unwrap();
         assert!(read.fragment && !read.first);
-        assert_eq!(read.fragment_id(&p), Some(0x0102_0304));
+        assert_eq!(read.fragment_id(&p), Some((protocol::UDP, 0x0102_0304)));
         assert!((0..54).all(|end| read.fragment_id(&p[..end]).is_none()));
     }
 

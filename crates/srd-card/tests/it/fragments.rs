@@ -163,6 +163,50 @@ fn a_first_fragment_is_forgotten_after_its_time() {
     assert_eq!(refused(&lab, Cause::FirstFragment), 1);
 }
 
+/// All fragments of an IPv6 datagram name the header that follows the fragment header (RFC 8200,
+/// 4.5). If this is an extension header, only the first fragment shows the transport protocol. In an
+/// earlier version, the later fragments were taken for packets of another protocol.
+#[test]
+fn regression_later_fragments_behind_an_extension_header_follow_their_first_one() {
+    let of = |id: u8, port: u16| {
+        let options = [UDP, 0, 1, 4, 0, 0, 0, 0];
+        let head = |offset: u8| [DESTINATION_OPTIONS, 0, 0, offset, 0, 0, 0, id];
+        let first = [&head(1)[..], &options, &ports(5, port)].concat();
+        let later = [&head(32)[..], &[1; 16]].concat();
+        [first, later].map(|rest| packet6((0, 1), FRAGMENT, &rest))
+    };
+    let mut lab = lab(Traffic::Udp(5000, 5000));
+    let [first, later] = of(7, 5000);
+    assert_eq!([&first, &later].map(|packet| lab.send(0, packet)), [Some(1); 2]);
+    // A refused datagram, and one whose first fragment is unknown, are refused with all fragments,
+    // even if a network ACL denies this port only.
+    let entry = |number, allow, traffic| AclEntry {
+        number,
+        egress: false,
+        allow,
+        traffic,
+        block: "::/0".parse().unwrap(),
+    };
+    let entries = [entry(1, false, Traffic::Udp(5000, 5000)), entry(2, true, Traffic::All)];
+    let mut world = world(&[], [open(), open(), open()]);
+    let near = world.subnets[&SubnetId(1)].clone();
+    let acl = Acl { name: String::new(), vpc: VpcId(1), entries: entries.to_vec() };
+    world.acls.insert(AclId(2), acl);
+    let far = Subnet { ipv6: Some("fd00::b/128".parse().unwrap()), acl: AclId(2), ..near };
+    world.subnets.insert(SubnetId(2), far);
+    world.enis.get_mut(&EniId(1)).unwrap().subnet = SubnetId(2);
+    let mut lab = Lab::new(&world);
+    for fragment in of(8, 5000) {
+        assert_eq!(lab.send(0, &fragment), None);
+    }
+    assert_eq!(refused(&lab, Cause::Rule(Reason::AclIn)), 2);
+    let [first, later] = of(9, 5001);
+    assert_eq!(lab.send(0, &later), None, "its protocol is unknown");
+    assert_eq!(lab.card.drops(lab.ports[0]).of(Cause::FirstFragment), 1);
+    assert_eq!([&first, &later].map(|packet| lab.send(0, packet)), [Some(1); 2]);
+    assert_eq!(lab.card.flows(lab.ports[1]).0, 0, "the flow is untracked, and of UDP");
+}
+
 /// T3: datagrams in fragments are a stream from the second response on. In an earlier version, their
 /// flow kept the idle time of a single request, 30 s instead of 180 s.
 #[test]

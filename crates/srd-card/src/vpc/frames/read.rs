@@ -15,7 +15,8 @@ pub(in crate::vpc) struct Read {
     pub(in crate::vpc) layout: Layout,
     /// For a later fragment: data of the first fragment, if that has arrived.
     pub(in crate::vpc) first: Option<First>,
-    /// For a later fragment: whether the first fragment was refused.
+    /// For a later fragment: whether the first fragment was refused, or is unknown although it alone
+    /// contains the protocol.
     pub(in crate::vpc) follows_refused: bool,
 }
 
@@ -110,7 +111,9 @@ impl Read {
     /// Whether the frame is a later fragment without a known first fragment, of a protocol whose
     /// rules need the fields that only the first fragment contains.
     pub(in crate::vpc) fn is_headless(&self) -> bool {
-        let asks = matches!(self.packet.protocol, protocol::TCP | protocol::UDP) || self.is_icmp();
+        let asks = matches!(self.packet.protocol, protocol::TCP | protocol::UDP)
+            || self.is_icmp()
+            || self.packet.is_of_unknown_protocol();
         !self.packet.first && self.first.is_none() && asks
     }
 

@@ -10,7 +10,7 @@ use srd_vpc::judge::Reason;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::Key;
-use crate::vpc::card::Card;
+use crate::vpc::card::{Card, Port};
 use crate::vpc::drops::Cause;
 use crate::vpc::frames::read::Read;
 use crate::vpc::port::PortId;
@@ -32,13 +32,7 @@ impl Card {
     ) -> (Read, Key) {
         let there = &self.ports[port.0 as usize];
         let mut read = *read;
-        if !read.packet.first
-            && let Some(datagram) = Datagram::of(&read.packet, bytes)
-            // If both ends are on this host, the sender's side has the first fragment as well.
-            && let Some((first, passed)) = there.firsts.get(now, from, datagram)
-        {
-            (read.first, read.follows_refused) = (Some(first), !passed);
-        }
+        there.add_first(now, from, &mut read, bytes);
         let direction = if from.is_some() { Direction::Ingress } else { Direction::Egress };
         let key = read.key(bytes, direction, there.index);
         (read, key)
@@ -77,14 +71,28 @@ impl Card {
         frame: &[u8],
     ) -> Option<Read> {
         let mut read = Read::frame(frame)?;
-        if !read.packet.first
-            && let Some(datagram) = Datagram::of(&read.packet, &frame[OFFLOAD_BYTES..])
-            && let Some((first, passed)) =
-                self.ports[port.0 as usize].firsts.get(now, from, datagram)
-        {
-            (read.first, read.follows_refused) = (Some(first), !passed);
-        }
+        let there = &self.ports[port.0 as usize];
+        there.add_first(now, from, &mut read, &frame[OFFLOAD_BYTES..]);
         Some(read)
+    }
+}
+
+impl Port {
+    /// Adds the data of the first fragment, if it is known, to a later fragment. Without it, a
+    /// fragment of an unknown protocol never passes, because the rules cannot evaluate it. // T1
+    fn add_first(&self, now: Instant, from: Option<&Sender>, read: &mut Read, bytes: &[u8]) {
+        if read.packet.first {
+            return;
+        }
+        let Some(datagram) = Datagram::of(&read.packet, bytes) else { return };
+        // If both ends are on this host, the sender's side has the first fragment as well.
+        match self.firsts.get(now, from, datagram) {
+            Some((first, passed)) => {
+                (read.first, read.follows_refused) = (Some(first), !passed);
+                read.packet.protocol = read.for_rules(bytes).protocol();
+            }
+            None => read.follows_refused = read.packet.is_of_unknown_protocol(),
+        }
     }
 }
 

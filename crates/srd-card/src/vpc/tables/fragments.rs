@@ -42,8 +42,9 @@ stored!(Datagram { source, destination, protocol, id });
 impl Datagram {
     /// Returns the datagram to which a fragment belongs; `None` for a packet that is no fragment.
     pub(in crate::vpc) fn of(packet: &Packet, bytes: &[u8]) -> Option<Self> {
-        let Packet { source, destination, protocol, .. } = *packet;
-        Some(Self { source, destination, protocol, id: packet.fragment_id(bytes)? })
+        let Packet { source, destination, .. } = *packet;
+        let (protocol, id) = packet.fragment_id(bytes)?;
+        Some(Self { source, destination, protocol, id })
     }
 }
 

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::store::StoredError;
 
 /// Version of the format. The number changes whenever the fields or their meaning change.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Kind of state: a card's state, or the state of the NAT gateways of an edge (a host that connects
 /// gateways to the network outside of the cloud).
