@@ -24,7 +24,7 @@ use super::tables::flow::{Endpoints, Flow, Side, Target, Verdict};
 use super::tables::nat::Nat;
 use super::tables::returns::Returns;
 use crate::hash::{Keyed, part};
-use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
+use crate::limits::{Allowances, Ceiling, FlowKind, FlowMeter, Limits};
 use crate::meta::key::Direction;
 use crate::observe::Aggregator;
 use crate::profile::Profile;
@@ -64,6 +64,9 @@ pub(super) struct Port {
 pub(super) struct Instance {
     pub(super) limits: Limits<Parcel>,
     pub(super) flows: Table<Flow>,
+    /// Meter of all flows that have no entry because the table is full, or because they consist of
+    /// fragments: together they have the ceiling of one flow. // L4
+    pub(super) without_entry: FlowMeter,
     ceilings: [Ceiling; 3],
     /// Time at which the limits release the next packet, as entered in the card's timers.
     timer: Option<Instant>,
@@ -204,7 +207,8 @@ impl Card {
         let flows = Table::new(allowance, &timeouts, secret, now).with_untracked(allowance);
         let limits = Limits::new(&profile.limits(), enis, now);
         let ceilings = kinds.map(|kind| profile.ceiling(kind));
-        let instance = Instance { limits, flows, ceilings, timer: None };
+        let without_entry = FlowMeter::new(now);
+        let instance = Instance { limits, flows, without_entry, ceilings, timer: None };
         match self.instances.get_mut(number as usize) {
             Some(place) => *place = instance,
             None => self.instances.push(instance),

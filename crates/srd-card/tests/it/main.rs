@@ -15,6 +15,7 @@ mod chance;
 mod concern;
 mod corpus;
 mod express_example;
+mod flow_ceiling;
 mod flow_logs;
 mod fragments;
 mod gate_example;

@@ -12,7 +12,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::EniId;
 
 use super::{Card, Instance, Port};
-use crate::limits::{Ceiling, Limits, Offer};
+use crate::limits::{Ceiling, FlowMeter, Limits, Offer};
 use crate::meta::key::Direction;
 use crate::observe::Aggregator;
 use crate::profile::Profile;
@@ -66,7 +66,8 @@ impl Instance {
     /// Creates an instance with the limits of this instance, but without flows and waiting packets.
     fn without_flows(&self) -> Self {
         let (limits, flows) = (self.limits.unused(), self.flows.unused());
-        Self { limits, flows, ceilings: self.ceilings, timer: None }
+        let without_entry = FlowMeter::new(Instant::ZERO);
+        Self { limits, flows, without_entry, ceilings: self.ceilings, timer: None }
     }
 
     /// Creates an instance into which the state of an instance is read that this card does not
@@ -76,6 +77,7 @@ impl Instance {
             limits: Limits::new(&Profile::of_nothing(), enis, Instant::ZERO),
             // The table is empty, and stays empty.
             flows: Table::new(0, &[], Secret::known(0), Instant::ZERO),
+            without_entry: FlowMeter::new(Instant::ZERO),
             ceilings: [Ceiling::new(0, Duration::ZERO); 3],
             timer: None,
         }
@@ -116,6 +118,7 @@ impl Card {
             ports.iter().map(|port| port.eni).collect::<Vec<EniId>>().write(&mut out);
             ports.iter().for_each(|port| PortState::export(port, &mut out));
             instance.flows.export(&mut out, |flow, out| flow.meter.write(out));
+            instance.without_entry.write(&mut out);
             instance.limits.export(&mut out, |parcel, out| self.export_parcel(parcel, out));
         }
         out
@@ -194,6 +197,7 @@ impl Card {
             Ok(flow)
         };
         instance.flows.import(from, count, flow)?;
+        instance.without_entry = Stored::read(from)?;
         let ports = here.as_ref().map_or(&[][..], |(_, ports)| ports);
         instance.limits.import(from, |from, offer| read_parcel(from, offer, ports))?;
         Ok(here.map(|(number, ports)| ImportedInstance { number, ports, states, instance }))

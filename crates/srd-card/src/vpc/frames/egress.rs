@@ -118,7 +118,8 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let kind = target.kind;
-        let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
+        let flow = (!offer.link_local).then_some((id, kind));
+        let asked = self.ask(now, instance, &offer, flow);
         if asked == LimitDecision::Through {
             let out = Out { port, slot, followed, read: Some(read), there };
             return self.gone_out(now, &offer, out, frame, around);

@@ -16,7 +16,7 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{checksum, fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId, is_error};
 use crate::vpc::asking::PendingPacket;
-use crate::vpc::card::{Card, Port};
+use crate::vpc::card::{Card, Instance, Port};
 use crate::vpc::drops::Cause;
 use crate::vpc::envelope::Envelope;
 use crate::vpc::frames::parcel::{Going, Parcel};
@@ -44,23 +44,24 @@ pub(in crate::vpc) struct Out<'a> {
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
-    /// Checks a packet against the limits of its instance, and charges them.
+    /// Checks a packet against the limits of its instance, and charges them. `flow`: the kind of the
+    /// packet's flow if it has a ceiling, and its entry if there is one. // L4
     #[inline]
     pub(in crate::vpc) fn ask(
         &mut self,
         now: Instant,
         number: u32,
         offer: &Offer,
-        flow: Option<(TrackId, FlowKind)>,
+        flow: Option<(Option<TrackId>, FlowKind)>,
     ) -> LimitDecision {
         let late = self.late;
         let instance = &mut self.instances[number as usize];
         instance.limits.set_late(late);
-        let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
-        let meter =
-            flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
-        let metered = meter.zip(ceiling.as_ref());
-        instance.limits.ask(now, offer, metered)
+        let Some((id, kind)) = flow else { return instance.limits.ask(now, offer, None) };
+        let ceiling = instance.ceiling(kind);
+        let Instance { flows, limits, without_entry, .. } = instance;
+        let found = id.and_then(|id| flows.value(id)).map(|found| &mut found.0.meter);
+        limits.ask(now, offer, Some((found.unwrap_or(without_entry), &ceiling)))
     }
 
     /// Keeps a packet that has to wait, until [`Card::run`] continues with it; or drops and counts
