@@ -13,8 +13,8 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::queue::scheduler::{Kind, Lane, QueueCounts, QueuedFrame};
-use crate::rewrite::segment::{self, Segments, fitted};
-use crate::rewrite::{checksum, fragment, mss, too_big};
+use crate::rewrite::segment::{self, fitted};
+use crate::rewrite::{fragment, mss, too_big};
 
 /// Number of the tenant to which the guest's own packets belong (the overlay), and the packets of
 /// all flows without an entry of their own.
@@ -131,12 +131,13 @@ impl Express {
         fits: usize,
         guest: &mut impl Guest,
     ) {
-        let parts = parts(frame, &meta.layout, fits); // G4
-        if !parts.is_empty() {
+        // G4: Fragmentation
+        if let Some(parts) = fragment::parts_of_frame(frame, &meta.layout, fits) {
             self.counters.guest_cut += 1;
             let Some(line) = self.line(now, &meta.of_parts()) else { return };
-            for (frame, layout) in parts {
-                let (at, kind) = (now, Kind::Other);
+            for part in parts {
+                let (at, kind, layout) = (now, Kind::Other, meta.layout.of_part(part.len()));
+                let frame = framed(&part);
                 self.enqueue(line, QueuedFrame { frame, layout, at, kind, path: 0 });
             }
             return;
@@ -171,23 +172,4 @@ fn framed(packet: &[u8]) -> Vec<u8> {
     frame.extend_from_slice(&[0; OFFLOAD_BYTES]);
     frame.extend_from_slice(packet);
     frame
-}
-
-/// Returns the fragments of all packets that a frame represents, each of at most `fits` bytes.
-/// Returns an empty list if the packets may not be fragmented.
-fn parts(frame: &[u8], layout: &Layout, fits: usize) -> Vec<(Vec<u8>, Layout)> {
-    let mut out = Vec::new();
-    if layout.dont_fragment() {
-        return out;
-    }
-    let mut segments = Segments::new(frame, layout);
-    for index in 0..segments.count() {
-        let mut segment = segments.write(index).to_vec();
-        let bytes = &mut segment[OFFLOAD_BYTES..];
-        // The checksum covers all fragments, so hardware cannot complete it later.
-        checksum::complete(bytes, &segments.layout());
-        let parts = fragment::parts(bytes, layout, fits).unwrap_or_default();
-        out.extend(parts.iter().map(|part| (framed(part), layout.of_part(part.len()))));
-    }
-    out
 }

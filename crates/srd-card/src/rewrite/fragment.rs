@@ -5,12 +5,16 @@
 //! first fragment become no-operations in the other fragments, so that all headers have the same
 //! length.
 //!
+//! The packets of a super-packet are fragmented one by one.
+//!
 //! Bound: one fragment for each eight bytes of the packet.
 
 use alloc::vec::Vec;
 
 use super::checksum;
+use super::segment::Segments;
 use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::u16_at;
 
 const MORE: u16 = 0x2000;
@@ -56,6 +60,24 @@ pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec
         out
     };
     Some(payload.chunks(step).enumerate().map(part).collect())
+}
+
+/// Returns the fragments of all packets that a frame represents, each of at most `mtu` bytes.
+/// Returns `None` if one of the packets may not be fragmented, as in [`parts`].
+pub(crate) fn parts_of_frame(frame: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec<u8>>> {
+    if !layout.is_v4() || layout.dont_fragment() {
+        return None;
+    }
+    let mut segments = Segments::new(frame, layout);
+    let of_segment = segments.layout();
+    let mut out = Vec::new();
+    for index in 0..segments.count() {
+        let mut packet = segments.write(index)[OFFLOAD_BYTES..].to_vec();
+        // The checksum covers all fragments, so hardware cannot complete it later.
+        checksum::complete(&mut packet, &of_segment);
+        out.extend(parts(&packet, &of_segment, mtu)?);
+    }
+    Some(out)
 }
 
 /// Overwrites with no-operations the options that belong into the first fragment only. Stops at the

@@ -26,6 +26,7 @@ mod isolation;
 mod lane;
 mod limits;
 mod mirrors;
+mod oversize;
 mod peers;
 mod private_nat;
 mod reference;

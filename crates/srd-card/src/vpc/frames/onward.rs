@@ -414,16 +414,13 @@ impl Card {
         if segment::largest(&read.layout) <= bytes_max {
             return Ok(alloc::vec![frame]);
         }
-        let mut whole = frame[OFFLOAD_BYTES..].to_vec();
-        // The checksum covers all fragments, so hardware cannot complete it later.
-        checksum::complete(&mut whole, &read.layout);
-        let bytes = &whole[..];
-        if read.layout.packets() == 1
-            && let Some(parts) = fragment::parts(bytes, &read.layout, bytes_max)
-        {
+        if let Some(parts) = fragment::parts_of_frame(&frame, &read.layout, bytes_max) {
             let framed = |part: &Vec<u8>| [&[0; OFFLOAD_BYTES][..], part].concat();
             return Ok(parts.iter().map(framed).collect());
         }
+        let mut whole = frame[OFFLOAD_BYTES..].to_vec();
+        checksum::complete(&mut whole, &read.layout);
+        let bytes = &whole[..];
         let key = FlowKey::of(&read.packet);
         let meta = Meta { key, direction: Direction::Egress, layout: read.layout };
         let mtu = u16::try_from(bytes_max).unwrap_or(u16::MAX);
