@@ -336,3 +336,53 @@ fn regression_a_connection_by_a_gateway_ends_with_the_interface_behind_it() {
         assert_eq!(lab.send(3, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some(), passes);
     }
 }
+
+/// A segment of TCP with options and data.
+fn large(ends: (Ipv4Addr, Ipv4Addr), ports: (u16, u16), flags: u8, bytes: usize) -> Vec<u8> {
+    let mut packet = tcp(ends.0, ends.1, ports, flags);
+    packet.resize(bytes, 0);
+    packet[2..4].copy_from_slice(&u16::try_from(bytes).unwrap().to_be_bytes());
+    packet
+}
+
+/// A NAT gateway carries packets of up to 8,500 bytes in both directions. (Amazon VPC User Guide,
+/// *NAT gateway basics*.)
+#[test]
+fn regression_packets_over_8500_bytes_do_not_pass_a_gateway() {
+    for (hosts, names) in [(["one"; 2], &["one"][..]), (["one", "two"], &["one", "two"])] {
+        let mut lab = Lab::new(&world(hosts), names);
+        let port = connect(&mut lab);
+        let out = |bytes| large((APP, FAR), (40_000, 443), ACK, bytes);
+        let back = |bytes| large((FAR, GATEWAY), (443, port), ACK, bytes);
+        for (sender, receiver, packet) in
+            [(1, 2, &out as &dyn Fn(usize) -> Vec<u8>), (2, 1, &back)]
+        {
+            let (at, arrived) = lab.send(1, sender, packet(8500)).unwrap();
+            assert_eq!((at, arrived.len()), (receiver, 8500));
+            let (at, error) = lab.send(1, sender, packet(8501)).unwrap();
+            assert_eq!((at, &error[20..22], &error[26..28]), (sender, &[3, 4][..], &[33, 52][..]));
+            assert_eq!(lab.drops(sender, Cause::TooBig), 1);
+        }
+    }
+}
+
+#[test]
+fn a_gateway_fragments_large_datagrams_and_lowers_the_mss() {
+    let mut world = world(["one"; 2]);
+    world.groups.get_mut(&GroupId(2)).unwrap().rules = open();
+    let mut lab = Lab::new(&world, &["one"]);
+    let udp = [&[0x9c, 0x40, 0, 53, 0x23, 0, 0, 0][..], &[7; 8952]].concat();
+    let frame = [&[0; OFFLOAD_BYTES][..], &fragment((APP, FAR), 1, 0, &udp)].concat();
+    let (at, port) = lab.card(1);
+    let mut out = Out::default();
+    lab.0[at].1.from_guest(Instant::ZERO, port, frame, &mut out);
+    let lengths: Vec<usize> =
+        out.guests.iter().map(|(_, frame)| frame.len() - OFFLOAD_BYTES).collect();
+    assert_eq!(lengths, [20 + 8480, 20 + 480]);
+    // An MSS of 8,961 bytes, in an option of a SYN.
+    let mut syn = large((APP, FAR), (40_000, 443), SYN, 44);
+    syn[32] = 0x60;
+    syn[40..44].copy_from_slice(&[2, 4, 0x23, 1]);
+    let (_, there) = lab.send(0, 1, syn).unwrap();
+    assert_eq!(there[40..44], [2, 4, 33, 12], "8,460 bytes");
+}

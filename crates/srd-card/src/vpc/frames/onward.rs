@@ -447,7 +447,7 @@ fn rides_srd(express: bool, layout: &Layout) -> bool {
     express && (layout.packet_bytes() <= most || segment::largest(layout) <= most)
 }
 
-/// Largest packet that a gateway carries, in bytes.
+/// Largest packet that a gateway out of the cloud carries, in bytes.
 pub(in crate::vpc) fn carried_bytes(exit: Exit) -> usize {
     match exit {
         Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,

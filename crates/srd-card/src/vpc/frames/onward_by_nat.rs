@@ -39,8 +39,29 @@ use crate::vpc::tables::flow::{Sender, Via};
 use crate::vpc::tables::nat::{self, NatError, NotArrived};
 
 impl Card {
-    /// Translates a packet of a guest by a NAT gateway, and sends it to an interface.
+    /// Translates a packet of a guest by a NAT gateway, and sends it to an interface; in fragments
+    /// if it is too large for the gateway. // V7
     pub(in crate::vpc) fn leave_by_nat(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        by: (NatGatewayId, Ipv4Addr),
+        (host, to): (Option<Arc<str>>, EniId),
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        if fits_gateway(&frame) {
+            return self.leave_translated(now, port, by, (host, to), frame, around);
+        }
+        let mut left = Ok(());
+        for frame in self.fitting(now, port, nat::MTU.into(), frame, around)? {
+            let to = (host.clone(), to);
+            left = left.and(self.leave_translated(now, port, by, to, frame, around));
+        }
+        left
+    }
+
+    fn leave_translated(
         &mut self,
         now: Instant,
         port: PortId,
@@ -94,11 +115,31 @@ impl Card {
     }
 
     /// Sends a packet of a guest that is for the address of a NAT gateway: to the interface of its
-    /// connection if the gateway of this host has it, otherwise to the host that has it.
+    /// connection if the gateway of this host has it, otherwise to the host that has it; in
+    /// fragments if it is too large for the gateway. // V7
     ///
     /// # Errors
-    /// [`Cause::NoNatConnection`] if the packet belongs to no known connection.
+    /// [`Cause::NoNatConnection`] if the packet belongs to no known connection; [`Cause::TooBig`] if
+    /// it is too large and may not be fragmented.
     pub(in crate::vpc) fn leave_to_nat(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        nat: NatGatewayId,
+        frame: Vec<u8>,
+        around: &mut impl Environment,
+    ) -> Result<(), Cause> {
+        if fits_gateway(&frame) {
+            return self.leave_for_nat(now, port, nat, frame, around);
+        }
+        let mut left = Ok(());
+        for frame in self.fitting(now, port, nat::MTU.into(), frame, around)? {
+            left = left.and(self.leave_for_nat(now, port, nat, frame, around));
+        }
+        left
+    }
+
+    fn leave_for_nat(
         &mut self,
         now: Instant,
         port: PortId,
@@ -246,6 +287,11 @@ impl Card {
         let host = sender.host.as_ref().unwrap_or(&self.host);
         if place.host.as_ref() == Some(host) { Ok((vpc, crosses)) } else { Err(Cause::NotItsHost) }
     }
+}
+
+/// Whether the packets of a frame certainly fit a NAT gateway, whatever the frame contains.
+fn fits_gateway(frame: &[u8]) -> bool {
+    frame.len() <= OFFLOAD_BYTES + usize::from(nat::MTU)
 }
 
 fn cause_of(none: NoSender) -> Cause {

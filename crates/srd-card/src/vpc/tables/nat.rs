@@ -30,6 +30,7 @@ use srd_vpc::id::{EniId, NatGatewayId};
 
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};
+use crate::rewrite::mss;
 use crate::track::PacketKind;
 use crate::vpc::drops::Cause;
 use crate::vpc::frames::read::Read;
@@ -46,6 +47,9 @@ pub const ENTRIES_MAX: usize = 1 << 18;
 pub const ENTRIES_OF_ONE_MAX: usize = ENTRIES_MAX / 4;
 /// Time without packets after which a connection expires.
 pub const IDLE: Duration = Duration::from_secs(350);
+/// Largest packet that a NAT gateway carries, in bytes. Source: Amazon VPC User Guide, *NAT gateway
+/// basics*; gateways also lower the MSS of TCP connections accordingly.
+pub(in crate::vpc) const MTU: u16 = 8500;
 /// First port of a public address that may be assigned to connections. The next 55,000 ports,
 /// beginning with this port, are used.
 const PORT_FIRST: u16 = 10_000;
@@ -272,6 +276,7 @@ impl Nat {
         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
         let port = outside.public.1;
         translate::write_port(bytes, &read.layout, found.source_at, found.checksum_at, port);
+        mss::clamp(bytes, &read.layout, MTU);
         Ok(())
     }
 
@@ -344,6 +349,7 @@ impl Nat {
         }
         translate::write(bytes, &read.layout, translate::DESTINATION_AT, address);
         translate::write_port(bytes, &read.layout, found.destination_at, found.checksum_at, port);
+        mss::clamp(bytes, &read.layout, MTU);
         Ok(back)
     }
 
