@@ -131,7 +131,7 @@ impl Express {
         fits: usize,
         guest: &mut impl Guest,
     ) {
-        // G4: Fragmentation
+        // G4: IPv4 fragments
         if let Some(parts) = fragment::parts_of_frame(frame, &meta.layout, fits) {
             self.counters.guest_cut += 1;
             let Some(line) = self.line(now, &meta.of_parts()) else { return };

@@ -148,8 +148,8 @@ fn every_address_of_the_subnet_and_of_services_is_at_the_gateway() {
     assert_eq!(send(&v6_only, BROADCAST, ARP, &question), FrameOutcome::Nothing);
 }
 
-/// E3: a guest probes for its secondary address, and announces it (RFC 5227). In an earlier version,
-/// both were answered, so that the guest took the address for one of another host.
+/// E3: a guest probes for its secondary address, and announces it (RFC 5227). In an earlier
+/// version, both were answered, so that the guest took the address for one of another host.
 #[test]
 fn regression_probes_and_announcements_of_secondary_addresses_get_no_answer() {
     let secondary = Ipv4Addr::new(10, 0, 1, 20);

@@ -70,9 +70,8 @@ impl PacketKind {
     /// Reads a packet; `bytes` is the packet from its IP header on. A fragmented datagram counts
     /// once: its first fragment is a packet of its protocol, and later fragments are other packets.
     pub fn of(packet: &Packet, bytes: &[u8]) -> Self {
-        let has_ports = || {
-            packet.ports.is_some() || packet.fragment && packet.ports_in_sight(bytes).is_some()
-        };
+        let has_ports =
+            || packet.ports.is_some() || packet.fragment && packet.ports_in_sight(bytes).is_some();
         match packet.protocol {
             protocol::TCP if has_ports() => {
                 Self::Tcp(bytes.get(packet.transport_at + 13).copied().unwrap_or_default())

@@ -164,8 +164,8 @@ fn a_first_fragment_is_forgotten_after_its_time() {
 }
 
 /// All fragments of an IPv6 datagram name the header that follows the fragment header (RFC 8200,
-/// 4.5). If this is an extension header, only the first fragment shows the transport protocol. In an
-/// earlier version, the later fragments were taken for packets of another protocol.
+/// 4.5). If this is an extension header, only the first fragment shows the transport protocol. In
+/// an earlier version, the later fragments were taken for packets of another protocol.
 #[test]
 fn regression_later_fragments_behind_an_extension_header_follow_their_first_one() {
     let of = |id: u8, port: u16| {
@@ -207,8 +207,8 @@ fn regression_later_fragments_behind_an_extension_header_follow_their_first_one(
     assert_eq!(lab.card.flows(lab.ports[1]).0, 0, "the flow is untracked, and of UDP");
 }
 
-/// T3: datagrams in fragments are a stream from the second response on. In an earlier version, their
-/// flow kept the idle time of a single request, 30 s instead of 180 s.
+/// T3: datagrams in fragments are a stream from the second response on. In an earlier version,
+/// their flow kept the idle time of a single request, 30 s instead of 180 s.
 #[test]
 fn regression_fragmented_datagrams_are_a_stream() {
     let only_out = vec![rule(0, true, Traffic::All, "0.0.0.0/0")];

@@ -52,11 +52,8 @@ fn everything_out() -> GroupRule {
 fn regression_a_group_of_one_peer_does_not_admit_another_peer() {
     for (hosts, names) in PLACES {
         let world = world(vec![group_rule(false, 2), everything_out()], hosts);
-        let packet = Packet {
-            source: PEER.into(),
-            destination: APP.into(),
-            inner: Inner::Tcp(40_000, 22),
-        };
+        let packet =
+            Packet { source: PEER.into(), destination: APP.into(), inner: Inner::Tcp(40_000, 22) };
         let verdict = |from| judge(&world, Origin::Eni(EniId(from)), &packet).verdict;
         assert_eq!(verdict(2), Verdict::Delivered(EniId(1)));
         assert_eq!(verdict(3), Verdict::Dropped(Reason::GroupsIn));

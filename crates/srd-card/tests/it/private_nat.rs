@@ -25,7 +25,12 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
 pub(crate) const RST: u8 = 4;
 
-pub(crate) fn cloud(world: &mut World, id: u64, block: &str, subnets: &[(u64, &str, &str, Target)]) {
+pub(crate) fn cloud(
+    world: &mut World,
+    id: u64,
+    block: &str,
+    subnets: &[(u64, &str, &str, Target)],
+) {
     let name = String::new;
     let vpc = VpcId(id);
     let entries = [false, true].map(|egress| AclEntry {
@@ -141,7 +146,12 @@ impl Lab {
 
     /// Sends a packet from an interface. Returns the interface that receives it, and the packet as
     /// it arrives; `None` if it does not arrive.
-    pub(crate) fn send(&mut self, seconds: u64, eni: u64, packet: Vec<u8>) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn send(
+        &mut self,
+        seconds: u64,
+        eni: u64,
+        packet: Vec<u8>,
+    ) -> Option<(u64, Vec<u8>)> {
         let now = Instant::ZERO + Duration::from_secs(seconds);
         let frame = [&[0; OFFLOAD_BYTES][..], &packet].concat();
         let (at, port) = self.card(eni);
@@ -163,7 +173,12 @@ impl Lab {
     }
 }
 
-pub(crate) fn tcp(source: Ipv4Addr, destination: Ipv4Addr, ports: (u16, u16), flags: u8) -> Vec<u8> {
+pub(crate) fn tcp(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    ports: (u16, u16),
+    flags: u8,
+) -> Vec<u8> {
     let mut bytes = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
     bytes.extend_from_slice(&source.octets());
     bytes.extend_from_slice(&destination.octets());
@@ -354,8 +369,7 @@ fn regression_packets_over_8500_bytes_do_not_pass_a_gateway() {
         let port = connect(&mut lab);
         let out = |bytes| large((APP, FAR), (40_000, 443), ACK, bytes);
         let back = |bytes| large((FAR, GATEWAY), (443, port), ACK, bytes);
-        for (sender, receiver, packet) in
-            [(1, 2, &out as &dyn Fn(usize) -> Vec<u8>), (2, 1, &back)]
+        for (sender, receiver, packet) in [(1, 2, &out as &dyn Fn(usize) -> Vec<u8>), (2, 1, &back)]
         {
             let (at, arrived) = lab.send(1, sender, packet(8500)).unwrap();
             assert_eq!((at, arrived.len()), (receiver, 8500));

@@ -67,9 +67,9 @@ impl Policy {
     }
 
     /// Returns how the flow of an allowed packet is tracked; `None` if the packet is refused.
-    /// `cloud` returns the cloud of the other end, if it is known: only groups of this cloud contain
-    /// the other end. `automatic`: whether the flow passes a gateway or service whose flows are
-    /// always tracked.
+    /// `cloud` returns the cloud of the other end, if it is known: only groups of this cloud
+    /// contain the other end. `automatic`: whether the flow passes a gateway or service whose flows
+    /// are always tracked.
     pub(super) fn ask(
         &self,
         members: &Members,
@@ -103,14 +103,17 @@ impl Policy {
     /// Returns the groups that rules name.
     pub(super) fn named(&self) -> impl Iterator<Item = GroupId> + '_ {
         let sides = [&self.ingress, &self.egress].into_iter();
-        sides.flat_map(|side| &side.entries).flat_map(|(_, peers)| peers.groups.iter().map(|(id, _)| *id))
+        sides
+            .flat_map(|side| &side.entries)
+            .flat_map(|(_, peers)| peers.groups.iter().map(|(id, _)| *id))
     }
 
     /// Returns the approximate size of the entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         let sides = [&self.ingress, &self.egress].into_iter();
-        let peers =
-            |peers: &Peers| peers.blocks.bytes() + peers.groups.len() * size_of::<(GroupId, VpcId)>();
+        let peers = |peers: &Peers| {
+            peers.blocks.bytes() + peers.groups.len() * size_of::<(GroupId, VpcId)>()
+        };
         let entry = |(_, of): &(Traffic, Peers)| {
             size_of::<(Traffic, Peers)>() + size_of::<u16>() + peers(of)
         };
@@ -183,12 +186,7 @@ impl Side {
 }
 
 impl Peers {
-    fn add(
-        &mut self,
-        world: &World,
-        peer: RulePeer,
-        visible: &impl Fn(GroupId) -> Option<VpcId>,
-    ) {
+    fn add(&mut self, world: &World, peer: RulePeer, visible: &impl Fn(GroupId) -> Option<VpcId>) {
         match peer {
             RulePeer::Block(block) => {
                 if block.prefix_len() == 0 {

@@ -2,9 +2,8 @@
 //! may be peered with one cloud; routes decide which of them a packet reaches.
 
 use super::route;
-use super::walk::has_block;
 use crate::id::{SubnetId, VpcId};
-use crate::object::{Eni, Target, World};
+use crate::object::{Eni, Target, Vpc, World};
 use core::net::IpAddr;
 
 /// Largest number of subnets whose routes are followed: an interface's subnet, and the subnet of a
@@ -43,4 +42,17 @@ pub(super) fn cloud_towards(world: &World, from: SubnetId, address: IpAddr) -> O
         }
     }
     None
+}
+
+/// Whether an address is in the blocks of the cloud with this identifier.
+pub(super) fn has_block(world: &World, vpc: VpcId, address: IpAddr) -> bool {
+    world.vpcs.get(&vpc).is_some_and(|vpc| has_address(vpc, address))
+}
+
+/// Whether an address is in the blocks of this cloud.
+pub(super) fn has_address(vpc: &Vpc, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => vpc.ipv4.iter().any(|block| block.contains(&address)),
+        IpAddr::V6(address) => vpc.ipv6.iter().any(|block| block.contains(&address)),
+    }
 }

@@ -1,10 +1,9 @@
 //! Security groups: what the interfaces of a group may receive and send.
 //!
 //! All groups of an interface are merged, and rules only allow. A rule that names a group matches
-//! the private addresses of the group's interfaces, in packets from and to the cloud of the group. The
-//! group has to be in the same cloud or in a peered one, and the named group's own rules have no
-//! effect. Source: *Security group rules* in
-//! Amazon's VPC guide.
+//! the private addresses of the group's interfaces, in packets from and to the cloud of the group.
+//! The group has to be in the same cloud or in a peered one, and the named group's own rules have
+//! no effect. Source: *Security group rules* in Amazon's VPC guide.
 
 use super::traffic;
 use crate::id::{EniId, GroupId, GroupRuleId, NatGatewayId, VpcId};

@@ -1,7 +1,7 @@
 //! Order of the evaluation of a packet.
 
 use super::acl;
-use super::clouds::{cloud_towards, lead_elsewhere};
+use super::clouds::{cloud_towards, has_address, has_block, lead_elsewhere};
 use super::groups::{self, Direction, Tracking};
 use super::route;
 use super::step::{
@@ -486,8 +486,8 @@ impl<'a> Walk<'a> {
     ) -> Result<(), Reason> {
         let ingress = direction == Direction::Ingress;
         let source = self.packet.source;
-        let is_foreign = ingress
-            && self.from.is_some_and(|from| lead_elsewhere(self.world, eni, source, from));
+        let is_foreign =
+            ingress && self.from.is_some_and(|from| lead_elsewhere(self.world, eni, source, from));
         if !is_foreign && (self.remembers)(id, direction, &self.packet) {
             self.steps.push(Step::Established { eni: id });
             return Ok(());
@@ -521,18 +521,6 @@ impl<'a> Walk<'a> {
             (false, Direction::Egress) => Err(Reason::AclOut),
             (false, Direction::Ingress) => Err(Reason::AclIn),
         }
-    }
-}
-
-/// Whether an address is in the blocks of a cloud.
-pub(super) fn has_block(world: &World, vpc: VpcId, address: IpAddr) -> bool {
-    world.vpcs.get(&vpc).is_some_and(|vpc| has_address(vpc, address))
-}
-
-fn has_address(vpc: &Vpc, address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => vpc.ipv4.iter().any(|block| block.contains(&address)),
-        IpAddr::V6(address) => vpc.ipv6.iter().any(|block| block.contains(&address)),
     }
 }
 

@@ -86,8 +86,7 @@ fn compare(dice: &mut Dice, world: &World, old: &Rules, new: &Rules, count: &mut
                 let srd_vpc::compile::SenderPlace { place, vpc } = rules
                     .sender(eni, from, source)
                     .map_err(|_| srd_vpc::judge::Reason::NotItsAddress)?;
-                let taken =
-                    rules.receive(eni, &packet, Some(vpc), rules.crosses(place, eni), flow);
+                let taken = rules.receive(eni, &packet, Some(vpc), rules.crosses(place, eni), flow);
                 let elsewhere = rules.lead_elsewhere(eni, source, vpc);
                 taken.map(|tracking| (place.clone(), vpc, elsewhere, tracking))
             };

@@ -1,10 +1,10 @@
 //! Tests of bounds that would take millions of changes through the public interface.
 
 use super::*;
-use srd_vpc::compile::{Concern, Concerned};
 use crate::limits::FlowKind;
 use crate::observe::Path;
 use crate::vpc::tables::flow::{ENDS_MAX, Target, To};
+use srd_vpc::compile::{Concern, Concerned};
 
 #[path = "../../../tests/lane/mod.rs"]
 mod lane;

@@ -44,8 +44,8 @@ pub(in crate::vpc) struct Out<'a> {
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
-    /// Checks a packet against the limits of its instance, and charges them. `flow`: the kind of the
-    /// packet's flow if it has a ceiling, and its entry if there is one. // L4
+    /// Checks a packet against the limits of its instance, and charges them. `flow`: the kind of
+    /// the packet's flow if it has a ceiling, and its entry if there is one. // L4
     #[inline]
     pub(in crate::vpc) fn ask(
         &mut self,

@@ -114,13 +114,13 @@ impl Card {
         left
     }
 
-    /// Sends a packet of a guest that is for the address of a NAT gateway: to the interface of its
-    /// connection if the gateway of this host has it, otherwise to the host that has it; in
-    /// fragments if it is too large for the gateway. // V7
+    /// Sends a packet of a guest to a NAT gateway. If the gateway of this host has the packet's
+    /// connection, the packet goes to the interface of the connection, otherwise to the host whose
+    /// gateway has it. A packet that is too large for the gateway is sent in fragments. // V7
     ///
     /// # Errors
-    /// [`Cause::NoNatConnection`] if the packet belongs to no known connection; [`Cause::TooBig`] if
-    /// it is too large and may not be fragmented.
+    /// [`Cause::NoNatConnection`] if the packet belongs to no known connection; [`Cause::TooBig`]
+    /// if it is too large and may not be fragmented.
     pub(in crate::vpc) fn leave_to_nat(
         &mut self,
         now: Instant,

@@ -15,8 +15,8 @@ pub(in crate::vpc) struct Read {
     pub(in crate::vpc) layout: Layout,
     /// For a later fragment: data of the first fragment, if that has arrived.
     pub(in crate::vpc) first: Option<First>,
-    /// For a later fragment: whether the first fragment was refused, or is unknown although it alone
-    /// contains the protocol.
+    /// For a later fragment: whether the first fragment was refused, or is unknown although it
+    /// alone contains the protocol.
     pub(in crate::vpc) follows_refused: bool,
 }
 

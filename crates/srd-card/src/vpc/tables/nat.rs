@@ -15,10 +15,11 @@
 //!
 //! Invariant: the table by private side and the table by public side have the same connections.
 //! Bound: [`ENTRIES_MAX`] connections, at most [`ENTRIES_OF_ONE_MAX`] of them for one interface;
-//! further connections are refused. If the table is full, a new connection replaces an expired one of
-//! its interface, or one of the interface with the most connections, provided that this interface
-//! still has more than the new connection's interface. If all tried ports are in use, the same rule is applied to the
-//! interfaces with connections to the destination. Each call for a packet does bounded work.
+//! further connections are refused. If the table is full, a new connection replaces an expired one
+//! of its interface, or one of the interface with the most connections, provided that this
+//! interface still has more than the new connection's interface. If all tried ports are in use, the
+//! same rule is applied to the interfaces with connections to the destination. Each call for a
+//! packet does bounded work.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -32,7 +33,6 @@ use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};
 use crate::rewrite::mss;
 use crate::track::PacketKind;
-use crate::vpc::drops::Cause;
 use crate::vpc::frames::read::Read;
 use crate::vpc::frames::translate;
 use crate::vpc::tables::cursors::Cursors;
@@ -132,11 +132,11 @@ pub struct NatConnection {
 
 /// Reason for which a packet for a gateway's address was not translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::vpc) enum NotArrived {
+pub(in crate::vpc) enum NotArrived<E> {
     /// The packet belongs to no connection.
     NoConnection,
     /// The packet belongs to a connection of this interface, to which its sender may not send.
-    Refused(EniId, Cause),
+    Refused(EniId, E),
 }
 
 /// The connections of all NAT gateways of one edge (a host that connects gateways to the network
@@ -284,7 +284,7 @@ impl Nat {
     /// for a gateway's address. Returns the frame's connection; `None` if the frame belongs to no
     /// connection.
     pub fn arrive(&mut self, now: Instant, frame: &mut [u8]) -> Option<NatConnection> {
-        self.arrive_from(now, None, frame, |_, _| Ok(())).ok()
+        self.arrive_from(now, None, frame, |_, _| Ok::<(), ()>(())).ok()
     }
 
     /// Writes the private destination address and port into a frame for a gateway's address. `from`
@@ -295,13 +295,13 @@ impl Nat {
     /// # Errors
     /// The frame belongs to no connection, or the error of `may_send`. The frame is unchanged, and
     /// so are the connections, because a sender must not change connections of others. // V6
-    pub(in crate::vpc) fn arrive_from(
+    pub(in crate::vpc) fn arrive_from<E: Copy>(
         &mut self,
         now: Instant,
         from: Option<&Sender>,
         frame: &mut [u8],
-        may_send: impl FnOnce(EniId, IpAddr) -> Result<(), Cause>,
-    ) -> Result<NatConnection, NotArrived> {
+        may_send: impl FnOnce(EniId, IpAddr) -> Result<(), E>,
+    ) -> Result<NatConnection, NotArrived<E>> {
         let none = NotArrived::NoConnection;
         let read = if from.is_some() { Read::frame(frame) } else { Read::arriving(frame) };
         let read = read.ok_or(none)?;
@@ -385,9 +385,8 @@ impl Nat {
         let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
         let mut all = tried.map(|port| Outside { public: (public, port), remote, protocol });
         let has = |outside: &Outside| self.by_outside.get(outside);
-        let free = all
-            .clone()
-            .find(|outside| has(outside).is_none_or(|inside| self.is_over(now, inside)));
+        let free =
+            all.clone().find(|outside| has(outside).is_none_or(|inside| self.is_over(now, inside)));
         // V8: NAT gateway
         let outside = match free {
             Some(free) => free,

@@ -2,10 +2,11 @@
 //! hosts have to the interfaces of this host.
 //!
 //! An *end* is the interface behind the gateway. Bound: [`RETURNS_MAX`] connections for each
-//! interface of this host. If all are in use, a new connection replaces an expired one of its end, or
-//! one of the end with the most connections, provided that this end still has more than the new
-//! connection's end; otherwise the new connection is refused. If gateways of two hosts have taken the same port, the port
-//! belongs to the first host, unless the end there has more than [`MANY`] connections more.
+//! interface of this host. If all are in use, a new connection replaces an expired one of its end,
+//! or one of the end with the most connections, provided that this end still has more than the new
+//! connection's end; otherwise the new connection is refused. If gateways of two hosts have taken
+//! the same port, the port belongs to the first host, unless the end there has more than [`MANY`]
+//! connections more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

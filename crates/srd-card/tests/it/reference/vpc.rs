@@ -377,7 +377,9 @@ impl Reference {
             return Outcome::Dropped;
         }
         let to = match verdict {
-            Verdict::Delivered(eni) => Some(eni).filter(|to| !is_foreign(world, origin, *to, &arrived)),
+            Verdict::Delivered(eni) => {
+                Some(eni).filter(|to| !is_foreign(world, origin, *to, &arrived))
+            }
             _ => None,
         };
         if let Some(eni) = to {

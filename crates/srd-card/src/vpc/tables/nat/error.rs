@@ -43,26 +43,26 @@ impl Nat {
     }
 
     /// Translates an ICMP error for a gateway's address, about a packet that left through the
-    /// gateway. `may_send` decides whether the sender of the error may send to an interface. Returns
-    /// the connection of the packet that the error quotes.
-    pub(super) fn error_arrives(
+    /// gateway. `may_send` decides whether the sender of the error may send to an interface.
+    /// Returns the connection of the packet that the error quotes.
+    pub(super) fn error_arrives<E>(
         &self,
         now: Instant,
         public: Ipv4Addr,
         read: &Read,
         bytes: &mut [u8],
-        may_send: impl FnOnce(EniId) -> Result<(), NotArrived>,
-    ) -> Result<NatConnection, NotArrived> {
-        let none = NotArrived::NoConnection;
+        may_send: impl FnOnce(EniId) -> Result<(), NotArrived<E>>,
+    ) -> Result<NatConnection, NotArrived<E>> {
+        let none = || NotArrived::NoConnection;
         let quoted = Quoted::of(read, bytes).filter(|quoted| quoted.source.0 == public);
-        let quoted = quoted.ok_or(none)?;
+        let quoted = quoted.ok_or_else(none)?;
         let (far, port) = quoted.destination;
         let remote = remote(far, port, quoted.protocol);
         let outside = Outside { public: quoted.source, remote, protocol: quoted.protocol };
-        let inside = self.by_outside.get(&outside).ok_or(none)?;
+        let inside = self.by_outside.get(&outside).ok_or_else(none)?;
         let is_alive = self.by_inside.get(inside).is_some_and(|(_, at)| now < *at + IDLE);
         if !is_alive {
-            return Err(none);
+            return Err(none());
         }
         may_send(inside.eni)?;
         quoted.write(read, bytes, End::Source, inside.source);

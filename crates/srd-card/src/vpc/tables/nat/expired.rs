@@ -37,7 +37,8 @@ impl Nat {
     /// Examines the next [`SEARCHED`] connections of an interface, up to the first that has
     /// expired, and removes this one. Returns whether there was one.
     pub(super) fn forget_one_of(&mut self, now: Instant, eni: EniId) -> bool {
-        let behind = self.searched.after(&eni).map_or(Included(Inside::first(eni)), |at| Excluded(*at));
+        let behind =
+            self.searched.after(&eni).map_or(Included(Inside::first(eni)), |at| Excluded(*at));
         let of_eni = self.by_inside.range((behind, Unbounded));
         let own = of_eni.take_while(|(inside, _)| inside.eni == eni).take(SEARCHED);
         let (mut examined, mut last, mut expired) = (0, None, None);
@@ -115,8 +116,7 @@ mod tests {
         assert_eq!(nat.of_one.get(&EniId(1)), ENTRIES_OF_ONE_MAX, "they are in use");
     }
 
-    /// The same if the table is full, and no interface has more connections than the one that needs
-    /// another one.
+    /// The table is full, and all interfaces have equally many connections.
     #[test]
     fn expired_connections_of_an_interface_make_room_in_a_full_table() {
         let mut nat = Nat::default();
