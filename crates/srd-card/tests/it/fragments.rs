@@ -319,7 +319,7 @@ fn regression_fragments_of_a_host_that_may_not_send_them_are_not_remembered() {
     for from in 0..2000 {
         let envelope = Envelope::Between { from: EniId(1000 + from), to: EniId(1) };
         let frame = [&[0; OFFLOAD_BYTES][..], &first].concat();
-        let (host, mut around) = (Arc::from("zulu"), Delivered::default());
+        let (host, mut around) = (Arc::from("alpha"), Delivered::default());
         far.card.from_host(Instant::ZERO, &host, envelope, frame, &mut around);
     }
     assert_eq!(far.card.drops(port).of(Cause::NotItsHost), 2000);

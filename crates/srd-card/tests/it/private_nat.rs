@@ -320,7 +320,7 @@ fn regression_first_fragments_of_no_interface_replace_none() {
     assert_eq!(lab.send(1, 2, first.clone()).map(|(at, _)| at), Some(1));
     for from in 0..2000 {
         let envelope = Envelope::ToNat { from: EniId(1000 + from), nat: NatGatewayId(1) };
-        assert_eq!(from_host(&mut lab, 1, "zulu", envelope, &first), 0);
+        assert_eq!(from_host(&mut lab, 1, "alpha", envelope, &first), 0);
     }
     assert_eq!(lab.send(2, 2, answer(7, 2, &[1; 8])).map(|(at, _)| at), Some(1));
 }
