@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use srd_enrol::frame::{CONTROLLER_BYTES_MAX, FrameError, HOST_BYTES_MAX, Inbox, encode};
 use srd_enrol::message::VERSION;
-use srd_enrol::{CloudTables, Fingerprint, FromController, FromHost, Refusal, RefusalKind, tls};
+use srd_enrol::{
+    CloudTables, Fingerprint, FromController, FromHost, Host, Refusal, RefusalKind, tls,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -15,8 +17,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::decide::{Admitted, Enrolment};
+use super::decide::{Admitted, Decision, Enrolment};
 use super::hub::{Entered, Hub, now_s};
+use super::table::Table;
 use crate::clients::ClientSlot;
 use crate::fleet::Parts;
 
@@ -185,39 +188,51 @@ async fn admit(
         );
         return Err(Refusal::new(RefusalKind::Version, what));
     }
-    if let Some(admitted) = admit_unchanged(hub, identity, &first)? {
-        return Ok(admitted);
-    }
-    let hub = Arc::clone(hub);
-    let decided = tokio::task::spawn_blocking(move || match first {
+    let (request, generation) = match first {
         FromHost::Enrol { token, secret, name, host, .. } => {
             let request = Enrolment { identity, token, secret, name, host };
             // A refusal needs no transaction.
-            let (changes, _) = hub.hosts().table().enrol(&request, now_s())?;
+            let (changes, _) = by_table(hub, |table| table.enrol(&request, now_s())).await?;
             hub.admit_change(identity, &changes)?;
-            let admitted = hub.decide(|table| table.enrol(&request, now_s()))?;
-            Ok((admitted, 0))
+            (First::Enrol(request), 0)
         }
         FromHost::Follow { generation, host, .. } => {
-            Ok((hub.decide(|table| table.follow(identity, &host))?, generation))
+            let (changes, admitted) = by_table(hub, |table| table.follow(identity, &host)).await?;
+            hub.admit_change(identity, &changes)?;
+            if changes.is_empty() {
+                return Ok((admitted, generation));
+            }
+            (First::Follow(host), generation)
         }
-        _ => Err(Refusal::new(RefusalKind::Invalid, "it is no first message")),
+        _ => return Err(Refusal::new(RefusalKind::Invalid, "it is no first message")),
+    };
+    let hub = Arc::clone(hub);
+    let decided = tokio::task::spawn_blocking(move || {
+        hub.decide(|table| match &request {
+            First::Enrol(request) => table.enrol(request, now_s()),
+            First::Follow(host) => table.follow(identity, host),
+        })
     });
     let defect = || Refusal::new(RefusalKind::Unavailable, "the request has ended in a defect");
-    decided.await.unwrap_or_else(|_| Err(defect()))
+    Ok((decided.await.unwrap_or_else(|_| Err(defect()))?, generation))
 }
 
-/// Admits a host that connects again and has not changed; `None`: the first message needs a
-/// transaction. A stranger is refused here, and costs no transaction.
-fn admit_unchanged(
-    hub: &Hub,
-    identity: Fingerprint,
-    first: &FromHost,
-) -> Result<Option<(Admitted, u64)>, Refusal> {
-    let FromHost::Follow { generation, host, .. } = first else { return Ok(None) };
-    let (changes, admitted) = hub.hosts().table().follow(identity, host)?;
-    hub.admit_change(identity, &changes)?;
-    Ok(changes.is_empty().then_some((admitted, *generation)))
+/// A first message that needs a transaction.
+enum First {
+    Enrol(Enrolment),
+    Follow(Host),
+}
+
+/// Decides by the table in memory, without a transaction. The table may be older than the store: a
+/// refusal counts only if it is the same after a read of the store, because another controller may
+/// have admitted the host. If the store cannot be read, the refusal is a temporary one.
+async fn by_table<T>(hub: &Arc<Hub>, decide: impl Fn(&Table) -> Decision<T>) -> Decision<T> {
+    let decided = decide(&hub.hosts().table());
+    if decided.is_ok() {
+        return decided;
+    }
+    hub.catch_up().await?;
+    decide(&hub.hosts().table())
 }
 
 /// Sends a host its peers and each change, until the connection ends, or a newer session of the
@@ -348,7 +363,8 @@ async fn answer(
         }
         FromHost::NextKey { public_key } => {
             hub.saw(name, entered, None);
-            let (changes, ()) = hub.hosts().table().next_key(identity, &public_key)?;
+            let (changes, ()) =
+                by_table(hub, |table| table.next_key(identity, &public_key)).await?;
             hub.admit_change(identity, &changes)?;
             let (hub, key) = (Arc::clone(hub), public_key.clone());
             let decided = tokio::task::spawn_blocking(move || {

@@ -25,6 +25,7 @@ use crate::store::{MemoryStore, Store};
 
 mod bounds;
 mod parts;
+mod stale;
 mod strangers;
 
 /// Longest wait for one event.
