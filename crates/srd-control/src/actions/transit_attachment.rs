@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::list::{Filters, Listing};
 use super::source::Source;
-use super::support::{get, get_live, get_mut, new_tags, not_found, now, show, text_of, trim};
+use super::support::{get, get_live, new_tags, not_found, now, show, text_of, trim};
 use super::{Actions, Handler, interface, managed};
 use crate::error::{ApiError, ApiResult};
 use crate::state::transit::{TransitAssociation, TransitVpcOptions};
@@ -61,19 +61,27 @@ pub(super) fn add_vpn(region: &mut Region, gateway: &str, connection: &str) -> A
 /// Ends the attachments of a resource.
 pub(super) fn end_resource(region: &mut Region, resource: &str) {
     let of = region.transit_attachments.ids_where(|of| of.resource_id == resource);
-    of.iter().for_each(|id| end(region, id));
+    of.iter().for_each(|id| drop(end(region, id)));
 }
 
-/// Ends an attachment: it is shown as deleted, without a table and without interfaces.
-pub(super) fn end(region: &mut Region, id: &str) {
-    let Some(attachment) = region.transit_attachments.get_mut(id) else { return };
+/// Ends an attachment, and returns it: it is shown as deleted, without a table and without
+/// interfaces.
+fn end(region: &mut Region, id: &str) -> Option<TransitAttachment> {
+    let attachment = region.transit_attachments.get_mut(id)?;
     "deleted".clone_into(&mut attachment.state);
     attachment.association = None;
     attachment.propagations.clear();
-    for own in std::mem::take(&mut attachment.network_interface_ids) {
-        interface::remove(region, &own);
-    }
-    trim(&mut region.transit_attachments, |of| of.state == "deleted");
+    let interfaces = std::mem::take(&mut attachment.network_interface_ids);
+    let ended = attachment.clone();
+    interfaces.iter().for_each(|own| interface::remove(region, own));
+    trim_ended(region);
+    Some(ended)
+}
+
+/// Removes the oldest of too many attachments that have ended. This may be the one that has ended
+/// last.
+pub(super) fn trim_ended(region: &mut Region) {
+    trim(&mut region.transit_attachments, |of| ["deleted", "rejected"].contains(&&*of.state));
 }
 
 /// Returns an attachment that is not deleted.
@@ -278,7 +286,6 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let attachment = find_vpc(region, request.need("TransitGatewayAttachmentId")?)?;
-    let id = &attachment.transit_gateway_attachment_id;
-    end(region, id);
-    Ok(json!({"TransitGatewayVpcAttachment": view(get_mut(&mut region.transit_attachments, id)?)}))
+    let ended = end(region, &attachment.transit_gateway_attachment_id);
+    Ok(json!({"TransitGatewayVpcAttachment": ended.as_ref().map(view)}))
 }

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{get, new_tags, not_found, region_of, show, trim};
+use super::support::{get, new_tags, not_found, region_of, show};
 use super::{Actions, Handler, transit_attachment};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
@@ -22,6 +22,9 @@ pub(super) const ACTIONS: Actions = &[
 
 /// State of an attachment that waits for its acceptance.
 const PENDING: &str = "pendingAcceptance";
+
+/// Largest number of requests that wait for an answer, for each accepting gateway.
+const PENDING_MAX: usize = 10;
 
 /// Account and region that identify a state.
 type Key = (String, String);
@@ -42,6 +45,7 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     }
     let peer = cloud.regions.get(&peer_at).and_then(|of| of.transit_gateways.get(peer_id));
     let peer = peer.ok_or_else(|| not_found("tgw", peer_id))?.clone();
+    check_limits(cloud, at, &peer_at, [&gateway.transit_gateway_id, peer_id])?;
     let side = |id: &str, at: &Key| TransitSide {
         transit_gateway_id: id.to_owned(),
         owner_id: at.0.clone(),
@@ -74,6 +78,37 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
         region_of(cloud, &peer_at)?.transit_attachments.insert(copy);
     }
     Ok(json!({"TransitGatewayPeeringAttachment": shown}))
+}
+
+/// Checks that two gateways are not peered yet, and that few requests wait at the accepting one,
+/// which may belong to another account. `gateways`: the requesting one, and the accepting one.
+fn check_limits(cloud: &Cloud, at: &Key, peer_at: &Key, gateways: [&str; 2]) -> ApiResult<()> {
+    let of = |at: &Key| {
+        let region = cloud.regions.get(at);
+        let all = region.into_iter().flat_map(|region| region.transit_attachments.iter());
+        all.filter_map(|of| Some((of.state.as_str(), of.peering.as_ref()?)))
+    };
+    let is_same = |(state, of): (&str, &TransitPeering)| {
+        let sides = [&of.requester_tgw_info, &of.accepter_tgw_info];
+        let has = |id: &&str| sides.iter().any(|side| side.transit_gateway_id == **id);
+        !["deleted", "rejected"].contains(&state) && gateways.iter().all(has)
+    };
+    if of(at).any(is_same) {
+        let [own, peer] = gateways;
+        let message = format!("{own} has a peering attachment with {peer} already.");
+        return Err(ApiError::new("DuplicateTransitGatewayAttachment", message));
+    }
+    let waits = |(state, of): &(&str, &TransitPeering)| {
+        *state == PENDING && of.accepter_tgw_info.transit_gateway_id == gateways[1]
+    };
+    if of(peer_at).filter(waits).count() >= PENDING_MAX {
+        let message = format!(
+            "At most {PENDING_MAX} peering requests wait for the transit gateway {}.",
+            gateways[1]
+        );
+        return Err(ApiError::limit("ResourceLimitExceeded", message));
+    }
+    Ok(())
 }
 
 /// Returns a peering attachment as its description.
@@ -139,6 +174,7 @@ fn change(
     (id, sides): &(String, [Key; 2]),
     state: &str,
 ) -> ApiResult<Value> {
+    let mut shown = None;
     for side in sides {
         let Some(region) = cloud.regions.get_mut(side) else { continue };
         if let Some(attachment) = region.transit_attachments.get_mut(id) {
@@ -149,10 +185,12 @@ fn change(
             if let Some(peering) = &mut attachment.peering {
                 state.clone_into(&mut peering.status.code);
             }
+            if side == at {
+                shown = Some(view(attachment));
+            }
         }
-        trim(&mut region.transit_attachments, |of| of.state == "deleted");
+        transit_attachment::trim_ended(region);
     }
-    let shown = view(get(&region_of(cloud, at)?.transit_attachments, id)?);
     Ok(json!({"TransitGatewayPeeringAttachment": shown}))
 }
 

@@ -175,3 +175,56 @@ fn a_peering_is_accepted_in_the_region_of_the_accepter() {
     let shown = client.ok("Action=DescribeTransitGatewayPeeringAttachments");
     assert_eq!(first(&shown, "state"), "deleted");
 }
+
+/// Returns the request of a gateway of the region us-east-1 to one of the region eu-west-1.
+fn peering(own: &str, peer: &str) -> String {
+    format!(
+        "Action=CreateTransitGatewayPeeringAttachment&TransitGatewayId={own}\
+         &PeerTransitGatewayId={peer}&PeerAccountId=123456789012&PeerRegion=eu-west-1"
+    )
+}
+
+/// Peering requests filled the table of attachments of the accepting region, which may belong to
+/// another account.
+#[test]
+fn regression_the_peering_requests_that_wait_for_a_gateway_are_bounded() {
+    let mut client = Client::new();
+    client.region = "eu-west-1";
+    let (peer, _) = gateway(&mut client);
+    client.region = "us-east-1";
+    for n in 1..=11 {
+        let (own, _) = gateway(&mut client);
+        let form = peering(&own, &peer);
+        if n <= 10 {
+            client.ok(&form);
+            assert_eq!(client.code(&form), "DuplicateTransitGatewayAttachment");
+        } else {
+            assert_eq!(client.code(&form), "ResourceLimitExceeded");
+        }
+    }
+}
+
+/// Rejected requests stayed in both regions for ever.
+#[test]
+fn regression_the_rejected_peering_requests_that_are_shown_are_bounded() {
+    let mut client = Client::new();
+    let (vpc, subnet) = client.network();
+    let (own, _) = gateway(&mut client);
+    let attachment = attach(&mut client, &own, &vpc, &subnet);
+    client.region = "eu-west-1";
+    let (peer, _) = gateway(&mut client);
+    for _ in 0..=1000 {
+        client.region = "us-east-1";
+        let id = client.take(&peering(&own, &peer), "transitGatewayAttachmentId");
+        client.region = "eu-west-1";
+        let reject = "Action=RejectTransitGatewayPeeringAttachment&TransitGatewayAttachmentId";
+        assert_eq!(client.take(&format!("{reject}={id}"), "state"), "rejected");
+    }
+    assert_eq!(client.state().transit_attachments.len(), 1000);
+    // An attachment that is older than those that are shown can end, too.
+    client.region = "us-east-1";
+    assert_eq!(client.state().transit_attachments.len(), 1001);
+    let delete = "Action=DeleteTransitGatewayVpcAttachment&TransitGatewayAttachmentId";
+    assert_eq!(client.take(&format!("{delete}={attachment}"), "state"), "deleted");
+    assert_eq!(client.state().transit_attachments.len(), 1000);
+}
