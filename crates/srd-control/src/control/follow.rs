@@ -8,10 +8,12 @@ use super::{ATTEMPTS_MAX, Control, TRIAL_ACCOUNT, records};
 use crate::actions;
 use crate::machines::{self, RUNNING};
 use crate::sign::DrawnKey;
-use crate::store::{CommitError, News};
+use crate::state::Instance;
+use crate::store::{CommitError, KeyChange, News};
 use crate::tls::Authority;
 
-/// An instance whose machine did not start: its account and region, its identifier, and the cause.
+/// An instance that is to be marked as stopped, because its machine did not start or its host was
+/// removed: its account and region, its identifier, and the cause.
 pub(super) type Failed = ((String, String), String, String);
 
 impl Control {
@@ -45,6 +47,10 @@ impl Control {
             let why = machines::enter(self.machines.as_mut(), region, &running);
             failed.extend(why.into_iter().map(|(id, why)| (at.clone(), id, why)));
         }
+        // Earlier versions removed a host and stopped its instances in two transactions.
+        let hosts = self.hosts();
+        let is_gone = |host: &str| !hosts.table().has(host);
+        failed.extend(self.running_on(is_gone, "its host was removed"));
         self.mark(failed)
     }
 
@@ -123,35 +129,69 @@ impl Control {
             if failed.is_empty() {
                 return Ok(());
             }
-            for (at, id, why) in &failed {
-                if let Some(region) = self.cloud.regions.get_mut(at) {
-                    actions::mark_stopped(region, id, why).map_err(|error| error.to_string())?;
-                }
-            }
-            match self.store.commit(records::changes(&self.cloud)?) {
-                Ok(()) => {
-                    self.is_unsettled = true;
-                    for region in self.cloud.regions.values_mut().filter(|r| r.is_changed()) {
-                        region.commit();
-                        if let Err(why) = self.machines.apply(region) {
-                            self.machines.report(&format!("{}: {why}", region.name));
-                        }
-                    }
-                    for (_, id, why) in &failed {
-                        self.machines.report(&format!("{id} is marked as stopped: {why}"));
-                    }
-                    return Ok(());
-                }
-                Err(CommitError::Conflict) => {
-                    self.recover();
-                    failed.extend(self.take()?);
-                }
-                Err(error) => {
-                    self.recover();
-                    return Err(error.to_string());
-                }
+            match self.commit_stopped(&failed, Vec::new()) {
+                Ok(()) => return Ok(()),
+                Err(CommitError::Conflict) => failed.extend(self.take()?),
+                Err(error) => return Err(error.to_string()),
             }
         }
         Err("other controllers change the state without a pause".to_owned())
+    }
+
+    /// Marks instances as stopped, and makes changes of hosts, in one transaction. If it fails,
+    /// nothing has changed.
+    pub(super) fn commit_stopped(
+        &mut self,
+        stopped: &[Failed],
+        of_hosts: Vec<KeyChange>,
+    ) -> Result<(), CommitError> {
+        let committed = self.mark_all(stopped).map_err(CommitError::Failed);
+        let committed = committed.and_then(|mut changes| {
+            changes.extend(of_hosts.iter().cloned());
+            self.store.commit(changes)
+        });
+        if committed.is_err() {
+            self.recover();
+            return committed;
+        }
+        self.is_unsettled = true;
+        for region in self.cloud.regions.values_mut().filter(|region| region.is_changed()) {
+            region.commit();
+            if let Err(why) = self.machines.apply(region) {
+                self.machines.report(&format!("{}: {why}", region.name));
+            }
+        }
+        for (_, id, why) in stopped {
+            self.machines.report(&format!("{id} is marked as stopped: {why}"));
+        }
+        let read = of_hosts
+            .iter()
+            .try_for_each(|(key, value)| self.cloud.hosts.read(key, value.as_deref()));
+        read.map_err(|why| {
+            self.is_stale = true;
+            CommitError::Unknown(why)
+        })
+    }
+
+    /// Marks instances as stopped, and returns the changes of the store.
+    fn mark_all(&mut self, stopped: &[Failed]) -> Result<Vec<KeyChange>, String> {
+        for (at, id, why) in stopped {
+            if let Some(region) = self.cloud.regions.get_mut(at) {
+                actions::mark_stopped(region, id, why).map_err(|error| error.to_string())?;
+            }
+        }
+        records::changes(&self.cloud)
+    }
+
+    /// The running instances of hosts that meet a condition.
+    pub(super) fn running_on(&self, is_meant: impl Fn(&str) -> bool, why: &str) -> Vec<Failed> {
+        let mut found = Vec::new();
+        for (at, region) in &self.cloud.regions {
+            let is_there =
+                |i: &&Instance| i.state.code == RUNNING && i.host.as_deref().is_some_and(&is_meant);
+            let ids = region.instances.iter().filter(is_there).map(|i| i.instance_id.clone());
+            found.extend(ids.map(|id| (at.clone(), id, why.to_owned())));
+        }
+        found
     }
 }

@@ -7,8 +7,6 @@ use srd_enrol::{Refusal, RefusalKind};
 use super::{ATTEMPT_PAUSE_MAX, ATTEMPTS_MAX, Control};
 use crate::hosts::decide::Decision;
 use crate::hosts::table::{Hosts, Table};
-use crate::machines::RUNNING;
-use crate::state::Instance;
 use crate::store::CommitError;
 
 impl Control {
@@ -17,23 +15,24 @@ impl Control {
         self.cloud.hosts.clone()
     }
 
-    /// Marks the instances of a host as stopped, and removes the host.
+    /// Marks the instances of a host as stopped, and removes the host, in one transaction. If it
+    /// fails, nothing has changed.
     ///
     /// # Errors
     /// If there is no such host, or the store fails.
     pub fn remove_host(&mut self, name: &str) -> Result<(), Refusal> {
-        let unavailable = |why: String| Refusal::new(RefusalKind::Unavailable, why);
-        self.follow().map_err(unavailable)?;
-        self.cloud.hosts.table().remove(name)?;
-        let mut stopped = Vec::new();
-        for (at, region) in &self.cloud.regions {
-            let is_there =
-                |i: &&Instance| i.state.code == RUNNING && i.host.as_deref() == Some(name);
-            let ids = region.instances.iter().filter(is_there).map(|i| i.instance_id.clone());
-            stopped.extend(ids.map(|id| (at.clone(), id, format!("the host {name} was removed"))));
+        for attempt in 1..=ATTEMPTS_MAX {
+            self.follow().map_err(unavailable)?;
+            let (changes, ()) = self.cloud.hosts.table().remove(name)?;
+            let why = format!("the host {name} was removed");
+            let stopped = self.running_on(|host| host == name, &why);
+            match self.commit_stopped(&stopped, changes) {
+                Ok(()) => return Ok(()),
+                Err(CommitError::Conflict) => thread::sleep(ATTEMPT_PAUSE_MAX * attempt),
+                Err(error) => return Err(unavailable(error.to_string())),
+            }
         }
-        self.mark(stopped).map_err(unavailable)?;
-        self.decide(|table| table.remove(name))
+        Err(unavailable(CONTENDED.to_owned()))
     }
 
     /// Makes the changes of a decision as one transaction. If another controller has changed the
@@ -45,9 +44,6 @@ impl Control {
         &mut self,
         mut decide: impl FnMut(&Table) -> Decision<T>,
     ) -> Result<T, Refusal> {
-        let unavailable = |why: String| {
-            Refusal::new(RefusalKind::Unavailable, format!("the controller cannot store it: {why}"))
-        };
         for attempt in 1..=ATTEMPTS_MAX {
             self.follow().map_err(unavailable)?;
             let (changes, result) = decide(&self.cloud.hosts.table())?;
@@ -65,6 +61,13 @@ impl Control {
                 Err(error) => return Err(unavailable(error.to_string())),
             }
         }
-        Err(unavailable("other controllers change the state without a pause".to_owned()))
+        Err(unavailable(CONTENDED.to_owned()))
     }
+}
+
+/// Cause of a failure after [`ATTEMPTS_MAX`] conflicts.
+const CONTENDED: &str = "other controllers change the state without a pause";
+
+fn unavailable(why: String) -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, format!("the controller cannot store it: {why}"))
 }

@@ -111,6 +111,11 @@ impl Table {
         bits.and_then(|bits| IpNet::new(record.address, bits).ok()).unwrap_or(address)
     }
 
+    /// Whether there is a host with this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.hosts.contains_key(name)
+    }
+
     /// Whether a host has this overlay address.
     pub(super) fn has_address(&self, address: IpAddr) -> bool {
         self.hosts.values().any(|host| host.address == address)

@@ -11,7 +11,7 @@ use srd_control::control::Control;
 use srd_control::fleet::{HostMachines, Parts};
 use srd_control::hosts::decide::{Enrolment, TokenOptions};
 use srd_control::state::Instance;
-use srd_control::store::{MemoryStore, Store};
+use srd_control::store::{CommitError, KeyChange, MemoryStore, News, Store};
 use srd_enrol::{Capacity, CloudTables, Host, Identity};
 
 use crate::support::{Client, NOW, SharedStore, all};
@@ -308,6 +308,85 @@ fn the_instances_of_a_host_that_is_removed_stop_and_start_elsewhere() {
     assert!(nodes.text("b").is_empty() && !nodes.text("a").contains(&stopped.instance_id));
     client.ok(&format!("Action=StartInstances&InstanceId.1={}", stopped.instance_id));
     assert_eq!(placed(&client), [("a".to_owned(), 2)].into());
+}
+
+/// A store in which something happens before a transaction that removes the host `b`.
+struct AtRemoval<F> {
+    store: SharedStore,
+    happens: F,
+}
+
+impl<F: FnMut() -> Result<(), CommitError> + Send> Store for AtRemoval<F> {
+    fn load(&mut self) -> Result<Vec<(String, String)>, String> {
+        self.store.load()
+    }
+
+    fn commit(&mut self, changes: Vec<KeyChange>) -> Result<(), CommitError> {
+        if changes.contains(&("hosts/host/b".to_owned(), None)) {
+            (self.happens)()?;
+        }
+        self.store.commit(changes)
+    }
+
+    fn refresh(&mut self) -> Result<News, String> {
+        self.store.refresh()
+    }
+}
+
+/// The instances had ended already when the removal failed.
+#[test]
+fn regression_a_removal_of_a_host_that_fails_leaves_its_instances_alone() {
+    let nodes = Nodes::start(&["a", "b"]);
+    let happens = || Err(CommitError::Failed("the disk is full".to_owned()));
+    let mut client =
+        start_with(&nodes, Box::new(AtRemoval { store: SharedStore::default(), happens }));
+    let of = subnet(&mut client, "us-east-1a");
+    client.ok(&run(&of, 2, ""));
+    let before = nodes.text("b");
+    let error = client.control.remove_host("b").unwrap_err();
+    assert!(error.message.contains("nothing was changed: the disk is full"), "{error}");
+    assert_eq!(placed(&client)["b"], 1);
+    assert_eq!(nodes.text("b"), before);
+}
+
+/// The instance was shown as running for ever, and no group replaced it.
+#[test]
+fn regression_an_instance_that_starts_while_its_host_is_removed_stops() {
+    let store = SharedStore::default();
+    let other = Arc::<Mutex<Option<(Client, String)>>>::default();
+    let happens = {
+        let other = Arc::clone(&other);
+        move || {
+            if let Some((mut client, form)) = other.lock().unwrap().take() {
+                client.ok(&form);
+                assert_eq!(placed(&client)["b"], 2);
+            }
+            Ok(())
+        }
+    };
+    let nodes = Nodes::start(&["a", "b"]);
+    let mut client = start_with(&nodes, Box::new(AtRemoval { store: store.clone(), happens }));
+    let of = subnet(&mut client, "us-east-1a");
+    client.ok(&run(&of, 2, ""));
+    let beside = Nodes::start(&["b"]);
+    let beside = Client::with(Box::new(store), beside.machines());
+    *other.lock().unwrap() = Some((beside, run(&of, 1, "")));
+    client.control.remove_host("b").unwrap();
+    assert!(other.lock().unwrap().is_none());
+    assert_eq!(placed(&client), [("a".to_owned(), 1)].into());
+    assert_eq!(client.state().instances.len(), 3);
+}
+
+#[test]
+fn an_instance_whose_host_does_not_exist_is_stopped_at_the_start_of_a_controller() {
+    let store = SharedStore::default();
+    let nodes = Nodes::start(&["a", "b"]);
+    let mut client = start_with(&nodes, Box::new(store.clone()));
+    let of = subnet(&mut client, "us-east-1a");
+    client.ok(&run(&of, 2, ""));
+    client.control.decide(|table| table.remove("b")).unwrap();
+    let again = Client::with(Box::new(store), nodes.machines());
+    assert_eq!(placed(&again), [("a".to_owned(), 1)].into());
 }
 
 /// An instance from before its control plane had hosts would be an instance of each host.
