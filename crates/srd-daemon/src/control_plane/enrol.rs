@@ -67,7 +67,7 @@ fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
     state.create().map_err(anyhow::Error::msg)?;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
     let key = state.key(PRIVATE_KEY).map_err(anyhow::Error::msg)?;
-    let mut link = Link::open(&enrol.controller, &identity, token.controller).map_err(words)?;
+    let mut link = Link::open(&enrol.controller, &identity, token.controller, 0).map_err(words)?;
     let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
     let endpoints = endpoints.ok_or_else(|| {
         anyhow!("the controller is reached through the overlay: name `endpoint` in [enrol]")
@@ -104,7 +104,7 @@ fn rotate(interface: &Interface, enrol: &Enrol, enrolment: Enrolment) -> Result<
     let Some(next) = next else { return Ok(()) };
     let identity = state.identity().map_err(anyhow::Error::msg)?;
     let controller = enrolment.controller;
-    let mut link = Link::open(&enrol.controller, &identity, controller).map_err(words)?;
+    let mut link = Link::open(&enrol.controller, &identity, controller, 0).map_err(words)?;
     let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
     let endpoints = endpoints.unwrap_or(enrolment.endpoints);
     let host = describe(next.public(), endpoints, enrol.capacity.clone());

@@ -53,6 +53,7 @@ pub(crate) fn start(config: &Config, plane: PlaneHandle) -> Result<()> {
         identity,
         plane,
         cloud: CloudPart::default(),
+        first_address: 0,
     };
     let work = move || follower.run();
     thread::Builder::new()
@@ -72,6 +73,8 @@ struct Follower {
     applied: Vec<Peer>,
     plane: PlaneHandle,
     cloud: CloudPart,
+    /// Number of the address of the controller that is tried first.
+    first_address: usize,
 }
 
 /// Reason for the end of a connection.
@@ -103,6 +106,10 @@ impl Follower {
             };
             if is_admitted {
                 (pause, is_away) = (PAUSE_MIN, false);
+            }
+            if !is_admitted || is_temporary(&end) {
+                // Another controller may be able to serve this host.
+                self.first_address = self.first_address.wrapping_add(1);
             }
             match end {
                 End::Daemon => return,
@@ -142,7 +149,8 @@ impl Follower {
     /// Connects, and applies changes until the connection ends.
     fn session(&mut self, is_admitted: &mut bool) -> Result<std::convert::Infallible, End> {
         let controller = self.enrolment.controller;
-        let mut link = Link::open(&self.enrol.controller, &self.identity, controller)?;
+        let mut link =
+            Link::open(&self.enrol.controller, &self.identity, controller, self.first_address)?;
         let endpoints = enrol::endpoints(&self.interface, &self.enrol, link.local()?);
         let endpoints = endpoints.unwrap_or_else(|| self.enrolment.endpoints.clone());
         let host = enrol::describe(self.key, endpoints, self.enrol.capacity.clone());
@@ -292,6 +300,11 @@ impl Follower {
         }
         Ok(())
     }
+}
+
+/// Whether the controller has refused this host for now.
+fn is_temporary(end: &End) -> bool {
+    matches!(end, End::Link(LinkError::Refused(refusal)) if refusal.reason.is_temporary())
 }
 
 /// Returns the peers after a delta.

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use srd_enrol::frame::{CONTROLLER_BYTES_MAX, HOST_BYTES_MAX, Inbox, encode};
 use srd_enrol::{Fingerprint, FromController, FromHost, Identity, Refusal, tls};
 
@@ -42,6 +43,13 @@ impl fmt::Display for LinkError {
     }
 }
 
+/// Reason why there is no connection to one address.
+enum Failed {
+    Broken(String),
+    /// The controller there has another identity.
+    Other,
+}
+
 /// A connection to the controller.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -51,34 +59,72 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to the controller, and checks its fingerprint.
+    /// Connects to the controller, and checks its fingerprint. If its name resolves to several
+    /// addresses, they are tried in turn, until one of them is that of the controller. `first` is
+    /// the number of the address that is tried first; the others follow it in a circle.
     pub(super) fn open(
         controller: &HostPort,
         own: &Identity,
         fingerprint: Fingerprint,
+        first: usize,
     ) -> Result<Self, LinkError> {
         let at = controller.to_string();
         let broken = |why: &dyn fmt::Display| LinkError::Broken(format!("{at}: {why}"));
-        let addresses = controller.resolve(false).map_err(|why| broken(&why))?;
-        let socket = connect(&addresses).map_err(|error| broken(&unreachable(&error)))?;
+        let mut addresses = controller.resolve(false).map_err(|why| broken(&why))?;
+        let count = addresses.len();
+        addresses.rotate_left(first % count.max(1));
         let settings = tls::of_host(own, fingerprint).map_err(|error| broken(&error))?;
-        let connection = ClientConnection::new(settings, tls::controller_name());
+        Self::open_any(&at, &addresses, (&settings, fingerprint))
+    }
+
+    /// Connects to the first of these addresses that is that of the controller.
+    fn open_any(
+        at: &str,
+        addresses: &[SocketAddr],
+        (settings, fingerprint): (&Arc<ClientConfig>, Fingerprint),
+    ) -> Result<Self, LinkError> {
+        let (mut causes, mut is_other) = (Vec::new(), false);
+        for address in addresses {
+            let shown = match addresses {
+                [_] => at.to_owned(),
+                _ => format!("{at} ({})", address.ip()),
+            };
+            match Self::open_at(&shown, *address, settings) {
+                Ok(link) => return Ok(link),
+                Err(Failed::Other) => {
+                    is_other = true;
+                    causes.push(format!(
+                        "{shown}: the controller there does not have the fingerprint \
+                         {fingerprint}: check the address, or enrol this host again with a new \
+                         token"
+                    ));
+                }
+                Err(Failed::Broken(why)) => causes.push(format!("{shown}: {why}")),
+            }
+        }
+        let causes = causes.join("; ");
+        Err(if is_other { LinkError::OtherController(causes) } else { LinkError::Broken(causes) })
+    }
+
+    fn open_at(
+        at: &str,
+        address: SocketAddr,
+        settings: &Arc<ClientConfig>,
+    ) -> Result<Self, Failed> {
+        let broken = |why: &dyn fmt::Display| Failed::Broken(why.to_string());
+        let socket = connect(address).map_err(|error| broken(&unreachable(&error)))?;
+        let connection = ClientConnection::new(Arc::clone(settings), tls::controller_name());
         let mut stream = StreamOwned::new(connection.map_err(|error| broken(&error))?, socket);
         shake(&mut stream).map_err(|error| {
             let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
             match cause {
-                Some(cause) if tls::is_other_controller(cause) => {
-                    LinkError::OtherController(format!(
-                        "{at}: the controller there does not have the fingerprint {fingerprint}: \
-                         check the address, or enrol this host again with a new token"
-                    ))
-                }
+                Some(cause) if tls::is_other_controller(cause) => Failed::Other,
                 _ => broken(&format!("no TLS connection to a controller: {}", lost(&error))),
             }
         })?;
         let timeouts = stream.sock.set_read_timeout(Some(TICK));
         timeouts.map_err(|error| broken(&error))?;
-        Ok(Self { stream, inbox: Inbox::new(CONTROLLER_BYTES_MAX), at })
+        Ok(Self { stream, inbox: Inbox::new(CONTROLLER_BYTES_MAX), at: at.to_owned() })
     }
 
     fn broken(&self, why: &dyn fmt::Display) -> LinkError {
@@ -157,20 +203,12 @@ fn unreachable(error: &io::Error) -> String {
     format!("{error}: {remedy}")
 }
 
-fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        match TcpStream::connect_timeout(address, CONNECT_WAIT_MAX) {
-            Ok(socket) => {
-                socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(CONNECT_WAIT_MAX))?;
-                socket.set_write_timeout(Some(WRITE_WAIT_MAX))?;
-                return Ok(socket);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect_timeout(&address, CONNECT_WAIT_MAX)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(CONNECT_WAIT_MAX))?;
+    socket.set_write_timeout(Some(WRITE_WAIT_MAX))?;
+    Ok(socket)
 }
 
 /// Makes the handshake.
@@ -200,11 +238,52 @@ mod tests {
             stream.read_exact(&mut vec![0; length]).unwrap();
         });
         let controller = HostPort { host: at.ip().to_string(), port: at.port() };
-        let error = Link::open(&controller, &own, own.fingerprint()).unwrap_err().to_string();
+        let error = Link::open(&controller, &own, own.fingerprint(), 0).unwrap_err().to_string();
         ends.join().unwrap();
         assert!(error.ends_with(CLOSED) && !error.contains("://"), "{error}");
-        let error = Link::open(&controller, &own, own.fingerprint()).unwrap_err().to_string();
+        let error = Link::open(&controller, &own, own.fingerprint(), 0).unwrap_err().to_string();
         assert!(error.contains("start `srd control up --hosts` there"), "{error}");
+    }
+
+    /// Returns the address of a server that makes the handshake with this identity, and answers
+    /// with a message.
+    fn serve(own: &Identity) -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let settings = tls::of_controller(own).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let connection = rustls::ServerConnection::new(Arc::clone(&settings)).unwrap();
+                let mut stream = StreamOwned::new(connection, stream.unwrap());
+                let pong = encode(&FromController::Pong, CONTROLLER_BYTES_MAX).unwrap();
+                // A host that expects another identity ends the connection.
+                let _ = stream.write_all(&pong).and_then(|()| stream.flush());
+            }
+        });
+        at
+    }
+
+    /// An address that took the connection and was no controller, or another one, was the only one
+    /// that the host tried.
+    #[test]
+    fn regression_an_address_that_is_no_controller_is_followed_by_the_next_one() {
+        let [own, controller, other] = [(); 3].map(|()| Identity::draw().unwrap());
+        // The kernel accepts connections of this listener.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = (silent.local_addr().unwrap(), silent);
+        let settings = tls::of_host(&own, controller.fingerprint()).unwrap();
+        let expects = (&settings, controller.fingerprint());
+        let [right, wrong] = [&controller, &other].map(serve);
+        let mut link = Link::open_any("ctl:1", &[silent.0, wrong, right], expects).unwrap();
+        assert_eq!(link.receive().unwrap(), Some(FromController::Pong));
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Link::open_any("ctl:1", &[wrong, closed], expects).unwrap_err();
+        assert!(matches!(error, LinkError::OtherController(_)), "{error:?}");
+        let error = error.to_string();
+        assert!(
+            error.contains("the fingerprint") && error.contains("start `srd control up"),
+            "{error}"
+        );
     }
 
     #[test]
