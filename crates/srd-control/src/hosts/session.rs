@@ -248,13 +248,14 @@ async fn follow(
     let accepts = hub.hosts().table().capacities().any(|(host, _)| host == name);
     let parts = hub.parts().filter(|_| accepts);
     let done = async {
-        let Admitted { name, address } = admitted.clone();
-        link.send(&FromController::Welcome { name, address }).await?;
         if let Some(parts) = parts {
-            // Another controller may have changed the part of this host a moment ago.
+            // Another controller may have changed the part of this host a moment ago. Without the
+            // store, this controller cannot serve the host.
             hub.catch_up().await?;
             parts.enter(&admitted.name, entered.number);
         }
+        let Admitted { name, address } = admitted.clone();
+        link.send(&FromController::Welcome { name, address }).await?;
         work(hub, link, (identity, entered), &admitted.name, (generation, parts)).await
     };
     let done = tokio::select! {

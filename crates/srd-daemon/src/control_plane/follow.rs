@@ -99,18 +99,20 @@ impl Follower {
         let mut pause = PAUSE_MIN;
         let mut is_away = false;
         loop {
-            let mut is_admitted = false;
-            let end = match self.session(&mut is_admitted) {
+            let mut admitted_at = None;
+            let end = match self.session(&mut admitted_at) {
                 Ok(never) => match never {},
                 Err(end) => end,
             };
-            if is_admitted {
-                (pause, is_away) = (PAUSE_MIN, false);
+            if admitted_at.is_some() {
+                is_away = false;
             }
-            if !is_admitted || is_temporary(&end) {
+            if admitted_at.is_none() || is_temporary(&end) {
                 // Another controller may be able to serve this host.
                 self.first_address = self.first_address.wrapping_add(1);
             }
+            let served = admitted_at.map_or(Duration::ZERO, |at: Instant| at.elapsed());
+            pause = pause_after(pause, served, &end);
             match end {
                 End::Daemon => return,
                 End::Link(LinkError::Refused(refusal))
@@ -119,16 +121,12 @@ impl Follower {
                     if !self.enrolment.is_removed {
                         tracing::error!("{refusal}; this host drops all peers of the controller");
                     }
-                    pause = PAUSE_MAX;
                     if let Err(End::Daemon) = self.leave() {
                         return;
                     }
                 }
                 End::Link(LinkError::Refused(refusal)) => {
                     tracing::error!("the controller refuses this host: {refusal}");
-                    if !refusal.reason.is_temporary() {
-                        pause = PAUSE_MAX;
-                    }
                 }
                 End::Link(error) if !is_away => {
                     tracing::warn!("{error}; the daemon goes on with the peers that it has");
@@ -138,7 +136,6 @@ impl Follower {
                 End::State(why) => tracing::error!("{why}"),
                 End::Cloud(why) => {
                     tracing::error!("the part of the cloud of the controller: {why}");
-                    pause = PAUSE_MAX;
                 }
             }
             thread::sleep(jittered(pause));
@@ -147,7 +144,10 @@ impl Follower {
     }
 
     /// Connects, and applies changes until the connection ends.
-    fn session(&mut self, is_admitted: &mut bool) -> Result<std::convert::Infallible, End> {
+    fn session(
+        &mut self,
+        admitted_at: &mut Option<Instant>,
+    ) -> Result<std::convert::Infallible, End> {
         let controller = self.enrolment.controller;
         let mut link =
             Link::open(&self.enrol.controller, &self.identity, controller, self.first_address)?;
@@ -162,7 +162,7 @@ impl Follower {
         loop {
             if let Some(message) = link.receive()? {
                 heard_at = Instant::now();
-                *is_admitted = true;
+                admitted_at.get_or_insert(heard_at);
                 self.take(&mut link, message)?;
             }
             let now = Instant::now();
@@ -302,6 +302,18 @@ impl Follower {
     }
 }
 
+/// Returns the pause after a session that the controller has served for this time. `pause` is the
+/// pause that follows if nothing shortens it or makes it longer: a session that was short does not
+/// shorten it, because the controller may end each session at once.
+fn pause_after(pause: Duration, served: Duration, end: &End) -> Duration {
+    match end {
+        End::Link(LinkError::Refused(refusal)) if !refusal.reason.is_temporary() => PAUSE_MAX,
+        End::Cloud(_) => PAUSE_MAX,
+        _ if served > PAUSE_MAX => PAUSE_MIN,
+        _ => pause,
+    }
+}
+
 /// Whether the controller has refused this host for now.
 fn is_temporary(end: &End) -> bool {
     matches!(end, End::Link(LinkError::Refused(refusal)) if refusal.reason.is_temporary())
@@ -327,6 +339,7 @@ fn jittered(pause: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_enrol::Refusal;
 
     fn peer(name: &str, last: u8) -> Peer {
         Peer {
@@ -343,6 +356,24 @@ mod tests {
         let after = merge(&before, vec![peer("d", 4), peer("b", 9)], &["a".to_owned()]);
         assert_eq!(after, [peer("b", 9), peer("c", 3), peer("d", 4)]);
         assert_eq!(merge(&after, Vec::new(), &["x".to_owned()]), after);
+    }
+
+    /// Each session reset the pause, so a host connected several times in a second to a controller
+    /// that ended each session.
+    #[test]
+    fn regression_sessions_that_are_short_do_not_shorten_the_pause() {
+        let refusal = |reason| End::Link(LinkError::Refused(Refusal::new(reason, "")));
+        let broken = || End::Link(LinkError::Broken(String::new()));
+        let short = Duration::from_millis(50);
+        for end in [broken(), refusal(RefusalKind::Unavailable)] {
+            let mut pause = PAUSE_MIN;
+            for _ in 0..6 {
+                pause = (pause_after(pause, short, &end) * 2).min(PAUSE_MAX);
+            }
+            assert_eq!(pause, PAUSE_MAX);
+            assert_eq!(pause_after(pause, PAUSE_MAX + short, &end), PAUSE_MIN);
+        }
+        assert_eq!(pause_after(PAUSE_MIN, short, &refusal(RefusalKind::OtherKey)), PAUSE_MAX);
     }
 
     #[test]

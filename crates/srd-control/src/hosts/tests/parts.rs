@@ -97,3 +97,25 @@ fn a_host_without_instances_gets_no_part() {
     assert_eq!(client.receive(), Ok(FromController::Pong));
     assert!(!parts.is_ready("a"));
 }
+
+/// The host took the welcome for a success, and connected again at once.
+#[test]
+fn regression_a_host_is_refused_before_its_welcome_while_the_store_fails() {
+    let shared = stale::SharedStore::default();
+    let store = Box::new(shared.clone());
+    let server = Server::with_parts("10.77.0.0/16", store, Some(Parts::default()));
+    let capacity = Capacity { zone: "us-east-1a".to_owned(), vcpus: 8, types: Vec::new() };
+    let mut node = Node::new("a", 1);
+    node.host.capacity = Some(capacity);
+    let mut client = server.connect(&node.identity);
+    client.send(&node.enrol(&server.token(1)));
+    assert!(matches!(client.receive(), Ok(FromController::Welcome { .. })));
+    shared.set_away(true);
+    let mut client = server.connect(&node.identity);
+    client.send(&node.follow(0));
+    assert_eq!(client.receive().unwrap_err().reason, RefusalKind::Unavailable);
+    shared.set_away(false);
+    let mut client = server.connect(&node.identity);
+    client.send(&node.follow(0));
+    assert!(matches!(client.receive(), Ok(FromController::Welcome { .. })));
+}
