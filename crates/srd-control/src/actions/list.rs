@@ -1,10 +1,12 @@
 //! Answers to actions `Describe...`: selection of objects by identifiers and filters, and pages.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::field::{Condition, found};
@@ -237,24 +239,65 @@ fn has_pages(action: &str) -> bool {
 pub(super) struct Page {
     /// Positions of the objects.
     pub(super) shown: Range<usize>,
-    /// Token of the next page. It names the last object of this page, so that objects that are
-    /// deleted meanwhile do not hide other objects.
+    /// Token of the next page.
     next: Option<String>,
 }
 
+/// Begin of a page, which its token names. Objects that are deleted meanwhile do not hide others.
+#[derive(Serialize, Deserialize)]
+enum Place {
+    /// The first object in a row after this one.
+    AfterRow(u64),
+    /// The object after `last`. If that was deleted, the object `next`, which followed it. If both
+    /// were deleted, the first object of all: some objects are shown again, and none is left out.
+    Between { last: String, next: String },
+}
+
 impl Page {
-    /// Returns the page that the request selects of this number of objects. `id` returns the
-    /// identifier of the object at a position.
-    pub(super) fn new<'a>(
+    /// Returns the page that the request selects of this number of objects. `row` returns the
+    /// number of the row of the object at a position; the numbers ascend.
+    pub(super) fn of_rows(
         request: &Request,
         count: usize,
-        id: impl Fn(usize) -> Option<&'a str>,
+        row: impl Fn(usize) -> u64,
     ) -> ApiResult<Self> {
-        let begin = match request.text("NextToken") {
-            Some(token) => begin(request, token, count, &id)
-                .ok_or_else(|| ApiError::new("InvalidNextToken", "The token is invalid"))?,
+        let begin = match place(request)? {
             None => 0,
+            Some(Place::AfterRow(last)) => (0..count).find(|at| row(*at) > last).unwrap_or(count),
+            Some(Place::Between { .. }) => return Err(bad_token()),
         };
+        Self::new(request, count, begin, |last| Place::AfterRow(row(last)))
+    }
+
+    /// Returns the page that the request selects of this number of objects. `id` returns the
+    /// identifier of the object at a position; no two objects have the same.
+    pub(super) fn of_ids<'a>(
+        request: &Request,
+        count: usize,
+        id: impl Fn(usize) -> Cow<'a, str>,
+    ) -> ApiResult<Self> {
+        let find = |wanted: &str| (0..count).find(|at| id(*at) == wanted);
+        let begin = match place(request)? {
+            None => 0,
+            Some(Place::Between { last, next }) => {
+                find(&last).map(|last| last + 1).or_else(|| find(&next)).unwrap_or(0)
+            }
+            Some(Place::AfterRow(_)) => return Err(bad_token()),
+        };
+        Self::new(request, count, begin, |last| Place::Between {
+            last: id(last).into_owned(),
+            next: id(last + 1).into_owned(),
+        })
+    }
+
+    /// Returns the page from a position on. `after` returns the begin of the next page after the
+    /// object at a position, which is not the last one.
+    fn new(
+        request: &Request,
+        count: usize,
+        begin: usize,
+        after: impl Fn(usize) -> Place,
+    ) -> ApiResult<Self> {
         let size = match request.number("MaxResults") {
             None if has_pages(&request.action) => usize::try_from(PAGE_MAX).unwrap_or(usize::MAX),
             None => usize::MAX,
@@ -267,10 +310,7 @@ impl Page {
             }
         };
         let end = begin.saturating_add(size).min(count);
-        let next = (end < count).then(|| {
-            let last = id(end - 1).unwrap_or_default();
-            URL_SAFE_NO_PAD.encode(format!("{}:{end}:{last}", request.action))
-        });
+        let next = (end < count).then(|| token(&request.action, &after(end - 1))).transpose()?;
         Ok(Self { shown: begin..end, next })
     }
 
@@ -285,31 +325,38 @@ impl Page {
     }
 }
 
-fn begin<'a>(
-    request: &Request,
-    token: &str,
-    count: usize,
-    id: impl Fn(usize) -> Option<&'a str>,
-) -> Option<usize> {
-    let token = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
-    let mut parts = token.splitn(3, ':');
-    let (action, position, last) = (parts.next()?, parts.next()?, parts.next()?);
-    if action != request.action {
-        return None;
-    }
-    let position: usize = position.parse().ok()?;
-    let found = (0..count).find(|at| !last.is_empty() && id(*at) == Some(last));
-    Some(found.map_or(position, |last| last + 1).min(count))
+fn bad_token() -> ApiError {
+    ApiError::new("InvalidNextToken", "The token is invalid")
 }
 
-/// Returns the page of these objects that the request selects.
+fn token(action: &str, place: &Place) -> ApiResult<String> {
+    let token = serde_json::to_string(&(action, place));
+    let token = token.map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(URL_SAFE_NO_PAD.encode(token))
+}
+
+/// Returns the begin of the page that the token of a request names.
+fn place(request: &Request) -> ApiResult<Option<Place>> {
+    let Some(token) = request.text("NextToken") else { return Ok(None) };
+    let token = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad_token())?;
+    let (action, place): (String, Place) =
+        serde_json::from_slice(&token).map_err(|_| bad_token())?;
+    if action != request.action {
+        return Err(bad_token());
+    }
+    Ok(Some(place))
+}
+
+/// Returns the page of these objects that the request selects. `id` names the member with the
+/// identifier of an object; no two objects have the same.
 pub(super) fn page(
     request: &Request,
     result: &str,
     id: &str,
     objects: Vec<Value>,
 ) -> ApiResult<Value> {
-    let page = Page::new(request, objects.len(), |at| objects[at].get(id)?.as_str())?;
+    let id = |at: usize| objects[at][id].as_str().unwrap_or_default().into();
+    let page = Page::of_ids(request, objects.len(), id)?;
     let Range { start, end } = page.shown.clone();
     Ok(page.answer(result, objects.into_iter().take(end).skip(start).collect()))
 }
@@ -376,20 +423,68 @@ mod tests {
         assert_eq!(names(long).unwrap_err().code, "FilterLimitExceeded");
     }
 
-    #[test]
-    fn pages_follow_each_other_although_objects_are_deleted() {
-        let mut objects: Vec<Value> = (0..7).map(|n| json!({"Id": format!("x-{n}")})).collect();
-        let first = page(&request(json!({"MaxResults": 5})), "Things", "Id", objects.clone());
+    fn things(ids: &[&str]) -> Vec<Value> {
+        ids.iter().map(|id| json!({"Id": id})).collect()
+    }
+
+    fn ids(answer: &Value) -> Vec<&str> {
+        answer["Things"].as_array().unwrap().iter().map(|of| of["Id"].as_str().unwrap()).collect()
+    }
+
+    const SEVEN: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+    /// Returns the second page of seven objects, of which only these are left after the first page
+    /// with five.
+    fn second(left: &[&str]) -> Value {
+        let first = page(&request(json!({"MaxResults": 5})), "Things", "Id", things(&SEVEN));
         let first = first.unwrap();
-        assert_eq!(first["Things"].as_array().unwrap().len(), 5);
-        objects.remove(1);
+        assert_eq!(ids(&first), SEVEN[..5]);
         let next = json!({"MaxResults": 5, "NextToken": first["NextToken"]});
-        let second = page(&request(next), "Things", "Id", objects.clone()).unwrap();
-        assert_eq!(second["Things"], json!([{"Id": "x-5"}, {"Id": "x-6"}]));
-        assert!(second.get("NextToken").is_none());
-        for bad in ["bogus", "%%%", "eA"] {
+        page(&request(next), "Things", "Id", things(left)).unwrap()
+    }
+
+    /// A deleted object hid others if it was the last one of its page.
+    #[test]
+    fn regression_pages_follow_each_other_although_objects_are_deleted() {
+        for left in [&SEVEN[..], &["a", "c", "d", "e", "f", "g"], &["a", "f", "g"], &["f", "g"]] {
+            let second = second(left);
+            assert_eq!(ids(&second), ["f", "g"], "{left:?}");
+            assert!(second.get("NextToken").is_none());
+        }
+        assert_eq!(ids(&second(&["a", "g"])), ["a", "g"], "no object is left out");
+        assert!(ids(&second(&[])).is_empty());
+    }
+
+    #[test]
+    fn pages_of_rows_follow_each_other_although_objects_are_deleted() {
+        let rows = |rows: &[u64], token: Option<String>| {
+            let mut parameters = json!({"MaxResults": 2});
+            if let Some(token) = token {
+                parameters["NextToken"] = token.into();
+            }
+            let page = Page::of_rows(&request(parameters), rows.len(), |at| rows[at]).unwrap();
+            (rows[page.shown].to_vec(), page.next)
+        };
+        let (shown, next) = rows(&[3, 5, 8, 9], None);
+        assert_eq!(shown, [3, 5]);
+        for (left, expected) in [
+            (&[3, 5, 8, 9][..], &[8, 9][..]),
+            (&[3, 8, 9], &[8, 9]),
+            (&[9, 12], &[9, 12]),
+            (&[3], &[]),
+        ] {
+            assert_eq!(rows(left, next.clone()), (expected.to_vec(), None), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_other_lists_are_refused() {
+        let of_row = token("DescribeThings", &Place::AfterRow(1)).unwrap();
+        let between = Place::Between { last: "a".to_owned(), next: "b".to_owned() };
+        let of_other = token("DescribeOthers", &between).unwrap();
+        for bad in ["bogus", "%%%", "eA", &of_row, &of_other] {
             let request = request(json!({"NextToken": bad}));
-            let error = page(&request, "Things", "Id", objects.clone()).unwrap_err();
+            let error = page(&request, "Things", "Id", things(&SEVEN)).unwrap_err();
             assert_eq!(error.code, "InvalidNextToken");
         }
     }

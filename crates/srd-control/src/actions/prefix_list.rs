@@ -1,5 +1,7 @@
 //! Actions of the EC2 API on managed prefix lists.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::list::{self, Listing};
@@ -172,17 +174,15 @@ fn entries(region: &mut Region, request: &Request) -> ApiResult<Value> {
     list::page(request, "Entries", "Cidr", entries.iter().map(show).collect())
 }
 
-/// Objects that use a prefix list.
-fn users(region: &Region, id: &str) -> Vec<String> {
+/// Objects that use a prefix list, each once.
+fn users(region: &Region, id: &str) -> BTreeSet<String> {
     let rules = region.group_rules.iter();
     let rules = rules.filter(|rule| rule.prefix_list_id.as_deref() == Some(id));
     let tables = region.route_tables.iter().filter(|table| {
         table.routes.iter().any(|r| r.destination_prefix_list_id.as_deref() == Some(id))
     });
-    let mut users: Vec<String> = rules.map(|rule| rule.group_id.clone()).collect();
-    users.extend(tables.map(|table| table.route_table_id.clone()));
-    users.dedup();
-    users
+    let groups = rules.map(|rule| rule.group_id.clone());
+    groups.chain(tables.map(|table| table.route_table_id.clone())).collect()
 }
 
 fn associations(region: &mut Region, request: &Request) -> ApiResult<Value> {

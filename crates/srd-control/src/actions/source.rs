@@ -111,7 +111,8 @@ impl Listing {
         source: &Source<'_, T>,
     ) -> ApiResult<Value> {
         let objects = self.find(request, source)?;
-        let page = Page::new(request, objects.len(), |at| Some(objects[at].id()))?;
+        let row = |at: usize| source.table.row(objects[at].id()).map_or(0, |(row, _)| row);
+        let page = Page::of_rows(request, objects.len(), row)?;
         let shown = objects[page.shown.clone()].iter().map(|object| source.view(object));
         let shown = shown.collect();
         Ok(page.answer(self.result, shown))

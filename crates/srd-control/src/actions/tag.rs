@@ -103,7 +103,8 @@ fn describe(region: &mut Region, request: &Request) -> ApiResult<Value> {
             })
         });
     }
-    let page = Page::new(request, all.len(), |_| None)?;
+    let id = |at: usize| format!("{} {}", all[at].0, all[at].2.key).into();
+    let page = Page::of_ids(request, all.len(), id)?;
     let shown = all[page.shown.clone()].iter().map(|(id, resource, tag)| {
         json!({"ResourceId": id, "ResourceType": resource, "Key": tag.key, "Value": tag.value})
     });

@@ -175,3 +175,72 @@ fn an_answer_has_at_most_a_thousand_objects() {
     let rest = client.ok(&format!("Action=DescribeTags&NextToken={token}"));
     assert_eq!(all(&rest, "resourceId").len(), 50);
 }
+
+/// Reads all pages of a list, and deletes the objects of each page before it reads the next one.
+fn purge(client: &mut Client, list: &str, element: &str, delete: &str) -> Vec<String> {
+    let (mut shown, mut form) = (Vec::new(), list.to_owned());
+    for _ in 0..20 {
+        let page = client.ok(&form);
+        for id in all(&page, element) {
+            client.ok(&format!("{delete}={id}"));
+            shown.push(id);
+        }
+        let Some(token) = all(&page, "nextToken").pop() else { return shown };
+        form = format!("{list}&NextToken={token}");
+    }
+    panic!("the list has no end: {shown:?}");
+}
+
+/// The second page left out as many objects as the first one had shown.
+#[test]
+fn regression_a_client_that_deletes_each_page_sees_all_objects() {
+    let mut client = Client::new();
+    let create = "Action=CreateVolume&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3\
+                  &TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k\
+                  &TagSpecification.1.Tag.1.Value=v";
+    (0..7).for_each(|_| drop(client.ok(create)));
+    let tags = "Action=DescribeTags&MaxResults=5&Filter.1.Name=key&Filter.1.Value.1=k";
+    let untag = "Action=DeleteTags&Tag.1.Key=k&ResourceId.1";
+    assert_eq!(purge(&mut client, tags, "resourceId", untag).len(), 7);
+    let volumes = "Action=DescribeVolumes&MaxResults=5";
+    let delete = "Action=DeleteVolume&VolumeId";
+    assert_eq!(purge(&mut client, volumes, "volumeId", delete).len(), 7);
+    let (vpc, subnet) = client.network();
+    let create = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
+    (0..7).for_each(|_| drop(client.ok(&create)));
+    let interfaces = format!(
+        "Action=DescribeNetworkInterfaces&MaxResults=5&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}"
+    );
+    let delete = "Action=DeleteNetworkInterface&NetworkInterfaceId";
+    assert_eq!(purge(&mut client, &interfaces, "networkInterfaceId", delete).len(), 7);
+}
+
+/// A group with several rules was shown several times, and the pages had no end.
+#[test]
+fn regression_the_users_of_a_prefix_list_are_shown_once() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let list = client.take(
+        "Action=CreateManagedPrefixList&PrefixListName=l&AddressFamily=IPv4&MaxEntries=1\
+         &Entry.1.Cidr=10.9.0.0/16",
+        "prefixListId",
+    );
+    let groups = ["x", "y"].map(|name| {
+        let form =
+            format!("Action=CreateSecurityGroup&GroupName={name}&GroupDescription=x&VpcId={vpc}");
+        client.take(&form, "groupId")
+    });
+    for (group, port) in [(&groups[0], 1), (&groups[1], 2), (&groups[0], 3)] {
+        client.ok(&format!(
+            "Action=AuthorizeSecurityGroupIngress&GroupId={group}&IpPermissions.1.IpProtocol=tcp\
+             &IpPermissions.1.FromPort={port}&IpPermissions.1.ToPort={port}\
+             &IpPermissions.1.PrefixListIds.1.PrefixListId={list}"
+        ));
+    }
+    let associations =
+        format!("Action=GetManagedPrefixListAssociations&PrefixListId={list}&MaxResults=1");
+    let keep = "Action=DescribeSecurityGroups&GroupId.1";
+    let shown = purge(&mut client, &associations, "resourceId", keep);
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert!(groups.iter().all(|group| shown.contains(group)));
+}
