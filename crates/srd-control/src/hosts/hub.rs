@@ -72,7 +72,18 @@ pub(super) struct Session {
     pub(super) seen_at: u64,
     /// Generation of the peers that the host uses.
     pub(super) applied: u64,
+    /// Peers that this controller has sent last; `None`: none since its start.
+    sent: Option<Base>,
     end: Arc<Notify>,
+}
+
+/// Peers that a host has, which further changes are based on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Base {
+    /// Number of the [time line](Table::time_line) of the generation.
+    pub(super) time_line: u64,
+    /// Generation of the peers; 0: no peers.
+    pub(super) generation: u64,
 }
 
 /// A session that has begun.
@@ -192,8 +203,9 @@ impl Hub {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let end = Arc::new(Notify::new());
         let (seen_at, entered) = (now_s(), Arc::clone(&end));
-        let new = Session { number, is_connected: true, from, seen_at, applied, end };
         let mut sessions = self.sessions();
+        let sent = sessions.get(name).and_then(|former| former.sent);
+        let new = Session { number, is_connected: true, from, seen_at, applied, sent, end };
         // Records of hosts that were removed have no use.
         let table = self.hosts.table();
         sessions.retain(|name, session| session.is_connected || table.hosts.contains_key(name));
@@ -202,6 +214,23 @@ impl Hub {
             old.end.notify_one();
         }
         Entered { number, end: entered }
+    }
+
+    /// Returns the peers on which the changes for a host that has this generation are based. A
+    /// generation counts only if this controller has sent it to the host: another one may belong to
+    /// a state that was replaced by a backup.
+    pub(super) fn base(&self, name: &str, generation: u64) -> Base {
+        let sent = self.sessions().get(name).and_then(|former| former.sent);
+        let base = Base { time_line: self.hosts.table().time_line(), generation };
+        if sent == Some(base) { base } else { Base { generation: 0, ..base } }
+    }
+
+    /// Records the peers that were sent to a host.
+    pub(super) fn sent(&self, name: &str, entered: &Entered, base: Base) {
+        if let Some(session) = self.sessions().get_mut(name).filter(|s| s.number == entered.number)
+        {
+            session.sent = Some(base);
+        }
     }
 
     /// Records that a host has sent a message, and the generation that it uses.

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::decide::{Admitted, Decision, Enrolment};
-use super::hub::{Entered, Hub, now_s};
+use super::hub::{Base, Entered, Hub, now_s};
 use super::table::Table;
 use crate::clients::ClientSlot;
 use crate::fleet::Parts;
@@ -133,9 +133,9 @@ pub(super) async fn run(
         Ok(first) => match admit(&hub, identity, first).await {
             Ok((admitted, generation)) => {
                 drop(stranger);
+                let base = hub.base(&admitted.name, generation);
                 let entered = hub.enter(&admitted.name, from, generation);
-                let end =
-                    follow(&hub, &mut link, (identity, &entered), &admitted, generation).await;
+                let end = follow(&hub, &mut link, (identity, &entered), &admitted, base).await;
                 hub.leave(&admitted.name, &entered);
                 end
             }
@@ -242,7 +242,7 @@ async fn follow(
     link: &mut Link,
     (identity, entered): (Fingerprint, &Entered),
     admitted: &Admitted,
-    generation: u64,
+    base: Base,
 ) -> End {
     let name = &admitted.name;
     let accepts = hub.hosts().table().capacities().any(|(host, _)| host == name);
@@ -256,7 +256,7 @@ async fn follow(
         }
         let Admitted { name, address } = admitted.clone();
         link.send(&FromController::Welcome { name, address }).await?;
-        work(hub, link, (identity, entered), &admitted.name, (generation, parts)).await
+        work(hub, link, (identity, entered), &admitted.name, (base, parts)).await
     };
     let done = tokio::select! {
         done = done => done,
@@ -282,7 +282,7 @@ async fn work(
     link: &mut Link,
     (identity, entered): (Fingerprint, &Entered),
     name: &str,
-    (mut generation, parts): (u64, Option<&Parts>),
+    (mut base, parts): (Base, Option<&Parts>),
 ) -> Result<std::convert::Infallible, End> {
     let mut changes = hub.hosts().changes();
     let none = Parts::default();
@@ -298,12 +298,16 @@ async fn work(
                 let what = format!("`{name}` was removed from the control plane");
                 return Err(Refusal::new(RefusalKind::HostUnknown, what).into());
             }
-            (table.since(generation, name), table.must_rotate(name))
+            if table.time_line() != base.time_line {
+                base = Base { time_line: table.time_line(), generation: 0 };
+            }
+            (table.since(base.generation, name), table.must_rotate(name))
         };
         let (update, must_rotate) = news;
         if let Some((present, message)) = update {
             link.send(&message).await?;
-            generation = present;
+            base.generation = present;
+            hub.sent(name, entered, base);
         }
         if let Some(parts) = parts {
             send_part(parts, link, name, &mut part).await?;

@@ -3,7 +3,8 @@
 //! A change of a host and the new generation are one transaction. In the order of the store, a host
 //! precedes the generation: a removal gets the generation that is read next. The last
 //! `REMOVALS_MAX` removals are remembered. A host that has an older generation, or a generation
-//! from before the start of this controller, gets a snapshot.
+//! that this controller has not sent to it, gets a snapshot. If the state was replaced by an older
+//! one, its generations begin a new time line.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -81,6 +82,7 @@ pub struct Table {
     /// Generation since which all removals are remembered; `None` until the first generation is
     /// read.
     complete_since: Option<u64>,
+    time_line: u64,
 }
 
 impl Table {
@@ -92,6 +94,12 @@ impl Table {
     /// Generation of the last change of a host.
     pub fn generation(&self) -> u64 {
         self.meta.generation
+    }
+
+    /// Number of times that the generation has gone back since the start of this controller. Equal
+    /// generations of different time lines may stand for different hosts.
+    pub(super) fn time_line(&self) -> u64 {
+        self.time_line
     }
 
     /// Block from which overlay addresses are assigned.
@@ -165,7 +173,13 @@ impl Table {
             return Ok(());
         }
         if key == META {
+            let former = self.meta.generation;
             self.meta = value.map(record::read).transpose()?.unwrap_or_default();
+            if self.meta.generation < former {
+                self.time_line += 1;
+                self.removals.clear();
+                self.complete_since = None;
+            }
             self.date_removals();
             return Ok(());
         }

@@ -23,6 +23,7 @@ use crate::machines::NoMachines;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::{MemoryStore, Store};
 
+mod backup;
 mod bounds;
 mod parts;
 mod stale;
@@ -168,6 +169,12 @@ impl Client {
         self.stream.write_all(&encode(message, HOST_BYTES_MAX).unwrap()).unwrap();
     }
 
+    /// Waits until the controller has taken all earlier messages.
+    fn ping(&mut self) {
+        self.send(&FromHost::Ping);
+        assert_eq!(self.receive(), Ok(FromController::Pong));
+    }
+
     /// Returns the next message, or the refusal.
     fn receive(&mut self) -> Result<FromController, Refusal> {
         loop {
@@ -222,6 +229,7 @@ fn a_host_gets_its_peers_at_its_enrolment_and_each_change_afterwards() {
     let (after, changed, removed) = first.delta();
     assert_eq!((after, changed, removed.len()), (generation + 1, vec!["b".to_owned()], 0));
     // A host that moves is changed at the others. It gets no message about itself.
+    client.ping();
     drop(client);
     let mut moved = second.host.clone();
     moved.endpoints = vec!["192.0.2.99:7471".parse().unwrap()];
@@ -233,18 +241,18 @@ fn a_host_gets_its_peers_at_its_enrolment_and_each_change_afterwards() {
     let (present, changed, _) = client.delta();
     assert!(changed.is_empty());
     client.send(&FromHost::Applied { generation: present });
-    client.send(&FromHost::Ping);
-    assert_eq!(client.receive(), Ok(FromController::Pong));
+    client.ping();
     let listing = server.listing();
     assert_eq!(listing.generation, present);
     assert_eq!((listing.hosts[1].applied, listing.hosts[1].connected), (Some(present), true));
     // A host without changes gets no message before the answer to its ping.
-    let (third, _) = server.enrol("c", 3);
+    let (third, mut client) = server.enrol("c", 3);
+    let (generation, _) = client.snapshot();
+    client.ping();
     let mut third_again = server.connect(&third.identity);
-    third_again.send(&third.follow(server.hub.hosts().table().generation()));
+    third_again.send(&third.follow(generation));
     assert!(matches!(third_again.receive(), Ok(FromController::Welcome { .. })));
-    third_again.send(&FromHost::Ping);
-    assert_eq!(third_again.receive(), Ok(FromController::Pong));
+    third_again.ping();
 }
 
 #[test]
@@ -396,12 +404,12 @@ fn a_host_that_connects_twice_keeps_the_newer_connection() {
     let server = Server::new("10.77.0.0/16");
     let (a, mut first) = server.enrol("a", 1);
     let (generation, _) = first.snapshot();
+    first.ping();
     let mut second = server.connect(&a.identity);
     second.send(&a.follow(generation));
     assert!(matches!(second.receive(), Ok(FromController::Welcome { .. })));
     assert_eq!(first.receive().unwrap_err().reason, RefusalKind::Superseded);
-    second.send(&FromHost::Ping);
-    assert_eq!(second.receive(), Ok(FromController::Pong));
+    second.ping();
     wait_until("the count", || server.refused(RefusalKind::Superseded) == 1);
     assert!(server.listing().hosts[0].connected);
     drop(second);
