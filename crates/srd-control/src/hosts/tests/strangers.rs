@@ -43,3 +43,34 @@ fn regression_a_client_with_many_connections_does_not_keep_hosts_out() {
     server.enrol("a", 1);
     drop(idle);
 }
+
+/// Any bytes after the handshake end in a refusal or in the end of the connection, and the listener
+/// serves the next host.
+#[test]
+fn hostile_bytes_do_no_harm() {
+    let server = Server::new("10.77.0.0/16");
+    let texts: [&[u8]; 7] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\0",
+        b"\0\0\0\x04null",
+        b"\0\0\0\x0f{\"kind\":\"ping\"}",
+        b"\0\0\0\x10{\"kind\":\"hosts\"}",
+        b"\0\0\0\x20{\"kind\":\"applied\",\"generation\":-1}",
+        b"\0\0\0\x05\xff\xfe\xfd\xfc\xfb",
+    ];
+    for text in texts {
+        let mut client = server.connect(&Identity::draw().unwrap());
+        client.stream.write_all(text).unwrap();
+        client.stream.conn.send_close_notify();
+        let _ = client.stream.flush();
+        let mut rest = Vec::new();
+        let _ = client.stream.read_to_end(&mut rest);
+    }
+    // A stranger without TLS.
+    let mut plain = TcpStream::connect(server.at).unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut rest = Vec::new();
+    let _ = plain.read_to_end(&mut rest);
+    server.enrol("a", 1);
+    assert_eq!(server.listing().hosts.len(), 1);
+}
