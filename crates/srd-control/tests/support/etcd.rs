@@ -16,7 +16,8 @@ pub(crate) struct ServerTls {
 /// A cluster, whose members are killed when this value is dropped.
 pub(crate) struct Cluster {
     members: Vec<Member>,
-    directory: tempfile::TempDir,
+    /// Directory with the data of each member, `m0` for the first one.
+    pub(crate) directory: tempfile::TempDir,
     tls: Option<ServerTls>,
 }
 

@@ -86,6 +86,9 @@ const END_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Time to live, in seconds, of the lease under which the parts of a large transaction are written.
 const PARTS_TTL_S: i64 = 120;
 
+/// Error for a state that is not in the cluster any more.
+const REMOVED: &str = "the state in etcd was removed";
+
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const PUT: &str = "/etcdserverpb.KV/Put";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -454,7 +457,7 @@ impl EtcdStore {
                 let Some(kv) = &event.kv else { continue };
                 if kv.key == self.keys.generation() {
                     if event.kind != 0 {
-                        return Err("the state in etcd was removed".to_owned());
+                        return Err(REMOVED.to_owned());
                     }
                     let generation = Generation::parse(&kv.value)?;
                     if generation.large != self.generation.large {
@@ -507,6 +510,14 @@ impl Store for EtcdStore {
         if newest == self.revision {
             self.inbox.discard(newest);
             return Ok(News::Changes(Vec::new()));
+        }
+        if newest == 0 {
+            return Err(REMOVED.to_owned());
+        }
+        if newest < self.revision {
+            // The cluster was restored from a backup: the watch waits for revisions that stood for
+            // other changes.
+            return self.load().map(News::All);
         }
         for _ in 0..WATCHES_MAX {
             match self.inbox.take(newest, WATCH_WAIT_MAX) {

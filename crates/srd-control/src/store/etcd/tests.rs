@@ -218,6 +218,43 @@ fn a_member_that_starts_again_is_used_again() {
     assert_eq!(changes(b.refresh()).last(), Some(&change("k", "3")));
 }
 
+/// The controllers showed the state from before the restore, and could not change it.
+#[test]
+fn regression_a_cluster_that_is_restored_from_a_backup_is_loaded_again() {
+    let Some(mut cluster) = Cluster::start(1) else { return };
+    let urls = cluster.urls();
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        let mut copy = std::process::Command::new("cp");
+        assert!(copy.arg("-a").args([from, to]).status().unwrap().success());
+    };
+    let (mut a, _) = open(&urls, "/backup/");
+    let (mut b, _) = open(&urls, "/backup/");
+    b.commit(vec![change("k", "1")]).unwrap();
+    assert_eq!(changes(a.refresh()), [change("k", "1")]);
+    let [data, backup] = ["m0", "backup"].map(|name| cluster.directory.path().join(name));
+    cluster.kill(0);
+    copy(&data, &backup);
+    cluster.revive(0);
+    for n in ["2", "3"] {
+        wait(|| b.refresh().ok());
+        b.commit(vec![change("k", n)]).unwrap();
+        assert_eq!(changes(a.refresh()), [change("k", n)]);
+    }
+    cluster.kill(0);
+    std::fs::remove_dir_all(&data).unwrap();
+    copy(&backup, &data);
+    cluster.revive(0);
+    let all = News::All(vec![("k".to_owned(), "1".to_owned())]);
+    assert_eq!(wait(|| a.refresh().ok()), all);
+    a.commit(vec![change("k", "4")]).unwrap();
+    assert_eq!(b.refresh(), Ok(News::All(vec![("k".to_owned(), "4".to_owned())])));
+    // A state that was removed is not taken for an empty one.
+    let (key, range_end) = a.keys.all();
+    let remove = DeleteRangeRequest { key, range_end };
+    let _: PutResponse = a.call("/etcdserverpb.KV/DeleteRange", remove, PATIENCE).unwrap();
+    assert!(a.refresh().unwrap_err().contains("was removed"));
+}
+
 /// Kills each member of three in turn, while two controllers make transactions.
 #[test]
 fn no_acknowledged_change_is_lost_when_a_member_is_killed() {
