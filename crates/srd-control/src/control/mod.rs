@@ -94,6 +94,8 @@ pub struct Control {
     is_stale: bool,
     /// Whether the state has changed since the Auto Scaling groups followed it.
     is_unsettled: bool,
+    /// Auto Scaling groups that wait because this controller has no host for their instances.
+    pauses: settle::Pauses,
 }
 
 /// A service whose actions work on the state.
@@ -165,9 +167,18 @@ impl Control {
         if machines.run_programs() {
             store.claim_machines()?;
         }
-        let (names, entering, is_stale, is_unsettled) = (None, None, false, true);
-        let mut control =
-            Self { cloud, store, machines, access, names, ids, entering, is_stale, is_unsettled };
+        let mut control = Self {
+            cloud,
+            store,
+            machines,
+            access,
+            names: None,
+            ids,
+            entering: None,
+            is_stale: false,
+            is_unsettled: true,
+            pauses: settle::Pauses::default(),
+        };
         if matches!(control.access, Access::Local) {
             control.draw_key()?;
         }

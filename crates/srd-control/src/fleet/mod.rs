@@ -27,3 +27,4 @@ mod place;
 
 pub use machines::HostMachines;
 pub use parts::{Load, Parts};
+pub(crate) use place::NO_HOST;

@@ -17,6 +17,8 @@ use crate::state::{Cloud, Instance};
 /// Account and region.
 type Key = (String, String);
 
+/// Code of the error for an instance without a host.
+pub(crate) const NO_HOST: &str = "InsufficientInstanceCapacity";
 /// vCPUs of an instance whose type is unknown.
 const VCPUS_DEFAULT: u32 = 2;
 
@@ -114,5 +116,5 @@ fn no_room<'a>(instance: &Instance, hosts: impl Iterator<Item = &'a Candidate>) 
         free.max().unwrap_or(0),
         vcpus(instance_type)
     );
-    ApiError::with_status(500, "InsufficientInstanceCapacity", message)
+    ApiError::with_status(500, NO_HOST, message)
 }

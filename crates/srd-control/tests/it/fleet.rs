@@ -14,7 +14,7 @@ use srd_control::state::Instance;
 use srd_control::store::{CommitError, KeyChange, MemoryStore, News, Store};
 use srd_enrol::{Capacity, CloudTables, Host, Identity};
 
-use crate::support::{Client, NOW, SharedStore, all};
+use crate::support::{Client, NOW, SharedStore, all, request};
 
 /// Type of the instances, with 2 vCPUs.
 const TYPE: &str = "c7i.large";
@@ -33,7 +33,10 @@ impl Nodes {
     fn start(names: &'static [&'static str]) -> Self {
         let parts = Parts::default();
         let (refuses, ends) = (Arc::<Mutex<Option<_>>>::default(), Arc::<AtomicBool>::default());
-        names.iter().for_each(|name| parts.enter(name, 1));
+        for name in names {
+            parts.enter(name, 1);
+            parts.decided(name, 1, parts.of(name).0, None);
+        }
         let thread = thread::spawn({
             let (parts, refuses, ends) = (parts.clone(), Arc::clone(&refuses), Arc::clone(&ends));
             move || {
@@ -387,6 +390,72 @@ fn an_instance_whose_host_does_not_exist_is_stopped_at_the_start_of_a_controller
     client.control.decide(|table| table.remove("b")).unwrap();
     let again = Client::with(Box::new(store), nodes.machines());
     assert_eq!(placed(&again), [("a".to_owned(), 1)].into());
+}
+
+/// Sends a request to Auto Scaling that succeeds.
+fn scale(client: &mut Client, form: &str) -> String {
+    let mut request = request(client.region, &format!("Version=2011-01-01&{form}"));
+    for (_, value) in &mut request.headers {
+        *value = value.replace("/ec2/", "/autoscaling/");
+    }
+    let answer = client.control.handle(&request, client.now);
+    assert_eq!(answer.status, 200, "{form}: {}", answer.body);
+    answer.body
+}
+
+/// Makes a group with one instance.
+fn group(client: &mut Client) {
+    let of = subnet(client, "us-east-1a");
+    client.ok(&format!(
+        "Action=CreateLaunchTemplate&LaunchTemplateName=web&LaunchTemplateData.ImageId=ami-12c6146b\
+         &LaunchTemplateData.InstanceType={TYPE}"
+    ));
+    let form = format!(
+        "Action=CreateAutoScalingGroup&AutoScalingGroupName=g&LaunchTemplate.LaunchTemplateName=web\
+         &VPCZoneIdentifier={of}&MinSize=0&MaxSize=3&DesiredCapacity=1"
+    );
+    scale(client, &form);
+}
+
+/// Number of activities of the group `g` that have failed.
+fn failures(client: &mut Client) -> usize {
+    let shown = scale(client, "Action=DescribeScalingActivities&AutoScalingGroupName=g");
+    all(&shown, "StatusCode").iter().filter(|code| *code == "Failed").count()
+}
+
+/// The group waited for a minute again and again, although the other controller had a host.
+#[test]
+fn regression_a_controller_without_hosts_does_not_stop_the_groups_of_another_one() {
+    let store = SharedStore::default();
+    let nodes = Nodes::start(&["a", "b"]);
+    let mut with_hosts = start_with(&nodes, Box::new(store.clone()));
+    let without = HostMachines::new(Parts::default(), Box::new(|_: &str| {}));
+    let mut without = Client::with(Box::new(store), Box::new(without));
+    group(&mut without);
+    assert!(placed(&without).is_empty());
+    with_hosts.control.follow().unwrap();
+    with_hosts.control.settle(NOW);
+    assert_eq!(placed(&with_hosts).values().sum::<usize>(), 1);
+}
+
+#[test]
+fn a_group_without_a_host_is_tried_once_in_a_minute_and_after_its_changes() {
+    let machines = HostMachines::new(Parts::default(), Box::new(|_: &str| {}));
+    let mut client = Client::with(Box::<MemoryStore>::default(), Box::new(machines));
+    group(&mut client);
+    assert_eq!(failures(&mut client), 1);
+    client.now += 59;
+    client.ok("Action=CreateVpc&CidrBlock=10.9.0.0/16");
+    assert_eq!(failures(&mut client), 1);
+    client.now += 1;
+    client.ok("Action=DescribeVpcs");
+    assert_eq!(failures(&mut client), 2);
+    let desire = "Action=SetDesiredCapacity&AutoScalingGroupName=g&DesiredCapacity=2";
+    scale(&mut client, desire);
+    assert_eq!(failures(&mut client), 3);
+    scale(&mut client, "Action=DeleteAutoScalingGroup&AutoScalingGroupName=g&ForceDelete=true");
+    client.now += 60;
+    client.ok("Action=DescribeVpcs");
 }
 
 /// An instance from before its control plane had hosts would be an instance of each host.

@@ -39,8 +39,8 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Records that a start has failed. The group starts no instance for [`RETRY_S`].
-pub(crate) fn fail(region: &mut Region, id: &str, error: &ApiError) {
+/// Records that a start has failed. The group starts no instance for this time, in seconds.
+pub(crate) fn fail(region: &mut Region, id: &str, error: &ApiError, pause_s: u64) {
     let Some(mut group) = region.scaling_groups.get(id).cloned() else { return };
     let error = &error.message;
     let description = format!(
@@ -50,7 +50,7 @@ pub(crate) fn fail(region: &mut Region, id: &str, error: &ApiError) {
     let details = json!({"Availability Zone": group.availability_zones.first()});
     let entry = Entry { description, cause, details, error: Some(error.clone()) };
     activity::record(region, &group, entry);
-    group.retry_at = region.now + RETRY_S;
+    group.retry_at = if pause_s > 0 { region.now + pause_s } else { 0 };
     region.scaling_groups.insert(group);
 }
 
