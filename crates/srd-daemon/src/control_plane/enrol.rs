@@ -3,11 +3,12 @@
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use srd_enrol::message::VERSION;
-use srd_enrol::{Capacity, FromController, FromHost, Host, Token};
+use srd_enrol::{Capacity, FromController, FromHost, Host, Identity, Refusal, Token};
 use srd_trust::private::{self, Exposed};
 use srd_trust::privileges;
 
@@ -19,6 +20,12 @@ use crate::keys::PublicKey;
 
 /// Longest wait for an answer of the controller.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Text for an answer that is no welcome.
+const NO_WELCOME: &str = "the controller has sent another message than a welcome";
+/// Number of attempts to put the next key into use, if an answer of the controller is lost.
+const ATTEMPTS_MAX: u32 = 3;
+/// Pause between two of these attempts.
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 /// Largest file with a token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
@@ -45,8 +52,16 @@ pub fn prepare(path: &Path) -> Result<()> {
     let state = &enrol.directory;
     match state.enrolment().map_err(anyhow::Error::msg)? {
         Some(enrolment) if !enrolment.is_removed => {
-            if let Err(error) = rotate(&config.interface, enrol, enrolment) {
-                tracing::warn!("the next key waits for another start: {error:#}");
+            match rotate(&config.interface, enrol, &enrolment) {
+                Ok(()) => {}
+                Err(NotRotated { why, is_uncertain: true }) => bail!(
+                    "the controller may have replaced the key of this host already, so its peers \
+                     may refuse the former key: start this host again when it reaches the \
+                     controller ({why:#})"
+                ),
+                Err(NotRotated { why, .. }) => {
+                    tracing::warn!("the next key waits for another start: {why:#}");
+                }
             }
             Ok(())
         }
@@ -97,23 +112,75 @@ fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
     Ok(())
 }
 
-/// Puts the next key into use, if there is one: the controller sends it to all peers.
-fn rotate(interface: &Interface, enrol: &Enrol, enrolment: Enrolment) -> Result<()> {
+/// Reason why the next key is not in use.
+#[derive(Debug)]
+struct NotRotated {
+    why: anyhow::Error,
+    /// Whether the controller may have made the change.
+    is_uncertain: bool,
+}
+
+impl NotRotated {
+    fn before(why: anyhow::Error) -> Self {
+        Self { why, is_uncertain: false }
+    }
+
+    fn after(why: anyhow::Error) -> Self {
+        Self { why, is_uncertain: true }
+    }
+}
+
+/// Puts the next key into use, if there is one: the controller sends it to all peers. If the answer
+/// of the controller is lost, the request is repeated, which changes nothing if it was made.
+fn rotate(interface: &Interface, enrol: &Enrol, enrolment: &Enrolment) -> Result<(), NotRotated> {
     let state = &enrol.directory;
-    let next = state.key_if_any(NEXT_KEY).map_err(anyhow::Error::msg)?;
-    let Some(next) = next else { return Ok(()) };
-    let identity = state.identity().map_err(anyhow::Error::msg)?;
-    let controller = enrolment.controller;
-    let mut link = Link::open(&enrol.controller, &identity, controller, 0).map_err(words)?;
-    let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
-    let endpoints = endpoints.unwrap_or(enrolment.endpoints);
-    let host = describe(next.public(), endpoints, enrol.capacity.clone());
-    let generation = enrolment.generation;
-    link.send(&FromHost::Follow { version: VERSION, generation, host }).map_err(words)?;
-    welcome(&mut link, controller)?;
-    state.rename(NEXT_KEY, PRIVATE_KEY).map_err(anyhow::Error::msg)?;
+    let read = |error: String| NotRotated::before(anyhow!(error));
+    let Some(next) = state.key_if_any(NEXT_KEY).map_err(read)? else { return Ok(()) };
+    let identity = state.identity().map_err(read)?;
+    let mut is_uncertain = false;
+    for attempt in 1.. {
+        let Err(error) = offer(interface, enrol, (enrolment, &identity), next.public()) else {
+            break;
+        };
+        let is_sent = error.is_uncertain;
+        let refusal = error.why.downcast_ref::<Refusal>();
+        if refusal.is_some_and(|refusal| !refusal.reason.is_temporary()) {
+            return Err(NotRotated::before(error.why));
+        }
+        is_uncertain |= is_sent;
+        if !is_uncertain || attempt == ATTEMPTS_MAX {
+            return Err(NotRotated { is_uncertain, ..error });
+        }
+        thread::sleep(ATTEMPT_PAUSE);
+    }
+    let renamed = state.rename(NEXT_KEY, PRIVATE_KEY);
+    renamed.map_err(|error| NotRotated::after(anyhow!(error)))?;
     tracing::info!("this host uses its next key from now on");
     Ok(())
+}
+
+/// Sends the next key to the controller, and waits for its answer.
+fn offer(
+    interface: &Interface,
+    enrol: &Enrol,
+    (enrolment, identity): (&Enrolment, &Identity),
+    next: PublicKey,
+) -> Result<(), NotRotated> {
+    let broken = |error: LinkError| NotRotated::before(words(error));
+    let controller = enrolment.controller;
+    let mut link = Link::open(&enrol.controller, identity, controller, 0).map_err(broken)?;
+    let endpoints = endpoints(interface, enrol, link.local().map_err(broken)?);
+    let endpoints = endpoints.unwrap_or_else(|| enrolment.endpoints.clone());
+    let host = describe(next, endpoints, enrol.capacity.clone());
+    let follow = FromHost::Follow { version: VERSION, generation: enrolment.generation, host };
+    // From here on, the controller may have the message.
+    link.send(&follow).map_err(|error| NotRotated::after(words(error)))?;
+    match link.expect(Instant::now() + ANSWER_WAIT_MAX) {
+        Ok(FromController::Welcome { .. }) => Ok(()),
+        Ok(_) => Err(NotRotated::after(anyhow!(NO_WELCOME))),
+        Err(LinkError::Refused(refusal)) => Err(NotRotated::before(refusal.into())),
+        Err(error) => Err(NotRotated::after(words(error))),
+    }
 }
 
 fn words(error: LinkError) -> anyhow::Error {
@@ -136,7 +203,7 @@ fn welcome(link: &mut Link, controller: srd_enrol::Fingerprint) -> Result<Enrolm
             peers: Vec::new(),
             is_removed: false,
         }),
-        _ => bail!("the controller has sent another message than a welcome"),
+        _ => bail!(NO_WELCOME),
     }
 }
 
@@ -205,7 +272,11 @@ fn memory_bytes(meminfo: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control_plane::state::StateDirectory;
+    use srd_enrol::{frame, tls};
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
 
     #[test]
     fn the_size_of_the_memory_is_read_in_bytes() {
@@ -231,6 +302,73 @@ mod tests {
         drop(daemon);
         let error = format!("{:#}", prepare(&file).unwrap_err());
         assert!(error.contains("the enrolment token"), "{error}");
+    }
+
+    /// A controller that ends the first connections after their first message, and welcomes the
+    /// host on the next one. Returns its address.
+    fn controller(identity: &Identity, lost: usize) -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let settings = tls::of_controller(identity).unwrap();
+        thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let connection = rustls::ServerConnection::new(Arc::clone(&settings)).unwrap();
+                let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
+                let mut inbox = frame::Inbox::new(frame::HOST_BYTES_MAX);
+                while inbox.take::<FromHost>().unwrap().is_none() {
+                    let mut bytes = [0; 4096];
+                    let count = stream.read(&mut bytes).unwrap();
+                    inbox.push(&bytes[..count]);
+                }
+                if number >= lost {
+                    let (name, address) = ("a".to_owned(), "10.77.0.1/16".parse().unwrap());
+                    let welcome = FromController::Welcome { name, address };
+                    let bytes = frame::encode(&welcome, frame::CONTROLLER_BYTES_MAX).unwrap();
+                    stream.write_all(&bytes).and_then(|()| stream.flush()).unwrap();
+                }
+            }
+        });
+        at
+    }
+
+    /// The daemon started with the former key, which its peers refused.
+    #[test]
+    fn regression_a_key_whose_change_was_not_answered_is_not_used() {
+        let identity = Identity::draw().unwrap();
+        for lost in [ATTEMPTS_MAX, ATTEMPTS_MAX - 1] {
+            let directory = tempfile::tempdir().unwrap();
+            let at = controller(&identity, usize::try_from(lost).unwrap());
+            let file = directory.path().join("srd0.toml");
+            let text = format!(
+                "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\ncontroller = \"{at}\"\n\
+                 directory = \"state\"\n[control]\nsocket = \"{}\"\n",
+                directory.path().join("srd0.sock").display()
+            );
+            std::fs::write(&file, text).unwrap();
+            let state = StateDirectory::new(directory.path().join("state"));
+            state.create().unwrap();
+            let [former, next] = [PRIVATE_KEY, NEXT_KEY].map(|name| state.key(name).unwrap());
+            let enrolment = Enrolment {
+                controller: identity.fingerprint(),
+                name: "a".to_owned(),
+                address: "10.77.0.1/16".parse().unwrap(),
+                endpoints: vec!["127.0.0.1:7471".parse().unwrap()],
+                generation: 1,
+                peers: Vec::new(),
+                is_removed: false,
+            };
+            state.store(&enrolment).unwrap();
+            let prepared = prepare(&file);
+            let public = state.key(PRIVATE_KEY).unwrap().public();
+            if lost == ATTEMPTS_MAX {
+                let error = format!("{:#}", prepared.unwrap_err());
+                assert!(error.contains("start this host again"), "{error}");
+                assert_eq!(public.to_string(), former.public().to_string());
+            } else {
+                prepared.unwrap();
+                assert_eq!(public.to_string(), next.public().to_string());
+            }
+        }
     }
 
     #[test]

@@ -127,6 +127,12 @@ impl Follower {
                 }
                 End::Link(LinkError::Refused(refusal)) => {
                     tracing::error!("the controller refuses this host: {refusal}");
+                    if refusal.reason == RefusalKind::OtherKey && self.has_next_key() {
+                        tracing::error!(
+                            "this host has a next key, which the controller and the peers may use \
+                             already: start this host again"
+                        );
+                    }
                 }
                 End::Link(error) if !is_away => {
                     tracing::warn!("{error}; the daemon goes on with the peers that it has");
@@ -288,6 +294,10 @@ impl Follower {
             link.send(&FromHost::NextKey { public_key })?;
         }
         Ok(())
+    }
+
+    fn has_next_key(&self) -> bool {
+        matches!(self.enrol.directory.key_if_any(NEXT_KEY), Ok(Some(_)))
     }
 
     /// Keeps the next key for the next start, after the controller has stored its public key.
