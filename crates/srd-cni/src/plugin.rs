@@ -3,7 +3,8 @@
 //! `ADD` writes a record, announces the pod, launches the instance, and waits for the device. If a
 //! step fails, all earlier steps are undone. `DEL` and `GC` terminate the instance, withdraw the
 //! announcement, and remove the record, in this order; if the API gives no answer, the record stays
-//! and is marked, and a later command finishes the work.
+//! and is marked, and a later command finishes the work. A command has the lock of an attachment
+//! while it changes it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -111,6 +112,7 @@ impl Plugin<'_> {
         let settings = Settings::of(self.config, environment)?;
         let _lock = self.records.lock(false)?;
         let key = record::key(&self.config.name, attachment);
+        let _own = self.records.lock_key(&key)?;
         match self.records.get(&key) {
             Ok(None) => {}
             Ok(Some(record)) if record.is_detached => self.detach(&key, Some(&record))?,
@@ -216,6 +218,7 @@ impl Plugin<'_> {
     pub fn del(&self, attachment: &Attachment) -> Result<(), Failure> {
         let _lock = self.records.lock(false)?;
         let key = record::key(&self.config.name, attachment);
+        let _own = self.records.lock_key(&key)?;
         let result = match self.records.get(&key) {
             Ok(None) => Ok(()),
             Ok(Some(record)) => self.detach_or_mark(&key, Some(&record)),
@@ -265,21 +268,36 @@ impl Plugin<'_> {
         self.records.put(key, &Record { is_detached: true, ..record.clone() })
     }
 
-    /// Removes a few pods of this network whose records are marked, except the one with this key.
-    /// A pod that cannot be removed stays for a later command.
+    /// Removes a few pods of this network whose records are marked, except the one with this key,
+    /// and those on which other commands work. A pod that cannot be removed stays for a later
+    /// command. Each command begins at another place, so that such pods do not keep all others.
     fn finish_some(&self, own: &str) {
         let keys = self.records.keys().unwrap_or_default();
+        let begin = keys.partition_point(|key| key.as_str() <= own);
         let mut left = FINISHED_MAX;
-        for key in keys.iter().filter(|key| *key != own) {
-            let Ok(Some(record)) = self.records.get(key) else { continue };
-            if !record.is_detached || record.network != self.config.name {
+        for key in keys[begin..].iter().chain(&keys[..begin]).filter(|key| *key != own) {
+            if self.marked(key).is_none() {
                 continue;
             }
-            if left == 0 || self.detach(key, Some(&record)).is_err() {
+            if left == 0 {
                 return;
             }
+            let Ok(Some(_lock)) = self.records.try_lock_key(key) else { continue };
+            // Another command may have attached the container again.
+            let Some(record) = self.marked(key) else { continue };
             left -= 1;
+            let Err(failure) = self.detach(key, Some(&record)) else { continue };
+            if [Code::TryAgain, Code::Config].contains(&failure.code) {
+                return;
+            }
+            eprintln!("srd-cni: {}; a later command tries again", failure.message);
         }
+    }
+
+    /// Returns a record of this network if it is marked.
+    fn marked(&self, key: &str) -> Option<Record> {
+        let record = self.records.get(key).ok().flatten()?;
+        (record.is_detached && record.network == self.config.name).then_some(record)
     }
 
     /// Checks that the interface of a container is as the result of `ADD` describes it.

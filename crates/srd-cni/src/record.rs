@@ -7,6 +7,7 @@
 //! | `KEY.json` | the record of a container's interface; KEY is a hash of the names |
 //! | `node` | name of this machine in tags: random digits |
 //! | `lock` | lock: `GC` excludes all other commands that change records |
+//! | `KEY.lock` | lock of an attachment, while a command changes it |
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -115,6 +116,20 @@ pub struct Lock {
     _file: File,
 }
 
+/// The lock of one attachment, which is held until this value is dropped.
+#[derive(Debug)]
+pub struct KeyLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for KeyLock {
+    fn drop(&mut self) {
+        // A command that waits for the lock of this file notices that the file is gone.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 fn io(what: &str, path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::new(Code::Io, format!("cannot {what} {}: {error}", path.display()))
 }
@@ -169,6 +184,45 @@ impl Records {
             thread::sleep(LOCK_PAUSE);
         }
         Ok(Lock { _file: file })
+    }
+
+    /// Takes the lock of an attachment, alone.
+    ///
+    /// # Errors
+    /// With [`Code::TryAgain`], if another command holds it for too long.
+    pub fn lock_key(&self, key: &str) -> Result<KeyLock, Failure> {
+        self.lock_key_within(key, LOCK_WAIT_MAX)?.ok_or_else(|| {
+            let message = format!("another command works on the attachment {key} for too long");
+            Failure::new(Code::TryAgain, message)
+        })
+    }
+
+    /// Takes the lock of an attachment, alone; `None` if another command holds it.
+    ///
+    /// # Errors
+    /// With [`Code::Io`].
+    pub fn try_lock_key(&self, key: &str) -> Result<Option<KeyLock>, Failure> {
+        self.lock_key_within(key, Duration::ZERO)
+    }
+
+    fn lock_key_within(&self, key: &str, wait_max: Duration) -> Result<Option<KeyLock>, Failure> {
+        let path = self.directory.join(format!("{key}.lock"));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let until = Instant::now() + wait_max;
+        loop {
+            let file = options.open(&path).map_err(|error| io("open", &path, error))?;
+            let is_locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            // The command that held the lock has removed its file.
+            let is_same = || Some(file.metadata().ok()?.ino() == fs::metadata(&path).ok()?.ino());
+            if is_locked && is_same() == Some(true) {
+                return Ok(Some(KeyLock { path, _file: file }));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            thread::sleep(LOCK_PAUSE);
+        }
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -393,6 +447,25 @@ mod tests {
         let names: Vec<_> = fs::read_dir(&records.directory).unwrap().flatten().collect();
         let modes = names.iter().map(|of| of.metadata().unwrap().permissions().mode() & 0o777);
         assert_eq!(modes.collect::<Vec<_>>(), [0o600], "as records, and no other file is left");
+    }
+
+    #[test]
+    fn one_command_at_a_time_has_the_lock_of_an_attachment() {
+        let (_directory, records) = records();
+        let first = records.try_lock_key("cni-a").unwrap().unwrap();
+        let _other = records.try_lock_key("cni-b").unwrap().unwrap();
+        assert!(records.try_lock_key("cni-a").unwrap().is_none());
+        // The file of a lock that was released is not the one that others have.
+        let waits = thread::spawn({
+            let records = records.clone();
+            move || records.lock_key("cni-a").unwrap()
+        });
+        drop(first);
+        let second = waits.join().unwrap();
+        assert!(records.try_lock_key("cni-a").unwrap().is_none());
+        drop(second);
+        drop(records.try_lock_key("cni-a").unwrap().unwrap());
+        assert!(!records.directory.join("cni-a.lock").exists(), "no file is left");
     }
 
     #[test]

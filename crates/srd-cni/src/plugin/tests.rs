@@ -32,6 +32,8 @@ struct Site {
     devices: RefCell<BTreeMap<String, (String, bool)>>,
     /// Whether the namespace is gone.
     is_gone: Cell<bool>,
+    /// Instances that the API does not terminate.
+    protected: RefCell<Vec<String>>,
 }
 
 impl Site {
@@ -72,6 +74,10 @@ impl Cloud for Site {
 
     fn terminate(&self, instance: &str) -> Result<(), ApiError> {
         self.fail(Step::Terminate)?;
+        if self.protected.borrow().iter().any(|of| of == instance) {
+            let (code, message) = ("OperationNotPermitted".to_owned(), String::new());
+            return Err(ApiError::Refused { code, message });
+        }
         if let Some([pod, ..]) = self.instances.borrow_mut().remove(instance) {
             self.devices.borrow_mut().remove(&pod);
         }
@@ -306,6 +312,76 @@ fn a_command_finishes_a_bounded_number_of_earlier_ones() {
     assert_eq!(network.count(), count - FINISHED_MAX);
     network.plugin(&site).del(&of("other", "eth0")).unwrap();
     assert!(site.is_empty() && network.count() == 0);
+}
+
+/// Attaches a number of containers, and detaches them while the API gives no answer.
+fn mark(site: &Site, network: &Network, count: usize) {
+    let all: Vec<_> = (0..count).map(|n| of("c", &format!("eth{n}"))).collect();
+    all.iter().for_each(|of| drop(add(&network.plugin(site), of).unwrap()));
+    site.set(&[Step::Terminate]);
+    all.iter().for_each(|of| network.plugin(site).del(of).unwrap());
+    site.set(&[]);
+    assert_eq!(network.count(), count);
+}
+
+/// The first pod that could not be removed kept all later ones.
+#[test]
+fn regression_a_pod_that_the_api_does_not_terminate_does_not_keep_others() {
+    for protected in ["i-0", "i-1"] {
+        let (site, network) = (Site::default(), Network::new());
+        mark(&site, &network, 2);
+        site.protected.borrow_mut().push(protected.to_owned());
+        network.plugin(&site).del(&of("other", "eth0")).unwrap();
+        let left: Vec<String> = site.instances.borrow().keys().cloned().collect();
+        assert_eq!((left, network.count()), (vec![protected.to_owned()], 1));
+    }
+    // Also if a command does not get beyond them.
+    let (site, network) = (Site::default(), Network::new());
+    mark(&site, &network, FINISHED_MAX + 3);
+    let protected = site.instances.borrow().keys().take(FINISHED_MAX).cloned().collect();
+    site.protected.replace(protected);
+    for n in 0..200 {
+        network.plugin(&site).del(&of(&format!("other{n}"), "eth0")).unwrap();
+    }
+    assert_eq!(network.count(), FINISHED_MAX);
+}
+
+/// A command removed the record and the announcement of a container that was attached again while
+/// it waited for the end of the former instance.
+#[test]
+fn regression_a_record_on_which_a_command_works_is_not_finished_by_another_one() {
+    let (site, network) = (Site::default(), Network::new());
+    mark(&site, &network, 1);
+    let key = network.records.keys().unwrap().remove(0);
+    let lock = network.records.lock_key(&key).unwrap();
+    network.plugin(&site).del(&of("other", "eth0")).unwrap();
+    assert_eq!((site.instances.borrow().len(), network.count()), (1, 1));
+    drop(lock);
+    network.plugin(&site).del(&of("other", "eth0")).unwrap();
+    assert!(site.is_empty() && network.count() == 0);
+}
+
+#[test]
+fn commands_for_one_attachment_follow_each_other() {
+    let network = Network::new();
+    let attachment = of("c", "eth0");
+    let key = record::key("cloud", &attachment);
+    let lock = network.records.lock_key(&key).unwrap();
+    let (begun, begins) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| {
+            let site = Site::default();
+            begun.send(()).unwrap();
+            add(&network.plugin(&site), &attachment).map(drop)
+        });
+        begins.recv().unwrap();
+        // Long enough for a command that does not wait.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(network.count(), 0);
+        drop(lock);
+        command.join().unwrap().unwrap();
+    });
+    assert_eq!(network.count(), 1);
 }
 
 #[test]
