@@ -74,12 +74,22 @@ fn ports(protocol: &str, from: Option<i64>, to: Option<i64>) -> ApiResult<(i64, 
     }
 }
 
+/// Reason why a request describes rules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// The rules are new.
+    Add,
+    /// The rules exist. They may name groups that a new rule cannot name any more.
+    Find,
+}
+
 /// Returns the rules that permissions describe, without identifiers.
 fn rules_of(
     region: &Region,
     group: &SecurityGroup,
     permissions: &[Value],
     is_egress: bool,
+    purpose: Purpose,
 ) -> ApiResult<Vec<SecurityGroupRule>> {
     let mut rules = Vec::new();
     for permission in permissions {
@@ -131,7 +141,7 @@ fn rules_of(
         }
         for pair in elements("UserIdGroupPairs") {
             add(&pair, &|rule| {
-                rule.referenced_group_info = Some(reference(region, group, &pair)?);
+                rule.referenced_group_info = Some(reference(region, group, &pair, purpose)?);
                 Ok(())
             })?;
         }
@@ -156,8 +166,14 @@ fn check_description(text: &str) -> ApiResult<()> {
     if text.is_empty() { Ok(()) } else { group::check_text(text, "group rule description") }
 }
 
-/// Returns the group that a rule names, by its identifier or by its name in the same VPC.
-fn reference(region: &Region, group: &SecurityGroup, pair: &Value) -> ApiResult<ReferencedGroup> {
+/// Returns the group that a rule names, by its identifier or by its name in the same VPC. A new
+/// rule names a group of another VPC only if a peering connection with it is active.
+fn reference(
+    region: &Region,
+    group: &SecurityGroup,
+    pair: &Value,
+    purpose: Purpose,
+) -> ApiResult<ReferencedGroup> {
     let (id, name) = (pair["GroupId"].as_str(), pair["GroupName"].as_str());
     let user = pair["UserId"].as_str().filter(|user| *user != region.account);
     let other = |group_id: &str, vpc_id: Option<String>, peering: Option<String>| ReferencedGroup {
@@ -178,7 +194,7 @@ fn reference(region: &Region, group: &SecurityGroup, pair: &Value) -> ApiResult<
             .ok_or_else(|| not_found("sg", name))?,
         (None, None) => return Err(ApiError::missing("GroupId")),
     };
-    if found.vpc_id == group.vpc_id {
+    if found.vpc_id == group.vpc_id || purpose == Purpose::Find {
         return Ok(other(&found.group_id, None, None));
     }
     let connects = |peering: &crate::state::PeeringConnection| {
@@ -256,7 +272,7 @@ fn same(a: &SecurityGroupRule, b: &SecurityGroupRule) -> bool {
 fn authorize(region: &mut Region, request: &Request, egress: bool) -> ApiResult<Value> {
     let group = group::named(region, request)?.clone();
     let tags = new_tags(request, "security-group-rule")?;
-    let rules = rules_of(region, &group, &permissions(request)?, egress)?;
+    let rules = rules_of(region, &group, &permissions(request)?, egress, Purpose::Add)?;
     check_number(region, &group.group_id, egress, &rules)?;
     let mut shown = Vec::new();
     for mut rule in rules {
@@ -319,7 +335,7 @@ fn revoke(region: &mut Region, request: &Request, egress: bool) -> ApiResult<Val
     let ids = request.texts("SecurityGroupRuleIds");
     let mut revoked = Vec::new();
     if ids.is_empty() {
-        for rule in rules_of(region, &group, &permissions(request)?, egress)? {
+        for rule in rules_of(region, &group, &permissions(request)?, egress, Purpose::Find)? {
             let mut existing = group::rules(region, &group.group_id, egress);
             let Some(rule) = existing.find(|old| same(old, &rule)) else {
                 let message = "The specified rule does not exist in this security group.";
@@ -351,7 +367,8 @@ fn update(region: &mut Region, request: &Request, egress: bool) -> ApiResult<Val
     let group = group::named(region, request)?.clone();
     let mut changes = Vec::new();
     if request.has("IpPermissions") {
-        for rule in rules_of(region, &group, request.list("IpPermissions"), egress)? {
+        for rule in rules_of(region, &group, request.list("IpPermissions"), egress, Purpose::Find)?
+        {
             let mut existing = group::rules(region, &group.group_id, egress);
             let Some(old) = existing.find(|old| same(old, &rule)) else {
                 let message = "The specified rule does not exist in this security group.";
@@ -419,7 +436,7 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
             element["Description"] = description.into();
         }
         permission[*list] = json!([element]);
-        for mut rule in rules_of(region, &group, &[permission], old.is_egress)? {
+        for mut rule in rules_of(region, &group, &[permission], old.is_egress, Purpose::Add)? {
             let other = |other: &SecurityGroupRule| {
                 other.security_group_rule_id != id && same(other, &rule)
             };

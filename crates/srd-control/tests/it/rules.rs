@@ -183,6 +183,37 @@ fn the_requests_that_wait_for_a_vpc_are_bounded() {
     }
 }
 
+/// Such a rule could be revoked by its identifier only.
+#[test]
+fn regression_a_rule_that_names_a_group_of_a_former_peer_is_revoked_by_its_permission() {
+    let mut client = Client::new();
+    let (vpc, _) = client.network();
+    let peer = client.take("Action=CreateVpc&CidrBlock=10.1.0.0/16", "vpcId");
+    let create = format!("Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={peer}");
+    let connection = client.take(&create, "vpcPeeringConnectionId");
+    client.ok(&format!("Action=AcceptVpcPeeringConnection&VpcPeeringConnectionId={connection}"));
+    let [own, other] = [&vpc, &peer].map(|vpc| {
+        let form = format!("Action=CreateSecurityGroup&GroupName=x&GroupDescription=x&VpcId={vpc}");
+        client.take(&form, "groupId")
+    });
+    let rule = |action: &str| {
+        format!(
+            "Action={action}&GroupId={own}&IpPermissions.1.IpProtocol=tcp\
+             &IpPermissions.1.FromPort=22&IpPermissions.1.ToPort=22\
+             &IpPermissions.1.Groups.1.GroupId={other}&IpPermissions.1.Groups.1.Description=x"
+        )
+    };
+    client.ok(&rule("AuthorizeSecurityGroupIngress"));
+    client.ok(&format!("Action=DeleteVpcPeeringConnection&VpcPeeringConnectionId={connection}"));
+    let delete = format!("Action=DeleteSecurityGroup&GroupId={other}");
+    assert_eq!(client.code(&delete), "DependencyViolation");
+    client.ok(&rule("UpdateSecurityGroupRuleDescriptionsIngress"));
+    client.ok(&rule("RevokeSecurityGroupIngress"));
+    assert_eq!(client.code(&rule("RevokeSecurityGroupIngress")), "InvalidPermission.NotFound");
+    assert_eq!(client.code(&rule("AuthorizeSecurityGroupIngress")), "InvalidGroup.NotFound");
+    client.ok(&delete);
+}
+
 /// A regression: a repeated route was accepted, if its target was the same.
 #[test]
 fn a_route_to_a_destination_exists_once() {
