@@ -252,7 +252,7 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
     }
     if Some(private) == interface.private_ip_address {
         // The elastic address replaces the address of the launch.
-        get_mut(&mut region.interfaces, &interface.network_interface_id)?.auto_public_ip = None;
+        get_mut(&mut region.interfaces, &interface.network_interface_id)?.release_public_ip();
     }
     let id = map(region, &address.allocation_id, &interface, private)?;
     Ok(json!({"AssociationId": id}))

@@ -377,6 +377,7 @@ pub(super) fn attach_to(
         attach_time: now(region),
         delete_on_termination,
         ena_srd_specification: interface.ena_srd_specification.clone(),
+        public_at_start: false,
     });
     "in-use".clone_into(&mut interface.status);
 }

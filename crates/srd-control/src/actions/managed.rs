@@ -55,5 +55,6 @@ pub(super) fn attach(region: &mut Region, own: &mut NetworkInterface, requester:
         attach_time: now(region),
         delete_on_termination: false,
         ena_srd_specification: None,
+        public_at_start: false,
     });
 }

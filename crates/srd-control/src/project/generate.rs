@@ -461,6 +461,7 @@ impl Maker {
             attach_time: String::new(),
             delete_on_termination: true,
             ena_srd_specification: Some(express),
+            public_at_start: false,
         });
         let mut groups: Vec<GroupIdentifier> = groups
             .into_iter()

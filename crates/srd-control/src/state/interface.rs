@@ -272,6 +272,19 @@ part! {
         delete_on_termination: bool,
         /// Settings of ENA Express of the attachment.
         ena_srd_specification: Option<EnaSrdSpecification>,
+        /// Whether the interface has given up the public address of the launch, so that the next
+        /// start of the instance gives it another one.
+        #[serde(default)]
+        public_at_start: bool,
+    }
+}
+
+impl NetworkInterface {
+    /// Gives up the public address of the launch.
+    pub(crate) fn release_public_ip(&mut self) {
+        if let (Some(_), Some(of)) = (self.auto_public_ip.take(), &mut self.attachment) {
+            of.public_at_start = true;
+        }
     }
 }
 

@@ -258,3 +258,42 @@ fn an_instance_has_at_most_the_interfaces_of_its_type() {
     client.ok(&form);
     assert_eq!(client.code(&modify("t3.micro")), "AttachmentLimitExceeded");
 }
+
+/// An instance had the internet until it was stopped, and never again.
+#[test]
+fn regression_an_instance_that_starts_again_gets_another_public_address() {
+    let mut client = Client::new();
+    let run =
+        "Action=RunInstances&ImageId=ami-12c6146b&MinCount=1&MaxCount=1&InstanceType=c7i.large";
+    let id = client.take(run, "instanceId");
+    let describe = format!("Action=DescribeInstances&InstanceId.1={id}");
+    let addresses = |client: &mut Client| all(&client.ok(&describe), "ipAddress");
+    let again = |client: &mut Client| {
+        client.ok(&format!("Action=StopInstances&InstanceId.1={id}"));
+        let stopped = addresses(client);
+        client.ok(&format!("Action=StartInstances&InstanceId.1={id}"));
+        (stopped, addresses(client))
+    };
+    assert_eq!(addresses(&mut client).len(), 1);
+    for _ in 0..2 {
+        let (stopped, started) = again(&mut client);
+        assert!(stopped.is_empty(), "{stopped:?}");
+        assert_eq!(started.len(), 1);
+        assert!(["198.18.", "198.19."].iter().any(|block| started[0].starts_with(block)));
+    }
+    // An elastic address stays, and takes the place of the other one.
+    let elastic = client.ok("Action=AllocateAddress");
+    let (elastic, allocation) = (first(&elastic, "publicIp"), first(&elastic, "allocationId"));
+    client.ok(&format!("Action=AssociateAddress&InstanceId={id}&AllocationId={allocation}"));
+    assert_eq!(again(&mut client), (vec![elastic.clone()], vec![elastic.clone()]));
+    client.ok(&format!("Action=DisassociateAddress&PublicIp={elastic}"));
+    assert_eq!(again(&mut client).1.len(), 1);
+    // With a second interface, there is none.
+    let subnet = first(&client.ok(&describe), "subnetId");
+    let create = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
+    let second = client.take(&create, "networkInterfaceId");
+    client.ok(&format!(
+        "Action=AttachNetworkInterface&InstanceId={id}&NetworkInterfaceId={second}&DeviceIndex=1"
+    ));
+    assert!(again(&mut client).1.is_empty());
+}

@@ -1,17 +1,20 @@
 //! States of instances: start, stop, reboot, terminate.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 
-use crate::actions::support::{get, get_mut, now, success};
-use crate::actions::{Actions, Handler, interface, volume};
+use crate::actions::support::{get, get_mut, now, region_of, success};
+use crate::actions::{Actions, Handler, address, interface, volume};
 use crate::error::{ApiError, ApiResult};
 use crate::machines::RUNNING;
 use crate::state::interface::InstanceState;
-use crate::state::{Instance, Region};
+use crate::state::{Cloud, Instance, Region};
 use crate::wire::Request;
 
 pub(in crate::actions) const ACTIONS: Actions = &[
-    ("StartInstances", Handler::Region(start)),
+    ("StartInstances", Handler::Cloud(start)),
     ("StopInstances", Handler::Region(stop)),
     ("RebootInstances", Handler::Region(reboot)),
     ("TerminateInstances", Handler::Region(terminate)),
@@ -70,7 +73,9 @@ fn wrong_state(instance: &Instance, verb: &str) -> ApiError {
     ApiError::new("IncorrectInstanceState", message)
 }
 
-fn start(region: &mut Region, request: &Request) -> ApiResult<Value> {
+fn start(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult<Value> {
+    let elsewhere = address::elsewhere(cloud, at);
+    let region = region_of(cloud, at)?;
     change(region, request, "StartingInstances", 0, |region, instance| {
         match instance.state.name.as_str() {
             "running" => return Ok(()),
@@ -80,8 +85,22 @@ fn start(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let of = get_mut(&mut region.instances, &instance.instance_id)?;
         of.state = state(RUNNING);
         of.state_transition_reason = String::new();
-        Ok(())
+        give_public_ip(region, &instance.instance_id, &elsewhere)
     })
+}
+
+/// Gives an instance that had a public address since its launch another one. As in EC2, an instance
+/// with several interfaces or with an elastic address gets none.
+fn give_public_ip(region: &mut Region, id: &str, elsewhere: &BTreeSet<Ipv4Addr>) -> ApiResult<()> {
+    let own = interface::of_instance(region, id);
+    let [own] = own.as_slice() else { return Ok(()) };
+    let has_lost = own.attachment.as_ref().is_some_and(|of| of.public_at_start);
+    let own = own.network_interface_id.clone();
+    if has_lost && region.addresses.linked(&own).next().is_none() {
+        let address = address::free(region, elsewhere)?;
+        get_mut(&mut region.interfaces, &own)?.auto_public_ip = Some(address);
+    }
+    Ok(())
 }
 
 fn stop(region: &mut Region, request: &Request) -> ApiResult<Value> {
@@ -103,7 +122,7 @@ fn set_stopped(region: &mut Region, id: &str, reason: String) -> ApiResult<()> {
     let own = interface::of_instance(region, id);
     let own: Vec<String> = own.iter().map(|i| i.network_interface_id.clone()).collect();
     for id in own {
-        get_mut(&mut region.interfaces, &id)?.auto_public_ip = None;
+        get_mut(&mut region.interfaces, &id)?.release_public_ip();
     }
     Ok(())
 }
