@@ -1,6 +1,7 @@
 //! Changes of the state that a watch delivers, with the changes of other controllers.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,11 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) struct Inbox {
     keys: Keys,
-    /// Identifier of this controller, whose own changes are not signalled.
+    /// Identifier of this controller, whose own changes are not signalled, except those of an
+    /// unknown outcome.
     own: String,
+    /// Whether a transaction of this controller has an unknown outcome.
+    is_uncertain: AtomicBool,
     state: Mutex<Queue>,
     changed: Condvar,
     /// Signal that there are changes of other controllers.
@@ -52,7 +56,21 @@ struct Queue {
 impl Inbox {
     pub(super) fn new(keys: Keys, own: String, news: Arc<Notify>) -> Self {
         let (state, changed, restart) = (Mutex::default(), Condvar::new(), Notify::new());
-        Self { keys, own, state, changed, news, restart }
+        Self { keys, own, is_uncertain: AtomicBool::new(false), state, changed, news, restart }
+    }
+
+    /// Whether a transaction of this controller has an unknown outcome.
+    pub(super) fn is_uncertain(&self) -> bool {
+        self.is_uncertain.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether a transaction of this controller has an unknown outcome. Its changes may have
+    /// arrived already, so this is signalled.
+    pub(super) fn set_uncertain(&self, is_uncertain: bool) {
+        self.is_uncertain.store(is_uncertain, Ordering::Relaxed);
+        if is_uncertain {
+            self.news.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -90,7 +108,7 @@ impl Inbox {
         state.bytes += bytes;
         state.batches.push_back(Batch { revision, events, bytes });
         self.changed.notify_all();
-        if !is_own {
+        if !is_own || self.is_uncertain() {
             self.news.notify_one();
         }
     }

@@ -321,9 +321,24 @@ impl EtcdStore {
             watch.abort();
         }
         let news = Arc::clone(&self.inbox.news);
+        let is_uncertain = self.inbox.is_uncertain();
         self.inbox = Arc::new(Inbox::new(self.keys.clone(), self.id.clone(), news));
+        self.inbox.set_uncertain(is_uncertain);
         let (client, inbox) = (Arc::clone(&self.client), Arc::clone(&self.inbox));
         self.watch = Some(self.handle.spawn(inbox::watch(client, inbox, next)).abort_handle());
+    }
+
+    /// Makes all changes, or none of them.
+    fn make(&mut self, changes: &[KeyChange]) -> Result<(), CommitError> {
+        self.settle()?;
+        match groups(changes).len() {
+            0 => Ok(()),
+            1 if changes.iter().all(|change| bytes(change) <= VALUE_BYTES_MAX) => {
+                let success = changes.iter().map(|change| operation(&self.keys, change));
+                self.transact(Vec::new(), success.collect(), None)
+            }
+            _ => self.transact_large(changes),
+        }
     }
 
     /// Makes a transaction if the generation has the known revision.
@@ -492,15 +507,14 @@ impl Store for EtcdStore {
     }
 
     fn commit(&mut self, changes: Vec<KeyChange>) -> Result<(), CommitError> {
-        self.settle()?;
-        match groups(&changes).len() {
-            0 => Ok(()),
-            1 if changes.iter().all(|change| bytes(change) <= VALUE_BYTES_MAX) => {
-                let success = changes.iter().map(|change| operation(&self.keys, change));
-                self.transact(Vec::new(), success.collect(), None)
-            }
-            _ => self.transact_large(&changes),
+        let made = self.make(&changes);
+        match &made {
+            // An earlier transaction of an unknown outcome cannot be made after this one.
+            Ok(()) if !changes.is_empty() => self.inbox.set_uncertain(false),
+            Err(CommitError::Unknown(_)) => self.inbox.set_uncertain(true),
+            _ => {}
         }
+        made
     }
 
     fn refresh(&mut self) -> Result<News, String> {

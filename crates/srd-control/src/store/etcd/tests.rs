@@ -201,6 +201,32 @@ fn a_transaction_whose_answer_is_lost_is_made_once() {
     }
 }
 
+/// The controller had undone the changes, and got them with its next request only.
+#[test]
+fn regression_a_transaction_of_an_unknown_outcome_is_signalled() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (url, cuts) = proxy(&cluster.urls()[0]);
+    let (mut a, _) = open(&[url], "/unknown/");
+    a.commit(vec![change("k", "0")]).unwrap();
+    cuts.store(usize::MAX, Ordering::SeqCst);
+    let made = a.commit(vec![change("k", "1")]);
+    cuts.store(0, Ordering::SeqCst);
+    assert!(matches!(made, Err(CommitError::Unknown(_))), "{made:?}");
+    let news = a.news().unwrap();
+    loop {
+        let news = Arc::clone(&news);
+        let signalled = async move { tokio::time::timeout(PATIENCE, news.notified()).await };
+        a.handle.block_on(signalled).unwrap();
+        match a.refresh() {
+            Ok(News::Changes(changes)) if changes == [change("k", "1")] => break,
+            Ok(News::Changes(changes)) => assert!(changes.is_empty(), "{changes:?}"),
+            _ => {}
+        }
+    }
+    a.commit(vec![change("k", "2")]).unwrap();
+    assert!(!a.inbox.is_uncertain());
+}
+
 #[test]
 fn a_member_that_starts_again_is_used_again() {
     let Some(mut cluster) = Cluster::start(1) else { return };
