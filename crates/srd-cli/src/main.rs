@@ -165,7 +165,10 @@ fn main() -> ExitCode {
     };
     let daemon = matches!(
         cli.command,
-        Command::Daemon(daemon::DaemonCommand::Up(_)) | Command::NfsProxy(_) | Command::CardHelper
+        Command::Daemon(daemon::DaemonCommand::Up(_))
+            | Command::NfsProxy(_)
+            | Command::CardHelper
+            | Command::Control(control::ControlCommand::Up(_))
     ) || matches!(&cli.command, Command::Card(card::CardCommand::Up(args)) if args.is_daemon());
     log::to_stderr(cli.verbose, daemon);
     let code = match run(cli.command, cli.verbose > 0) {

@@ -64,6 +64,6 @@ pub(crate) fn machines(user_data: bool, again: bool, at_end: &AtEnd) -> Result<C
         all.push(plane.keeper());
         Ok(Box::new(plane))
     };
-    let report = |what: &str| eprintln!("srd: warning: {what}");
+    let report = |what: &str| tracing::warn!("{what}");
     Ok(CardMachines::new(Box::new(open), Box::new(report), user_data))
 }

@@ -124,6 +124,25 @@ impl HostMachines {
     }
 }
 
+/// Checks that the changes of a request need nothing that hosts do not have: user data and flow logs.
+fn check(cloud: &Cloud) -> Result<(), ApiError> {
+    let refused = |what: &str| {
+        let message = format!("{what}: instances of this control plane run on hosts.");
+        Err(ApiError::new("UnsupportedOperation", message))
+    };
+    for region in cloud.regions.values() {
+        let mut instances = region.instances.changed();
+        let has_data = |of: &Instance| of.user_data.as_ref().is_some_and(|data| !data.is_empty());
+        if instances.any(|(former, of)| former.is_none() && of.is_some_and(has_data)) {
+            return refused("User data is not run");
+        }
+        if region.flow_logs.changed().any(|(former, of)| former.is_none() && of.is_some()) {
+            return refused("Flow logs are not recorded");
+        }
+    }
+    Ok(())
+}
+
 /// The running instances of each host.
 fn loads(region: &Region) -> BTreeMap<&str, Load> {
     let mut loads: BTreeMap<&str, Load> = BTreeMap::new();
@@ -139,6 +158,7 @@ fn loads(region: &Region) -> BTreeMap<&str, Load> {
 
 impl Machines for HostMachines {
     fn place(&mut self, cloud: &mut Cloud) -> Result<(), ApiError> {
+        check(cloud)?;
         let candidates: Vec<Candidate> = {
             let table = cloud.hosts.table();
             let ready = table.capacities().filter(|(name, _)| self.parts.is_ready(name));
@@ -158,9 +178,6 @@ impl Machines for HostMachines {
             return Err(format!("{id} has run on the machine of the controller"));
         };
         self.starting.insert(host.clone());
-        if instance.user_data.as_ref().is_some_and(|data| !data.is_empty()) {
-            self.warn(vec![format!("{id}: hosts run no user data")]);
-        }
         Ok(())
     }
 
