@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use srd_control::control::Control;
 use srd_control::fleet::{HostMachines, Parts};
-use srd_control::hosts::admin::{self, HostEntry, Listing, NewToken, Request, TokenEntry};
+use srd_control::hosts::admin::{self, HostEntry, Listing, NewToken, Removed, Request, TokenEntry};
 use srd_control::hosts::hub::Hub;
 use srd_control::hosts::serve;
 use srd_trust::file_identity;
@@ -52,6 +52,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "hosts",
           conflicts_with_all = ["state_only", "user_data", "any_credentials"])]
     place_on_hosts: bool,
+    /// Let hosts with `pods = true` in [enrol.instances] start instances of their own pods, in all
+    /// subnets.
+    #[arg(long, requires = "place_on_hosts")]
+    host_pods: bool,
     #[command(flatten)]
     admin: AdminArgs,
 }
@@ -176,7 +180,7 @@ impl ServeArgs {
     /// Returns the machines that run on hosts; `None`: instances do not run on hosts. The parts of
     /// the cloud are sent to the hosts.
     pub(crate) fn machines(&self, parts: &Parts) -> Option<HostMachines> {
-        let report = |what: &str| eprintln!("srd: warning: {what}");
+        let report = |what: &str| tracing::warn!("{what}");
         self.place_on_hosts.then(|| HostMachines::new(parts.clone(), Box::new(report)))
     }
 
@@ -195,7 +199,11 @@ impl ServeArgs {
         let Some(address) = self.hosts else { return Ok(Vec::new()) };
         let default: IpNet = OVERLAY.parse().context("the default of --overlay")?;
         let parts = self.place_on_hosts.then_some(parts);
-        let hub = Arc::new(Hub::new(Arc::clone(control), parts));
+        let mut hub = Hub::new(Arc::clone(control), parts);
+        if self.host_pods {
+            hub.permit_pods();
+        }
+        let hub = Arc::new(hub);
         hub.decide(|table| table.begin(self.overlay, default))
             .map_err(|refusal| Usage(refusal.message))?;
         let listener =
@@ -227,8 +235,14 @@ pub(crate) fn hosts(args: &HostsArgs) -> Result<u8> {
     match &args.command {
         None => list(&args.list)?,
         Some(HostsCommand::Remove(HostArgs { name, admin })) => {
-            let () = admin.ask(&Request::Remove { name: name.clone() })?;
-            say(format!("{name} is removed"))?;
+            let Removed { stopped } = admin.ask(&Request::Remove { name: name.clone() })?;
+            say(match stopped.len() {
+                0 => format!("{name} is removed"),
+                count => format!(
+                    "{name} is removed, and its instances are stopped ({count}): {}",
+                    stopped.join(", ")
+                ),
+            })?;
         }
         Some(HostsCommand::Rotate(HostArgs { name, admin })) => {
             let () = admin.ask(&Request::Rotate { name: name.clone() })?;

@@ -26,7 +26,7 @@ pub const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 const SHOWN_MAX: usize = 80;
 
 /// Keys of the specification, and those of the plugin.
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 25] = [
     "cniVersion",
     "cniVersions",
     "name",
@@ -40,6 +40,7 @@ const KEYS: [&str; 24] = [
     "prevResult",
     "disableCheck",
     "disableGC",
+    "node",
     "endpoint",
     "region",
     "keyFile",
@@ -70,13 +71,19 @@ impl fmt::Display for Version {
     }
 }
 
-/// A network configuration.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Config {
-    /// Version of the configuration and of the result.
-    pub version: Version,
-    /// Name of the network.
-    pub name: String,
+/// The way to the control plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Through the daemon `srd up` of this machine, which has enrolled at the control plane: the
+    /// path of its control socket.
+    Node(PathBuf),
+    /// By the EC2 API.
+    Api(ApiAccess),
+}
+
+/// Settings of requests to the EC2 API.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ApiAccess {
     /// Address of the EC2 API; `None`: the one of the key file.
     pub endpoint: Option<String>,
     /// Region of the subnet; `None`: the one of the key file.
@@ -86,6 +93,17 @@ pub struct Config {
     /// File with the certificates that the server of an `https` endpoint may have, or their
     /// issuers, in PEM.
     pub ca_file: Option<PathBuf>,
+}
+
+/// A network configuration.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// Version of the configuration and of the result.
+    pub version: Version,
+    /// Name of the network.
+    pub name: String,
+    /// The way to the control plane.
+    pub access: Access,
     /// Subnet of the interfaces.
     pub subnet: Option<String>,
     /// Security groups of the interfaces; if empty, the default group of the VPC.
@@ -176,6 +194,36 @@ impl Keys {
     }
 }
 
+/// Reads the keys that describe the way to the control plane.
+fn access(keys: &mut Keys) -> Result<Access, Failure> {
+    let node = keys.path("node")?;
+    let key_file = keys.path("keyFile")?;
+    let api = [("endpoint", keys.text("endpoint")?), ("region", keys.text("region")?)];
+    let ca_file = keys.path("caFile")?;
+    match (node, key_file) {
+        (Some(socket), None) => {
+            let of_api = api.iter().find(|(_, value)| value.is_some()).map(|(key, _)| *key);
+            match of_api.or(ca_file.map(|_| "caFile")) {
+                Some(key) => Err(wrong(format!("`{key}` has no use beside `node`: remove it"))),
+                None => Ok(Access::Node(socket)),
+            }
+        }
+        (None, Some(key_file)) => {
+            let [(_, endpoint), (_, region)] = api;
+            Ok(Access::Api(ApiAccess { endpoint, region, key_file, ca_file }))
+        }
+        (Some(_), Some(_)) => {
+            let what = "`node` and `keyFile` are two ways to the control plane: remove one";
+            Err(wrong(what))
+        }
+        (None, None) => {
+            let what = "the key `node` or `keyFile` is missing: the control socket of `srd up`, or \
+                        the file of an access key";
+            Err(wrong(what))
+        }
+    }
+}
+
 impl Config {
     /// Reads a configuration.
     ///
@@ -240,10 +288,7 @@ impl Config {
         Ok(Self {
             version,
             name,
-            endpoint: keys.text("endpoint")?,
-            region: keys.text("region")?,
-            key_file: keys.path("keyFile")?.ok_or_else(|| missing("keyFile"))?,
-            ca_file: keys.path("caFile")?,
+            access: access(&mut keys)?,
             subnet: keys.text("subnet")?,
             groups: keys.texts("securityGroups")?,
             instance_type: keys.text("instanceType")?.unwrap_or_else(|| TYPE_DEFAULT.to_owned()),
@@ -338,6 +383,7 @@ mod tests {
             ("name", json!("x".repeat(129))),
             ("keyFile", json!(null)),
             ("keyFile", json!("cni.env")),
+            ("node", json!("/run/srd0.sock")),
             ("subnet", json!(7)),
             ("securityGroups", json!("sg-1")),
             ("securityGroups", json!([1])),
@@ -347,6 +393,24 @@ mod tests {
             ("cni.dev/valid-attachments", json!([{"containerID": "a"}])),
         ] {
             assert_eq!(failure(&json!({ key: value })).code, Code::Config, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_node_needs_no_key_and_has_no_settings_of_the_api() {
+        let node = json!({"node": "/run/srd0.sock", "keyFile": null});
+        let config = Config::parse(&with(&node)).unwrap();
+        assert_eq!(config.access, Access::Node("/run/srd0.sock".into()));
+        for (key, value) in [
+            ("node", json!("srd0.sock")),
+            ("endpoint", json!("http://127.0.0.1:1")),
+            ("region", json!("us-east-1")),
+            ("caFile", json!("/ca.pem")),
+        ] {
+            let mut wrong = node.clone();
+            wrong[key] = value;
+            let failure = failure(&wrong);
+            assert!(failure.code == Code::Config && failure.message.contains(key), "{failure:?}");
         }
     }
 

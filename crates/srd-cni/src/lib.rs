@@ -17,7 +17,7 @@
 //! | [`environment`], [`config`] | the request: variables of the environment, configuration |
 //! | [`settings`] | settings of one pod: subnet, groups, address, instance type |
 //! | [`answer`] | results of the specification, for each of its versions |
-//! | [`api`] | the client of the EC2 API |
+//! | [`api`] | requests to the control plane: by the EC2 API, or through the daemon of this machine |
 //! | [`host`] | namespaces of this machine |
 //! | [`record`] | records of attachments on disk |
 //! | [`plugin`] | the commands |
@@ -36,8 +36,9 @@ pub mod settings;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use api::Client;
-use config::{Config, INPUT_BYTES_MAX};
+use api::node::Node;
+use api::{Client, Cloud};
+use config::{Access, Config, INPUT_BYTES_MAX};
 use environment::{Command, Environment};
 use error::{Code, Failure};
 use host::{Host, Machine};
@@ -99,8 +100,11 @@ fn answer(
     let config = Config::parse(text)?;
     config.check(&environment.command)?;
     let records = Records::open(&config.state_directory)?;
-    let api = Client::new(&config);
-    let plugin = Plugin { config: &config, records: &records, cloud: &api, host };
+    let cloud: Box<dyn Cloud> = match &config.access {
+        Access::Node(socket) => Box::new(Node::new(socket)),
+        Access::Api(access) => Box::new(Client::new(access.clone())),
+    };
+    let plugin = Plugin { config: &config, records: &records, cloud: cloud.as_ref(), host };
     match &environment.command {
         Command::Add(attachment, netns) => plugin.add(attachment, netns, &environment).map(Some),
         Command::Del(attachment) => plugin.del(attachment).map(|()| None),

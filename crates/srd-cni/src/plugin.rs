@@ -40,8 +40,10 @@ const WRONG_CONFIG: [&str; 8] = [
     "InvalidSecurityGroupID.NotFound",
 ];
 /// Codes of errors of the API that may not come back later.
-const TRY_AGAIN: [&str; 5] = [
+const TRY_AGAIN: [&str; 7] = [
     "InsufficientFreeAddressesInSubnet",
+    "InsufficientInstanceCapacity",
+    "InternalError",
     "ResourceLimitExceeded",
     "InvalidIPAddress.InUse",
     "RequestLimitExceeded",

@@ -2,11 +2,22 @@
 
 use std::path::Path;
 
+use srd_enrol::pod::{HOST_TAG, POD_TAG};
+
 use crate::error::ApiError;
 use crate::state::{Cloud, Instance, Region};
 
 /// Code of the state `running`.
 pub const RUNNING: i64 = 16;
+/// Code of the state `terminated`.
+pub(crate) const TERMINATED: i64 = 48;
+
+/// Returns the host of the pod of an instance; `None` if the instance has no pod of a host.
+pub(crate) fn pod_host(instance: &Instance) -> Option<&str> {
+    let tag = |key: &str| instance.tags.iter().find(|tag| tag.key == key);
+    tag(POD_TAG)?;
+    tag(HOST_TAG).map(|tag| tag.value.as_str())
+}
 
 /// Machines behind the instances of the state.
 pub trait Machines: Send {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::machines::{Machines, RUNNING};
+use crate::machines::{Machines, RUNNING, TERMINATED};
 use crate::project::{Projection, project};
 use crate::state::{Instance, Region};
 
@@ -24,8 +24,6 @@ use crate::state::{Instance, Region};
 pub const PLANES_MAX: usize = 8;
 /// Largest user data in bytes: the limit of EC2.
 pub const USER_DATA_BYTES_MAX: usize = 16 << 10;
-/// Code of the state `terminated`.
-const TERMINATED: i64 = 48;
 /// Largest number of remembered warnings of a region. Beyond it, warnings are reported again.
 const WARNINGS_MAX: usize = 4096;
 

@@ -18,6 +18,10 @@
 //!   CloudApplied { generation }     ----->
 //!   Ping                            ----->
 //!                                   <----- Pong
+//!
+//!   on a connection of its own:
+//!   Pod { request }                 ----->   an instance of this host starts or ends
+//!                                   <----- Pod { answer }
 //! ```
 //!
 //! | module | contents |
@@ -25,6 +29,7 @@
 //! | [`message`] | the messages |
 //! | [`cloud`] | the part of the cloud that a host needs |
 //! | [`frame`] | messages in a stream of bytes |
+//! | [`pod`] | requests of a host about its pods |
 //! | [`token`] | enrolment tokens |
 //! | [`tls`] | identities, and the TLS settings of both ends |
 #![forbid(unsafe_code)]
@@ -32,10 +37,12 @@
 pub mod cloud;
 pub mod frame;
 pub mod message;
+pub mod pod;
 pub mod tls;
 pub mod token;
 
 pub use cloud::{CloudTables, CloudUpdate};
 pub use message::{Capacity, FromController, FromHost, Host, Peer, Refusal, RefusalKind, Secret};
+pub use pod::{PodAnswer, PodLaunch, PodRequest};
 pub use tls::{Fingerprint, Identity};
 pub use token::Token;

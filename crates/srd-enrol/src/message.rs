@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::cloud::CloudUpdate;
+use crate::pod::{PodAnswer, PodRequest};
 
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
@@ -64,6 +65,9 @@ pub struct Capacity {
     pub vcpus: u32,
     /// Instance types that it accepts. Empty: all types.
     pub types: Vec<String>,
+    /// Whether it accepts instances of its pods.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pods: bool,
 }
 
 /// A peer, as the controller describes it to a host.
@@ -124,6 +128,13 @@ pub enum FromHost {
     },
     /// The controller must answer this message by [`FromController::Pong`].
     Ping,
+    /// A request about pods of the host: the only message of a connection.
+    Pod {
+        /// [`VERSION`] of the host.
+        version: u32,
+        /// The request.
+        request: PodRequest,
+    },
 }
 
 /// Messages of a controller.
@@ -167,6 +178,11 @@ pub enum FromController {
     Refused(Refusal),
     /// The answer to [`FromHost::Ping`].
     Pong,
+    /// The answer to [`FromHost::Pod`]. The controller closes the connection.
+    Pod {
+        /// The answer.
+        answer: PodAnswer,
+    },
 }
 
 /// Reason why a controller has refused a message.
@@ -353,7 +369,7 @@ mod tests {
     fn capacities_outside_of_the_bounds_are_refused() {
         let zone = "us-east-1a".to_owned();
         let types = vec!["u-3tb1.56xlarge".to_owned(); TYPES_MAX];
-        let good = Capacity { zone, vcpus: VCPUS_MAX, types };
+        let good = Capacity { zone, vcpus: VCPUS_MAX, types, pods: true };
         let with = |capacity: &Capacity| Host {
             capacity: Some(capacity.clone()),
             ..host(&["192.0.2.1:7471"])

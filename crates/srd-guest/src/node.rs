@@ -47,9 +47,10 @@ pub fn start(config: Config) -> Result<Daemon> {
     if let (Some(enrol), Some(cloud)) = (&config.enrol, &config.cloud)
         && cloud.is_of_controller
     {
-        prepare_cloud(&enrol.directory, &cloud.host)?;
+        prepare_cloud(&enrol.directory, (&cloud.host, cloud.pods))?;
     }
     let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
+    let own = (options.host.clone(), options.pods);
     let opening = Opening::begin(Options { metrics: None, ..options }, false)?;
     let prepared = match Prepared::new(config) {
         Ok(prepared) => prepared,
@@ -58,16 +59,17 @@ pub fn start(config: Config) -> Result<Daemon> {
             return Err(error);
         }
     };
-    prepared.start(Some(hosted(opening)))
+    prepared.start(Some(hosted(opening, own)))
 }
 
 /// Makes the file with the part of the cloud of the controller usable. A file is replaced by one
 /// without instances if it is missing, if a failure of the machine has damaged it, or if this host
 /// cannot run its instances.
-fn prepare_cloud(state: &StateDirectory, host: &str) -> Result<()> {
+fn prepare_cloud(state: &StateDirectory, own: (&str, bool)) -> Result<()> {
+    let (host, _) = own;
     let path = state.file(CLOUD);
     let usable = open(&path, false).and_then(|(_, file)| {
-        check_of_controller(&file)?;
+        check_of_controller(&file, own)?;
         guests::check(&Vpc::of(file, host, false).world(), host)
     });
     if let Err(error) = usable {
@@ -90,7 +92,9 @@ pub fn take_over(config: Config) -> Result<Succession> {
     Prepared::take_over(config)
 }
 
-fn hosted(opening: Opening) -> Hosted {
+/// Returns the card of a node. `own`: the name of this host in the file of its controller, and
+/// whether that file may use pods of this host.
+fn hosted(opening: Opening, own: (String, bool)) -> Hosted {
     let wake = opening.wake();
     let (reloader, figures, serve) = (opening.reloader(), opening.figures(), opening.serve());
     let begin = |first: FirstWorker| {
@@ -102,8 +106,10 @@ fn hosted(opening: Opening) -> Hosted {
     };
     let card = HostedCard { wake, begin: Box::new(begin) };
     let apply = reloader.clone();
-    let apply: ApplyInstances =
-        Arc::new(move |file| apply.apply(file).map_err(|error| format!("{error:#}")));
+    let apply: ApplyInstances = Arc::new(move |file| {
+        let applied = apply.apply(file, (&own.0, own.1));
+        applied.map_err(|error| format!("{error:#}"))
+    });
     let changes = InstanceChanges { reload: reload(reloader), apply };
     Hosted { card, changes, figures, serve }
 }
@@ -140,7 +146,7 @@ mod tests {
         let state = StateDirectory::new(directory.path().to_owned());
         let after = |text: &str| {
             state.write_cloud(text).unwrap();
-            prepare_cloud(&state, "here").unwrap();
+            prepare_cloud(&state, ("here", false)).unwrap();
             std::fs::read_to_string(state.file(CLOUD)).unwrap()
         };
         let of = |kind: &str, host: &str| {

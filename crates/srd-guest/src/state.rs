@@ -49,8 +49,10 @@ pub struct Options {
     /// The VPC's file; without it, EC2's default VPC.
     pub file: Option<PathBuf>,
     /// Whether the controller of the host sends the content of the VPC's file. Such a file names no
-    /// directories of flow logs, no pods, and no public addresses outside of 198.18.0.0/15.
+    /// directories of flow logs and no public addresses outside of 198.18.0.0/15.
     pub is_of_controller: bool,
+    /// Whether such a file may use pods of this host.
+    pub pods: bool,
     /// The name of this host in the VPC's file. Instances for which the file names no host run on
     /// this host.
     pub host: String,
@@ -92,7 +94,7 @@ impl Options {
     pub(crate) fn vpc(&self) -> Result<Vpc> {
         if let (Some(path), true) = (&self.file, self.is_of_controller) {
             let (_, file) = open(path, false).map_err(WrongSettings::of)?;
-            check_of_controller(&file).map_err(WrongSettings::of)?;
+            check_of_controller(&file, (&self.host, self.pods)).map_err(WrongSettings::of)?;
             return Ok(Vpc::of(file, &self.host, self.internet_private));
         }
         Vpc::read(self.file.as_deref(), &self.host, self.internet_private)

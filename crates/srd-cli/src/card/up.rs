@@ -321,6 +321,7 @@ impl UpArgs {
             config: None,
             file: self.file.clone(),
             is_of_controller: false,
+            pods: false,
             host: self.host.clone(),
             scale: self.scale,
             credits_s: self.credits,

@@ -3,7 +3,7 @@
 
 use srd_daemon::capture::{Captures, Direction, Taps};
 use srd_daemon::config::{Config, Control, ReloadReport};
-use srd_daemon::control::{Server, Socket};
+use srd_daemon::control::{Server, Services, Socket};
 use srd_daemon::plane::{
     Command as PlaneCommand, Detail, PathsOf, PeerNumber, PlaneError, PlaneHandle, Statistics,
 };
@@ -38,7 +38,8 @@ fn daemon() -> Daemon {
     std::thread::spawn(move || run_plane(&commands));
     let socket = Socket::bind(&Control::at(path.clone())).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
-    let server = Server::start(socket, plane, Arc::new(loader), None).expect("a thread");
+    let server =
+        Server::start(socket, plane, Arc::new(loader), Services::default()).expect("a thread");
     Daemon { directory, socket: path, _server: server }
 }
 

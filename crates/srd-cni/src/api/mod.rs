@@ -9,9 +9,11 @@
 //! | [`sign`], [`time`] | signed requests |
 //! | [`http`] | requests over TCP and TLS |
 //! | [`xml`] | answers |
+//! | [`node`] | the same requests through the daemon of this machine |
 
 pub mod http;
 pub mod key;
+pub mod node;
 pub mod sign;
 pub mod time;
 pub mod xml;
@@ -22,13 +24,13 @@ use std::path::PathBuf;
 
 use srd_control::wire::form;
 
-use crate::config::Config;
+use crate::config::ApiAccess;
 use crate::settings::Settings;
 use key::Access;
 use xml::Element;
 
 /// Key of the tag of an instance that names its pod.
-pub const POD: &str = "srd:pod";
+pub const POD: &str = srd_enrol::pod::POD_TAG;
 /// Key of the tag with the name of the network of a pod.
 pub const NETWORK: &str = "srd:cni-network";
 /// Key of the tag with the name of the machine of a pod.
@@ -112,6 +114,16 @@ pub enum Select<'a> {
     Network(&'a str, &'a str),
 }
 
+impl<'a> Select<'a> {
+    /// The tags of such instances.
+    fn tags(self) -> Vec<(&'static str, &'a str)> {
+        match self {
+            Self::Pod(pod) => vec![(POD, pod)],
+            Self::Network(network, node) => vec![(NETWORK, network), (NODE, node)],
+        }
+    }
+}
+
 /// The cloud, as far as the plugin needs it.
 pub trait Cloud {
     /// Starts the instance of a pod.
@@ -154,13 +166,9 @@ type Parameters = Vec<(String, String)>;
 impl Client {
     /// A client with the settings of a configuration. The file of the access key is read for each
     /// request.
-    pub fn new(config: &Config) -> Self {
-        Self {
-            key_file: config.key_file.clone(),
-            ca_file: config.ca_file.clone(),
-            endpoint: config.endpoint.clone(),
-            region: config.region.clone(),
-        }
+    pub fn new(access: ApiAccess) -> Self {
+        let ApiAccess { endpoint, region, key_file, ca_file } = access;
+        Self { key_file, ca_file, endpoint, region }
     }
 
     fn call(&self, action: &str, parameters: &[(String, String)]) -> Result<Element, ApiError> {
@@ -219,9 +227,18 @@ fn add(parameters: &mut Parameters, name: impl Into<String>, value: impl Into<St
     parameters.push((name.into(), value.into()));
 }
 
+/// Returns the tags of the instance of a pod and of its interface.
+fn tags(launch: &Launch<'_>) -> [(&'static str, String); 5] {
+    let Launch { pod, network, node, container, settings, .. } = *launch;
+    let name = settings.name.as_deref().unwrap_or(container);
+    let tags =
+        [("Name", name), (POD, pod), (NETWORK, network), (NODE, node), (CONTAINER, container)];
+    tags.map(|(key, value)| (key, value.chars().take(TAG_CHARS_MAX).collect()))
+}
+
 /// Returns the parameters of `RunInstances`.
 fn launch_parameters(launch: &Launch<'_>) -> Parameters {
-    let Launch { pod, token, network, node, container, settings } = *launch;
+    let Launch { token, settings, .. } = *launch;
     let mut all = Parameters::new();
     let fixed = [("MinCount", "1"), ("MaxCount", "1"), ("ImageId", IMAGE), ("ClientToken", token)];
     fixed.into_iter().for_each(|(name, value)| add(&mut all, name, value));
@@ -239,15 +256,12 @@ fn launch_parameters(launch: &Launch<'_>) -> Parameters {
     if settings.ipv6 {
         add(&mut all, device("Ipv6AddressCount"), "1");
     }
-    let name = settings.name.as_deref().unwrap_or(container);
-    let tags =
-        [("Name", name), (POD, pod), (NETWORK, network), (NODE, node), (CONTAINER, container)];
+    let tags = tags(launch);
     for (kind, at) in ["instance", "network-interface"].into_iter().zip(1..) {
         let of = format!("TagSpecification.{at}");
         add(&mut all, format!("{of}.ResourceType"), kind);
-        for ((key, value), number) in tags.into_iter().zip(1..) {
-            let value: String = value.chars().take(TAG_CHARS_MAX).collect();
-            add(&mut all, format!("{of}.Tag.{number}.Key"), key);
+        for ((key, value), number) in tags.iter().zip(1..) {
+            add(&mut all, format!("{of}.Tag.{number}.Key"), *key);
             add(&mut all, format!("{of}.Tag.{number}.Value"), value);
         }
     }
@@ -294,10 +308,7 @@ impl Cloud for Client {
     }
 
     fn instances(&self, select: Select<'_>) -> Result<Vec<(String, String)>, ApiError> {
-        let filters = match select {
-            Select::Pod(pod) => vec![(POD, pod)],
-            Select::Network(network, node) => vec![(NETWORK, network), (NODE, node)],
-        };
+        let filters = select.tags();
         let (mut parameters, count) = (Parameters::new(), filters.len());
         for ((key, value), number) in filters.into_iter().zip(1..) {
             add(&mut parameters, format!("Filter.{number}.Name"), format!("tag:{key}"));

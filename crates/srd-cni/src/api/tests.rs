@@ -14,6 +14,7 @@ use srd_control::sign::DrawnKey;
 use srd_control::store::MemoryStore;
 
 use super::*;
+use crate::config::{Access as Way, Config};
 
 /// A server of the API with the file of its key.
 struct Site {
@@ -57,7 +58,10 @@ impl Site {
 
 fn client(key_file: &Path) -> Client {
     let text = json!({"cniVersion": "1.1.0", "name": "n", "type": "srd-cni", "keyFile": key_file});
-    Client::new(&Config::parse(text.to_string().as_bytes()).unwrap())
+    match Config::parse(text.to_string().as_bytes()).unwrap().access {
+        Way::Api(access) => Client::new(access),
+        other @ Way::Node(_) => panic!("{other:?}"),
+    }
 }
 
 fn settings(subnet: &str) -> Settings {

@@ -15,19 +15,19 @@ impl Control {
         self.cloud.hosts.clone()
     }
 
-    /// Marks the instances of a host as stopped, and removes the host, in one transaction. If it
-    /// fails, nothing has changed.
+    /// Marks the instances of a host as stopped, and removes the host, in one transaction. Returns
+    /// these instances. If it fails, nothing has changed.
     ///
     /// # Errors
     /// If there is no such host, or the store fails.
-    pub fn remove_host(&mut self, name: &str) -> Result<(), Refusal> {
+    pub fn remove_host(&mut self, name: &str) -> Result<Vec<String>, Refusal> {
         for attempt in 1..=ATTEMPTS_MAX {
             self.follow().map_err(unavailable)?;
             let (changes, ()) = self.cloud.hosts.table().remove(name)?;
             let why = format!("the host {name} was removed");
             let stopped = self.running_on(|host| host == name, &why);
             match self.commit_stopped(&stopped, changes) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(stopped.into_iter().map(|(_, id, _)| id).collect()),
                 Err(CommitError::Conflict) => thread::sleep(ATTEMPT_PAUSE_MAX * attempt),
                 Err(error) => return Err(unavailable(error.to_string())),
             }

@@ -5,12 +5,14 @@
 //! | [`console`] | a page for browsers |
 //! | `follow` | the state that other controllers and earlier runs have stored |
 //! | `hosts` | transactions about hosts that enrol themselves |
+//! | `pods` | requests of hosts about their pods |
 //! | `records` | the state as keys and values of a store |
 //! | `settle` | instances of Auto Scaling groups that follow each change |
 
 pub mod console;
 mod follow;
 mod hosts;
+mod pods;
 mod records;
 mod settle;
 
@@ -117,6 +119,12 @@ struct Call<'a> {
     request: &'a Request,
     at: &'a (String, String),
     request_id: &'a str,
+}
+
+/// The answer to a request that has taken effect, as a value and in XML.
+struct Done {
+    answer: Value,
+    xml: String,
 }
 
 /// Function that returns whether this is a name or an address of the server.
@@ -331,17 +339,30 @@ impl Control {
             let message = format!("The action {} needs the method POST.", request.action);
             return Err(ApiError::with_status(405, "MethodNotAllowed", message));
         }
+        let at = &(account.to_owned(), scope.region.clone());
+        self.perform(service, &request, at, (now, request_id)).map(|done| done.xml)
+    }
+
+    /// Runs an action as one transaction. If another controller has changed the state, the action
+    /// runs again.
+    fn perform(
+        &mut self,
+        service: Service,
+        request: &Request,
+        at: &(String, String),
+        (now, request_id): (u64, &str),
+    ) -> ApiResult<Done> {
+        let model = (service.model)();
         let action = (service.find)(&request.action)
             .ok_or_else(|| request::unknown_action(model, &request.action))?;
-        let at = &(account.to_owned(), scope.region.clone());
-        let call = Call { model, action, request: &request, at, request_id };
+        let call = Call { model, action, request, at, request_id };
         for attempt in 1..=ATTEMPTS_MAX {
             self.follow().map_err(unavailable)?;
             let result = self.attempt(call, now);
             // A failure has changed nothing.
             self.recover();
             match result {
-                Ok(xml) => return Ok(xml),
+                Ok(done) => return Ok(done),
                 Err(Failure::Api(error)) => return Err(error),
                 Err(Failure::Conflict) => self.pause(attempt),
             }
@@ -356,7 +377,7 @@ impl Control {
     }
 
     /// Runs an action in a region, which gets its first objects before.
-    fn attempt(&mut self, call: Call<'_>, now: u64) -> Result<String, Failure> {
+    fn attempt(&mut self, call: Call<'_>, now: u64) -> Result<Done, Failure> {
         let at = call.at;
         if !self.cloud.regions.contains_key(at) {
             let ids = IdGenerator::new(self.ids.next_u64());
@@ -375,7 +396,7 @@ impl Control {
     }
 
     /// Runs an action as one transaction, and returns its answer.
-    fn run(&mut self, call: Call<'_>) -> Result<String, Failure> {
+    fn run(&mut self, call: Call<'_>) -> Result<Done, Failure> {
         let Call { model, action, request, at, request_id } = call;
         let write = |answer: &Value| answer::write(model, &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
@@ -388,7 +409,7 @@ impl Control {
             let earlier = region.tokens.get(token).filter(|used| used.at + TOKEN_S > region.now);
             if let Some(used) = earlier {
                 if used.parameters == *parameters {
-                    return Ok(write(&used.answer)?);
+                    return Ok(Done { xml: write(&used.answer)?, answer: used.answer.clone() });
                 }
                 let message = "The client token was used with other parameters";
                 return Err(ApiError::new("IdempotentParameterMismatch", message).into());
@@ -408,10 +429,10 @@ impl Control {
         let xml = write(&answer)?;
         let region = self.cloud.regions.get_mut(at);
         if let (Some((token, parameters)), Some(region)) = (token, region) {
-            remember(region, token, parameters, answer);
+            remember(region, token, parameters, answer.clone());
         }
         self.commit()?;
-        Ok(xml)
+        Ok(Done { answer, xml })
     }
 
     /// Checks the changes of a request, starts its machines, and stores the changes. If a machine

@@ -3,7 +3,7 @@
 //! An instance runs on a host of its zone that is connected, accepts its type, and has vCPUs left
 //! for it. Of these, the host with the fewest used vCPUs is chosen. A host that has refused an
 //! instance a short time ago is chosen only if no other one fits. All instances of a host belong to
-//! one account and region.
+//! one account and region. The instance of a pod runs on the host of the pod only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use srd_card::profile::InstanceType;
 use srd_enrol::Capacity;
 
 use crate::error::ApiError;
-use crate::machines::{RUNNING, started};
+use crate::machines::{RUNNING, pod_host, started};
 use crate::state::{Cloud, Instance};
 
 /// Account and region.
@@ -45,12 +45,18 @@ impl Candidate {
         self.of = Some(at.clone());
     }
 
+    /// Whether the instance has no pod of a host, or one of this host.
+    fn has_pod(&self, instance: &Instance) -> bool {
+        pod_host(instance).is_none_or(|host| host == self.name && self.capacity.pods)
+    }
+
     fn has_room(&self, instance: &Instance, at: &Key) -> bool {
-        let Capacity { zone, vcpus: most, types } = &self.capacity;
+        let Capacity { zone, vcpus: most, types, .. } = &self.capacity;
         let kind = &instance.instance_type;
         *zone == instance.availability_zone
             && (types.is_empty() || types.contains(kind))
             && self.of.as_ref().is_none_or(|of| of == at)
+            && self.has_pod(instance)
             && self.used + u64::from(vcpus(kind)) <= u64::from(*most)
     }
 }
@@ -101,6 +107,8 @@ pub(super) fn place(cloud: &mut Cloud, candidates: Vec<Candidate>) -> Result<(),
 
 fn no_room<'a>(instance: &Instance, hosts: impl Iterator<Item = &'a Candidate>) -> ApiError {
     let Instance { instance_type, availability_zone, .. } = instance;
+    let hosts = hosts.filter(|host| host.has_pod(instance));
+    let of_pod = pod_host(instance).map(|host| format!(" on the host {host} of its pod"));
     let of_zone: Vec<&Candidate> =
         hosts.filter(|host| host.capacity.zone == *availability_zone).collect();
     let accepts = |of: &Capacity| of.types.is_empty() || of.types.contains(instance_type);
@@ -108,9 +116,10 @@ fn no_room<'a>(instance: &Instance, hosts: impl Iterator<Item = &'a Candidate>) 
     let free =
         accepting.clone().map(|host| u64::from(host.capacity.vcpus).saturating_sub(host.used));
     let message = format!(
-        "There is not enough capacity for {instance_type} in {availability_zone}: {} hosts of this \
-         zone are ready, {} of them accept the type, and the largest number of vCPUs left there \
-         is {} (it needs {})",
+        "There is not enough capacity for {instance_type} in {availability_zone}{}: {} hosts of \
+         this zone are ready, {} of them accept the type, and the largest number of vCPUs left \
+         there is {} (it needs {})",
+        of_pod.unwrap_or_default(),
         of_zone.len(),
         accepting.count(),
         free.max().unwrap_or(0),

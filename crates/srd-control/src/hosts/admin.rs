@@ -37,7 +37,7 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 pub enum Request {
     /// The hosts: [`Listing`].
     Hosts,
-    /// Removes a host.
+    /// Removes a host: [`Removed`].
     Remove {
         /// Name of the host.
         name: String,
@@ -61,6 +61,13 @@ pub enum Request {
         /// Identifier of the token.
         id: String,
     },
+}
+
+/// A host that was removed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Removed {
+    /// Identifiers of its instances, which are stopped.
+    pub stopped: Vec<String>,
 }
 
 /// A new enrolment token.
@@ -222,8 +229,8 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
     match request {
         Request::Hosts => value(serde_json::to_value(listing(hub))),
         Request::Remove { name } => {
-            hub.remove(&name)?;
-            Ok(Value::Null)
+            let stopped = hub.remove(&name)?;
+            value(serde_json::to_value(Removed { stopped }))
         }
         Request::Rotate { name } => {
             hub.decide(|table| table.rotate(&name))?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use srd_enrol::{Fingerprint, Refusal, RefusalKind};
+use srd_enrol::{Fingerprint, PodAnswer, PodRequest, Refusal, RefusalKind};
 use tokio::sync::Notify;
 
 use super::catch_up::CatchUp;
@@ -104,6 +104,8 @@ pub struct Hub {
     sessions: Mutex<BTreeMap<String, Session>>,
     next_number: AtomicU64,
     rates: Mutex<ChangeRates>,
+    /// Rates of requests about pods; `None`: hosts start no pods.
+    pod_rates: Option<Mutex<ChangeRates>>,
     identities: Identities,
     catch_up: CatchUp,
     /// Counters of the listener.
@@ -122,10 +124,16 @@ impl Hub {
             sessions: Mutex::default(),
             next_number: AtomicU64::new(0),
             rates: Mutex::default(),
+            pod_rates: None,
             identities: identities::new(),
             catch_up: CatchUp::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// Permits hosts to start instances of their pods in all subnets.
+    pub fn permit_pods(&mut self) {
+        self.pod_rates = Some(Mutex::new(ChangeRates::of_pods()));
     }
 
     /// The hosts.
@@ -138,17 +146,18 @@ impl Hub {
         self.parts.as_ref()
     }
 
-    /// Removes a host, and marks its instances as stopped. The call waits for the store.
+    /// Removes a host, and marks its instances as stopped. Returns these instances. The call waits
+    /// for the store.
     ///
     /// # Errors
     /// If there is no such host, or the store fails.
-    pub fn remove(&self, name: &str) -> Result<(), Refusal> {
+    pub fn remove(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.remove_host(name)?;
+        let stopped = control.remove_host(name)?;
         // A host that enrols with this name afterwards has an entry of its own.
         self.parts.iter().for_each(|parts| parts.forget(name));
         drop(control);
-        Ok(())
+        Ok(stopped)
     }
 
     /// Takes over the changes of other controllers.
@@ -192,6 +201,31 @@ impl Hub {
             INTERVAL.as_secs()
         );
         Err(Refusal::new(RefusalKind::Unavailable, what))
+    }
+
+    /// Counts a request of a host about its pods.
+    ///
+    /// # Errors
+    /// If hosts start no pods here, or a temporary refusal, if the host sends too many requests.
+    pub(super) fn admit_pod(&self, host: Fingerprint) -> Result<(), Refusal> {
+        let Some(rates) = &self.pod_rates else {
+            let what = "the controller starts no pods of hosts: start it with --host-pods";
+            return Err(Refusal::new(RefusalKind::Invalid, what));
+        };
+        let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+        match rates.admit(host, Instant::now()) {
+            true => Ok(()),
+            false => {
+                let what = "this host sends too many requests about pods: try again later";
+                Err(Refusal::new(RefusalKind::Unavailable, what))
+            }
+        }
+    }
+
+    /// Answers a request of a host about its pods. The call waits for the store and for hosts.
+    pub(super) fn pod(&self, host: &str, request: PodRequest) -> PodAnswer {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.pod(host, request, now_s())
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Session>> {

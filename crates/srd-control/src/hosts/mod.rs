@@ -29,6 +29,7 @@
 //! | `identities` | limit of the connections of one identity |
 //! | `rate` | limit of the changes that one host causes |
 //! | `session` | one connection of a host |
+//! | `pods` | connections with a request about pods |
 //! | [`serve`] | the listener for hosts |
 //! | [`admin`] | the local API of the operator |
 //!
@@ -41,6 +42,7 @@ mod catch_up;
 pub mod decide;
 pub mod hub;
 mod identities;
+mod pods;
 mod rate;
 pub(crate) mod record;
 pub mod serve;

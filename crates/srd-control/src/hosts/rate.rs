@@ -1,8 +1,9 @@
-//! Limit of the changes that one host causes in the store. Each change is a transaction, and a
-//! message to all other hosts.
+//! Limits of the changes that one host causes in the store. Each change is a transaction.
 //!
-//! A host may make [`BURST`] changes at once, and then one in [`INTERVAL`]. At most [`HOSTS_MAX`]
-//! hosts are remembered beyond those that wait for the end of an interval.
+//! A change of a host itself is also a message to all other hosts: a host may make [`BURST`] of them
+//! at once, and then one in [`INTERVAL`]. Of requests about its pods, a host may send [`POD_BURST`]
+//! at once, and then one in [`POD_INTERVAL`]. At most [`HOSTS_MAX`] hosts are remembered beyond those
+//! that wait for the end of an interval.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,21 +17,39 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Number of changes that a host may make at once.
 pub(super) const BURST: u32 = 10;
 
+/// Average time between two requests of a host about its pods.
+const POD_INTERVAL: Duration = Duration::from_millis(100);
+/// Number of requests about its pods that a host may send at once.
+const POD_BURST: u32 = 200;
+
 /// The rates of all hosts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ChangeRates {
+    interval: Duration,
+    burst: u32,
     /// Time at which each host has its whole burst again.
     full_at: BTreeMap<Fingerprint, Instant>,
 }
 
+impl Default for ChangeRates {
+    fn default() -> Self {
+        Self { interval: INTERVAL, burst: BURST, full_at: BTreeMap::new() }
+    }
+}
+
 impl ChangeRates {
+    /// Rates of requests about pods.
+    pub(super) fn of_pods() -> Self {
+        Self { interval: POD_INTERVAL, burst: POD_BURST, full_at: BTreeMap::new() }
+    }
+
     /// Counts a change of a host. Returns whether the host may make it.
     pub(super) fn admit(&mut self, host: Fingerprint, now: Instant) -> bool {
         if self.full_at.len() >= HOSTS_MAX {
             self.full_at.retain(|_, full_at| *full_at > now);
         }
-        let full_at = self.full_at.get(&host).copied().unwrap_or(now).max(now) + INTERVAL;
-        let is_admitted = full_at.duration_since(now) <= INTERVAL * BURST;
+        let full_at = self.full_at.get(&host).copied().unwrap_or(now).max(now) + self.interval;
+        let is_admitted = full_at.duration_since(now) <= self.interval * self.burst;
         if is_admitted {
             self.full_at.insert(host, full_at);
         }
@@ -57,6 +76,14 @@ mod tests {
         assert_eq!(count(begin + INTERVAL * 4), 3);
         assert_eq!(count(begin + INTERVAL * 1000), 10);
         assert!(rates.admit(host(), begin), "another host has its own rate");
+    }
+
+    #[test]
+    fn requests_about_pods_have_a_rate_of_their_own() {
+        let (mut rates, begin, own) = (ChangeRates::of_pods(), Instant::now(), host());
+        let mut count = |now: Instant| (0..1000).filter(|_| rates.admit(own, now)).count();
+        assert_eq!(count(begin), 200);
+        assert_eq!(count(begin + Duration::from_secs(1)), 10);
     }
 
     #[test]

@@ -19,13 +19,15 @@ use tokio_rustls::server::TlsStream;
 
 use super::decide::{Admitted, Decision, Enrolment};
 use super::hub::{Base, Entered, Hub, now_s};
+use super::pods;
 use super::table::Table;
 use crate::clients::ClientSlot;
 use crate::fleet::Parts;
 
 /// Longest time from the acceptance of a connection to the first message.
 const FIRST_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Longest time without a message of the host, which sends one every five seconds.
+/// Longest time without a message of the host, which sends one twice a second, but none while its
+/// card takes over a part of the cloud.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Longest time in which a host does not take a message.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -98,10 +100,14 @@ impl Link {
         }
     }
 
-    /// Sends a refusal, and closes the connection.
-    async fn refuse(mut self, refusal: Refusal) {
-        if self.send(&FromController::Refused(refusal)).await.is_ok() {
-            let _ = timeout(WRITE_WAIT_MAX, self.stream.shutdown()).await;
+    /// Sends the last message, and closes the connection.
+    async fn finish(&mut self, message: &FromController) -> End {
+        match self.send(message).await {
+            Ok(()) => {
+                let _ = timeout(WRITE_WAIT_MAX, self.stream.shutdown()).await;
+                End::Broken
+            }
+            Err(end) => end,
         }
     }
 }
@@ -130,6 +136,12 @@ pub(super) async fn run(
         return;
     };
     let ended = match first {
+        Ok(FromHost::Pod { version, request }) => {
+            match pods::answer(&hub, (identity, stranger), version, request).await {
+                Ok(answer) => link.finish(&FromController::Pod { answer }).await,
+                Err(refusal) => End::Refused(refusal),
+            }
+        }
         Ok(first) => match admit(&hub, identity, first).await {
             Ok((admitted, generation)) => {
                 drop(stranger);
@@ -146,7 +158,7 @@ pub(super) async fn run(
     match ended {
         End::Refused(refusal) => {
             hub.counters.count(refusal.reason);
-            link.refuse(refusal).await;
+            let _ = link.finish(&FromController::Refused(refusal)).await;
         }
         End::Unread => _ = hub.counters.unread.fetch_add(1, Ordering::Relaxed),
         End::Broken => {}
@@ -182,12 +194,7 @@ async fn admit(
             return Err(Refusal::new(RefusalKind::Invalid, what));
         }
     };
-    if version != VERSION {
-        let what = format!(
-            "the host uses version {version} of the protocol, and the controller version {VERSION}"
-        );
-        return Err(Refusal::new(RefusalKind::Version, what));
-    }
+    check_version(version)?;
     let (request, generation) = match first {
         FromHost::Enrol { token, secret, name, host, .. } => {
             let request = Enrolment { identity, token, secret, name, host };
@@ -233,6 +240,17 @@ async fn by_table<T>(hub: &Arc<Hub>, decide: impl Fn(&Table) -> Decision<T>) -> 
     }
     hub.catch_up().await?;
     decide(&hub.hosts().table())
+/// Checks the version of a first message.
+pub(super) fn check_version(version: u32) -> Result<(), Refusal> {
+    if version == VERSION {
+        return Ok(());
+    }
+    let what = format!(
+        "the host uses version {version} of the protocol, and the controller version {VERSION}"
+    );
+    Err(Refusal::new(RefusalKind::Version, what))
+}
+
 }
 
 /// Sends a host its peers and each change, until the connection ends, or a newer session of the
@@ -378,7 +396,7 @@ async fn answer(
             decided.await.map_err(|_| End::Broken)??;
             link.send(&FromController::KeyStored { public_key }).await?;
         }
-        FromHost::Enrol { .. } | FromHost::Follow { .. } => {
+        FromHost::Enrol { .. } | FromHost::Follow { .. } | FromHost::Pod { .. } => {
             let what = "the host has identified itself already";
             return Err(Refusal::new(RefusalKind::Invalid, what).into());
         }

@@ -26,6 +26,7 @@ use crate::store::{MemoryStore, Store};
 mod backup;
 mod bounds;
 mod parts;
+mod pods;
 mod stale;
 mod strangers;
 
@@ -50,7 +51,9 @@ impl Server {
 
     fn with_parts(overlay: &str, store: Box<dyn Store>, parts: Option<Parts>) -> Self {
         let control = Control::new(Access::AnyCredentials, 1, store, Box::new(NoMachines));
-        let hub = Arc::new(Hub::new(Arc::new(Mutex::new(control.unwrap())), parts));
+        let mut hub = Hub::new(Arc::new(Mutex::new(control.unwrap())), parts);
+        hub.permit_pods();
+        let hub = Arc::new(hub);
         hub.decide(|table| table.begin(None, overlay.parse().unwrap())).unwrap();
         let listener = serve::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();

@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 
 use srd_card::profile::InstanceType;
+use srd_enrol::pod::POD_TAG;
 
 use super::Scope;
 use super::toml_text::Text;
+use crate::machines::pod_host;
 use crate::state::{Instance, NetworkInterface};
 
 /// Type of the machine of an instance whose own type is unknown to the card.
 const TYPE_DEFAULT: &str = "c7i.large";
-
-/// Key of the tag of an instance that names the pod whose network namespace the instance has.
-pub(super) const POD_TAG: &str = "srd:pod";
 
 /// Attachment of an interface to a running instance.
 struct Attached<'a> {
@@ -56,10 +55,11 @@ fn write_instance(scope: &mut Scope<'_>, text: &mut Text, instance: &Instance) {
         text.string("host", host);
     }
     if let Some(tag) = instance.tags.iter().find(|tag| tag.key == POD_TAG) {
-        match is_pod(&tag.value) && !scope.is_part {
-            true => text.string("pod", &tag.value),
-            false if scope.is_part => scope.warn(id, "pods of other hosts get no instance"),
-            false => scope.warn(id, format!("`{}` is no name of a pod", tag.value)),
+        let has_pod = !scope.is_part || pod_host(instance) == instance.host.as_deref();
+        match (is_pod(&tag.value), has_pod) {
+            (true, true) => text.string("pod", &tag.value),
+            (true, false) => scope.warn(id, "only its host requests the instance of a pod"),
+            (false, _) => scope.warn(id, format!("`{}` is no name of a pod", tag.value)),
         }
     }
     let interfaces = scope.interfaces_of(instance).to_vec();

@@ -39,6 +39,8 @@ pub struct Cloud {
     pub vpc: Option<PathBuf>,
     /// Whether the controller of `[enrol]` sends the content of the VPC's file.
     pub is_of_controller: bool,
+    /// Whether the content that a controller sends may use pods of this host.
+    pub pods: bool,
     /// Name of this host in the VPC's file.
     pub host: String,
     /// Whether the network of this machine plays the role of the internet.
@@ -100,6 +102,7 @@ pub(super) fn cloud(
     Ok(Some(Cloud {
         vpc: table.vpc.as_ref().map(beside),
         is_of_controller: false,
+        pods: false,
         host,
         internet: table.internet,
         internet_private,
@@ -114,11 +117,12 @@ pub(super) fn cloud(
 
 /// Reads `[cloud]`, which may be absent, for a host whose instances come from its controller.
 /// `file`: the VPC's file, whose content the controller sends. `host`: the name of this host.
+/// `pods`: whether this content may use pods of this host.
 pub(super) fn of_controller(
     source: &Source<'_>,
     spanned: Option<&Spanned<CloudTable>>,
     expert: &ExpertTable,
-    (file, host): (PathBuf, &str),
+    (file, host, pods): (PathBuf, &str, bool),
 ) -> Result<Cloud> {
     let absent = Spanned::new(0..0, CloudTable::default());
     let spanned = spanned.unwrap_or(&absent);
@@ -141,7 +145,7 @@ pub(super) fn of_controller(
     };
     // Without its instance, a program that the instance has started has no use.
     let (vpc, host) = (Some(file), host.to_owned());
-    Ok(Cloud { vpc, is_of_controller: true, host, end_programs: true, ..read })
+    Ok(Cloud { vpc, is_of_controller: true, pods, host, end_programs: true, ..read })
 }
 
 /// Returns the vhost-user sockets of instances, by the instance's name.

@@ -61,11 +61,11 @@ pub(super) struct Enrolled {
 }
 
 impl Enrolled {
-    /// Returns the VPC's file whose content the controller sends, and the name of this host in it;
-    /// `None`: this host accepts no instances.
-    pub(super) fn instances(&self) -> Option<(PathBuf, &str)> {
-        self.enrol.capacity.as_ref()?;
-        Some((self.enrol.directory.file(CLOUD), &self.name))
+    /// Returns the VPC's file whose content the controller sends, the name of this host in it, and
+    /// whether this host accepts pods; `None`: this host accepts no instances.
+    pub(super) fn instances(&self) -> Option<(PathBuf, &str, bool)> {
+        let capacity = self.enrol.capacity.as_ref()?;
+        Some((self.enrol.directory.file(CLOUD), &self.name, capacity.pods))
     }
 }
 
@@ -165,6 +165,7 @@ fn capacity(source: &Source<'_>, spanned: &Spanned<InstancesTable>) -> Result<Ca
         zone: zone.as_ref().clone(),
         vcpus: vcpus.and_then(|n| u32::try_from(n).ok()).unwrap_or_else(processors),
         types: table.types.iter().map(|name| name.as_ref().clone()).collect(),
+        pods: table.pods,
     };
     capacity.check().map_err(|refusal| {
         let remedy = "write zone = \"us-east-1a\", vcpus = 16 and types = [\"c7i.large\"]";
@@ -399,13 +400,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let b = peer("b", 2);
         enrolled(directory.path(), vec![b.clone()]);
-        let instances = "[enrol.instances]\nzone = \"us-east-1a\"\nvcpus = 64\n\
+        let instances = "[enrol.instances]\nzone = \"us-east-1a\"\nvcpus = 64\npods = true\n\
                          [cloud]\ninternet = true\n";
         let text = text(directory.path(), "", CONTROLLER) + instances;
         let config = Config::parse(&text, Path::new("a.toml")).unwrap();
         let cloud = config.cloud.as_ref().unwrap();
         assert_eq!(cloud.vpc.as_deref(), Some(directory.path().join("cloud.toml").as_path()));
-        assert!(cloud.is_of_controller && cloud.internet && cloud.end_programs);
+        assert!(cloud.is_of_controller && cloud.internet && cloud.end_programs && cloud.pods);
         assert_eq!((cloud.host.as_str(), config.interface.workers), ("a", 1));
         assert_eq!(config.peers[0].cloud_host.as_deref(), Some("b"));
         // A peer of the controller cannot take the name of this host.
@@ -413,7 +414,8 @@ mod tests {
         let with = config.with_roster(&[b], &new);
         let hosts: Vec<_> = with.peers.iter().filter_map(|p| p.cloud_host.as_deref()).collect();
         assert_eq!(hosts, ["b", "c"]);
-        assert_eq!(config.enrol.unwrap().capacity.unwrap().vcpus, 64);
+        let capacity = config.enrol.unwrap().capacity.unwrap();
+        assert!(capacity.vcpus == 64 && capacity.pods);
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub(super) struct InstancesTable {
     pub(super) vcpus: Maybe<i64>,
     #[serde(default)]
     pub(super) types: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) pods: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 use serde::Serialize;
+use srd_enrol::{PodAnswer, PodRequest};
 
 use super::protocol::{
     Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
@@ -31,6 +32,8 @@ pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 /// Refusal of a change of peers.
 const PEERS: &str =
     "peers are added and removed by root or the user that started the daemon: use sudo";
+/// Refusal of a request about pods.
+const PODS: &str = "pods belong to root: use sudo";
 /// Refusal of a capture.
 const CAPTURES: &str = "a capture contains the packets of all users, so root or the user that \
                         started the daemon begins it: use sudo, or permit it to the group by \
@@ -119,7 +122,7 @@ fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<Next> {
 
 /// Answers the request with which requests about instances begin.
 fn instances(stream: &UnixStream, shared: &Shared) -> io::Result<Next> {
-    let Some(serve) = &shared.instances else {
+    let Some(serve) = &shared.services.instances else {
         let text = "this daemon has no instances: add a table [cloud] to its configuration";
         let refusal = Refusal::new(RefusalKind::Refused, text);
         return write_answer::<()>(stream, Err(refusal)).map(|()| Next::Over);
@@ -169,8 +172,20 @@ fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<
             Ok(()) => Ok(()),
             Err(refusal) => write_answer::<()>(stream, Err(refusal)),
         },
+        Request::Pod { pod } => {
+            let may = of_owner(stream, shared, PODS);
+            write_answer(stream, may.and_then(|()| ask_about_pod(shared, pod)))
+        }
         Request::Instances => Ok(()),
     }
+}
+
+fn ask_about_pod(shared: &Shared, request: PodRequest) -> Result<PodAnswer, Refusal> {
+    let pods = shared.services.pods.as_ref().ok_or_else(|| {
+        let text = "this daemon accepts no pods: add `pods = true` to [enrol.instances]";
+        Refusal::new(RefusalKind::BadRequest, text)
+    })?;
+    Ok(pods.send(request)?)
 }
 
 /// Takes one of the slots for long-lived connections, or refuses if none is free.
@@ -192,6 +207,7 @@ fn log(stream: &UnixStream, request: &Request) {
         Request::Capture(_) => "to capture packets".to_owned(),
         Request::TakeOver { .. } => "to hand over to another process".to_owned(),
         Request::Succeed => "to start a process that takes over".to_owned(),
+        Request::Pod { .. } => "about a pod".to_owned(),
         _ => return tracing::debug!("the control socket was asked for {name}"),
     };
     let by = match socket_peercred(stream) {

@@ -42,5 +42,5 @@ pub use client::{Client, ClientError};
 pub use connection::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX};
 pub use protocol::{Refusal, RefusalKind, Request, Stats};
 pub use server::Server;
-pub use slots::{CONNECTIONS_MAX, Loader, STREAMS_MAX, ServeInstances};
+pub use slots::{CONNECTIONS_MAX, Loader, STREAMS_MAX, ServeInstances, Services};
 pub use socket::Socket;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
+use srd_enrol::PodRequest;
 
 use crate::capture::Filter;
 use crate::config::PeerForm;
@@ -82,6 +83,12 @@ pub enum Request {
     /// Begins requests about instances; the answer is null. The requests and answers that follow on
     /// this connection are those of the crate srd-guest.
     Instances,
+    /// Sends a request about pods of this host to its controller; answer: a
+    /// [`srd_enrol::PodAnswer`]. Root and the user that started the daemon may do this.
+    Pod {
+        /// The request.
+        pod: PodRequest,
+    },
 }
 
 impl Request {
@@ -105,6 +112,7 @@ impl Request {
             Self::TakeOver { .. } => "take-over",
             Self::Succeed => "succeed",
             Self::Instances => "instances",
+            Self::Pod { .. } => "pod",
         }
     }
 
@@ -240,6 +248,7 @@ mod tests {
             Request::TakeOver { version: 1 },
             Request::Succeed,
             Request::Instances,
+            Request::Pod { pod: PodRequest::Terminate { instance: "i-1".into() } },
         ];
         for request in all {
             let text = serde_json::to_string(&request).unwrap();

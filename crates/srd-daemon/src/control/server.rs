@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
 use super::connection::{self, Next};
-use super::slots::{CONNECTIONS_MAX, Loader, ServeInstances, Shared, Slot, Successor};
+use super::slots::{CONNECTIONS_MAX, Loader, Services, Shared, Slot, Successor};
 use super::socket::Socket;
 use crate::plane::PlaneHandle;
 
@@ -45,7 +45,7 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts to serve the clients of a socket. `instances` serves requests about instances.
+    /// Starts to serve the clients of a socket. `services` serve requests about instances and pods.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -53,7 +53,7 @@ impl Server {
         socket: Socket,
         plane: PlaneHandle,
         loader: Loader,
-        instances: Option<ServeInstances>,
+        services: Services,
     ) -> io::Result<Self> {
         let (owner, group_captures) = (socket.user, socket.permits_captures());
         let socket = Arc::new(Mutex::new(Arc::new(socket)));
@@ -63,7 +63,7 @@ impl Server {
             loader,
             owner,
             group_captures,
-            instances,
+            services,
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::socket::Socket;
 use crate::config::{Config, ConfigError};
+use crate::control_plane::pods::PodRequests;
 use crate::plane::PlaneHandle;
 
 /// Largest number of connections at once.
@@ -21,6 +22,15 @@ pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 /// Function that serves requests about instances on a connection, until the client closes it.
 pub type ServeInstances = Arc<dyn Fn(UnixStream) + Send + Sync>;
 
+/// Requests that need more than the control thread.
+#[derive(Clone, Default)]
+pub struct Services {
+    /// Serves requests about instances; `None` if the node has no instances.
+    pub instances: Option<ServeInstances>,
+    /// Sends requests about pods to the controller; `None` if this host accepts no pods.
+    pub pods: Option<Arc<PodRequests>>,
+}
+
 /// State that all connections share.
 pub(super) struct Shared {
     pub(super) plane: PlaneHandle,
@@ -31,8 +41,7 @@ pub(super) struct Shared {
     pub(super) owner: u32,
     /// Whether all users that may connect may capture packets.
     pub(super) group_captures: bool,
-    /// Serves requests about instances; `None` if the node has no instances.
-    pub(super) instances: Option<ServeInstances>,
+    pub(super) services: Services,
     pub(super) connections: AtomicUsize,
     pub(super) streams: AtomicUsize,
     pub(super) is_ending: AtomicBool,

@@ -135,6 +135,7 @@ fn process_of(stream: &UnixStream) -> Result<u32, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Services;
     use std::path::Path;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -157,7 +158,7 @@ mod tests {
             loader: Arc::new(|| Config::parse("", Path::new("a.toml"))),
             owner: 0,
             group_captures: false,
-            instances: None,
+            services: Services::default(),
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),

@@ -34,7 +34,7 @@ fn start_with(loader: Loader, plane: &PlaneHandle) -> (tempfile::TempDir, PathBu
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/srd0.sock");
     let socket = Socket::bind(&Control::at(path.clone())).unwrap();
-    let server = Server::start(socket, plane.clone(), loader, None).unwrap();
+    let server = Server::start(socket, plane.clone(), loader, Services::default()).unwrap();
     (directory, path, server)
 }
 
@@ -61,6 +61,14 @@ impl Daemon {
 }
 
 #[test]
+fn a_daemon_that_accepts_no_pods_says_so() {
+    let pod = srd_enrol::PodRequest::Terminate { instance: "i-1".to_owned() };
+    let refused = refusal(daemon().ask::<srd_enrol::PodAnswer>(&Request::Pod { pod }));
+    assert_eq!(refused.kind, RefusalKind::BadRequest);
+    assert!(refused.text.contains("pods = true"), "{refused}");
+}
+
+#[test]
 fn requests_about_instances_follow_on_the_connection_if_the_node_has_any() {
     let refused = refusal(daemon().ask::<()>(&Request::Instances));
     assert!(refused.text.contains("add a table [cloud]"), "{refused}");
@@ -77,8 +85,8 @@ fn requests_about_instances_follow_on_the_connection_if_the_node_has_any() {
         }
     };
     let loader: Loader = Arc::new(config);
-    let _server =
-        Server::start(socket, plane.handle.clone(), loader, Some(Arc::new(echo))).unwrap();
+    let services = Services { instances: Some(Arc::new(echo)), pods: None };
+    let _server = Server::start(socket, plane.handle.clone(), loader, services).unwrap();
     // More connections than the socket has slots for other requests.
     let begin = |n: usize| {
         let mut stream = UnixStream::connect(&path).unwrap();
@@ -357,7 +365,7 @@ fn open_to_all(control: impl FnOnce(PathBuf) -> Control) -> Daemon {
     let handle = plane.handle.clone();
     let serve = std::thread::spawn(move || {
         become_nobody();
-        Server::start(socket, handle, Arc::new(config), None).unwrap()
+        Server::start(socket, handle, Arc::new(config), Services::default()).unwrap()
     });
     Daemon { _directory: directory, path, plane, _server: serve.join().unwrap() }
 }

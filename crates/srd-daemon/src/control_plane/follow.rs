@@ -1,10 +1,16 @@
 //! The thread that applies changes of the controller while the daemon runs.
 //!
 //! Each change is first stored in the state directory, then applied by the control thread, and then
-//! acknowledged. While the controller is away, the daemon uses the peers that it has. The pause
-//! between two attempts to connect grows to [`PAUSE_MAX`], and is random, so that many hosts do not
-//! connect at once after the controller has started again.
+//! acknowledged. While the controller is away, the daemon uses the peers that it has. The time
+//! between the beginnings of two attempts to connect grows to [`PAUSE_MAX`], and is random, so that
+//! many hosts do not connect at once after the controller has started again.
+//!
+//! A controller that does not answer a ping for [`SILENCE_MAX`] may be cut off. A new connection
+//! then gets through sooner than the old one, on which TCP repeats packets after pauses that grow
+//! with the time of the outage.
 
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +21,7 @@ use srd_enrol::{FromController, FromHost, Identity, Peer, RefusalKind};
 use super::cloud::CloudPart;
 use super::enrol;
 use super::link::{Link, LinkError};
+use super::pods::{PodRequests, SessionAddress, Turns};
 use super::state::{Enrolment, NEXT_KEY, PENDING_KEY};
 use crate::config::{Config, Enrol, Interface};
 use crate::keys::PublicKey;
@@ -22,20 +29,45 @@ use crate::plane::{PlaneError, PlaneHandle};
 
 /// Shortest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Longest pause between two attempts to connect.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Longest time between the beginnings of two attempts to connect.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Time of a session after which the next pause is [`PAUSE_MIN`].
+const LONG_SESSION: Duration = Duration::from_secs(10);
+/// Pause after a refusal that a later attempt does not change.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// Interval at which the host sends a message.
-const PING_EVERY: Duration = Duration::from_secs(5);
-/// Longest time without a message of the controller, which answers each ping.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
+const PING_EVERY: Duration = Duration::from_millis(500);
+/// Longest time from a ping to the next message of the controller, which answers each ping.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// Longest such time before the controller has admitted this host, for which it may need its store.
+const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Number of attempts to apply a change, one second apart.
 const ATTEMPTS_MAX: u32 = 10;
+
+/// Returns the sender of requests about pods; `None` if this host accepts no pods. `session`: the
+/// address that the thread of [`start`] sets.
+///
+/// # Errors
+/// If the state directory cannot be read.
+pub(crate) fn pods(config: &Config, session: &SessionAddress) -> Result<Option<PodRequests>> {
+    let Some(enrol) = &config.enrol else { return Ok(None) };
+    if !enrol.capacity.as_ref().is_some_and(|capacity| capacity.pods) {
+        return Ok(None);
+    }
+    let state = &enrol.directory;
+    let identity = state.identity().map_err(anyhow::Error::msg)?;
+    let enrolment = state.enrolment().map_err(anyhow::Error::msg)?;
+    let fingerprint = enrolment.context("this host has not enrolled")?.controller;
+    let (controller, session) = (enrol.controller.clone(), Arc::clone(session));
+    let turns = Turns::default();
+    Ok(Some(PodRequests { controller, identity, fingerprint, session, turns }))
+}
 
 /// Starts the thread.
 ///
 /// # Errors
 /// If the state directory cannot be read, or the thread cannot start.
-pub(crate) fn start(config: &Config, plane: PlaneHandle) -> Result<()> {
+pub(crate) fn start(config: &Config, plane: PlaneHandle, session: SessionAddress) -> Result<()> {
     let (Some(enrol), Some(key)) = (&config.enrol, config.interface.protection.private_key())
     else {
         return Ok(());
@@ -45,6 +77,7 @@ pub(crate) fn start(config: &Config, plane: PlaneHandle) -> Result<()> {
     let enrolment = state.enrolment().map_err(anyhow::Error::msg)?;
     let enrolment = enrolment.context("this host has not enrolled")?;
     let mut follower = Follower {
+        session,
         applied: enrolment.peers.clone(),
         interface: config.interface.clone(),
         key: key.public(),
@@ -64,6 +97,8 @@ pub(crate) fn start(config: &Config, plane: PlaneHandle) -> Result<()> {
 }
 
 struct Follower {
+    /// Address of the controller of the present session.
+    session: SessionAddress,
     enrol: Enrol,
     interface: Interface,
     key: PublicKey,
@@ -99,11 +134,12 @@ impl Follower {
         let mut pause = PAUSE_MIN;
         let mut is_away = false;
         loop {
-            let mut admitted_at = None;
+            let (mut admitted_at, began) = (None, Instant::now());
             let end = match self.session(&mut admitted_at) {
                 Ok(never) => match never {},
                 Err(end) => end,
             };
+            self.set_session(None);
             if admitted_at.is_some() {
                 is_away = false;
             }
@@ -144,9 +180,15 @@ impl Follower {
                     tracing::error!("the part of the cloud of the controller: {why}");
                 }
             }
-            thread::sleep(jittered(pause));
+            // An attempt that has waited for an answer needs no further pause.
+            let waited = if admitted_at.is_some() { Duration::ZERO } else { began.elapsed() };
+            thread::sleep(jittered(pause).saturating_sub(waited));
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    fn set_session(&self, address: Option<SocketAddr>) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
     /// Connects, and applies changes until the connection ends.
@@ -163,21 +205,25 @@ impl Follower {
         // A host that was removed has forgotten its peers.
         let generation = self.enrolment.generation;
         link.send(&FromHost::Follow { version: VERSION, generation, host })?;
-        let mut heard_at = Instant::now();
-        let mut pinged_at = heard_at;
+        self.set_session(Some(link.address()?));
+        let mut pinged_at = Instant::now();
+        // Time of the first ping since the last message of the controller.
+        let mut awaited_since = None;
         loop {
             if let Some(message) = link.receive()? {
-                heard_at = Instant::now();
-                admitted_at.get_or_insert(heard_at);
+                awaited_since = None;
+                admitted_at.get_or_insert_with(Instant::now);
                 self.take(&mut link, message)?;
             }
             let now = Instant::now();
-            if now.duration_since(heard_at) > SILENCE_MAX {
+            let wait_max = if admitted_at.is_some() { SILENCE_MAX } else { ADMISSION_WAIT_MAX };
+            if awaited_since.is_some_and(|since| now.duration_since(since) > wait_max) {
                 let what = format!("{}: the controller is silent", self.enrol.controller);
                 return Err(End::Link(LinkError::Broken(what)));
             }
             if now.duration_since(pinged_at) > PING_EVERY {
                 pinged_at = now;
+                awaited_since.get_or_insert(now);
                 link.send(&FromHost::Ping)?;
                 self.apply_cloud(&mut link)?;
             }
@@ -212,7 +258,10 @@ impl Follower {
             }
             FromController::Rotate => self.offer_key(link, true)?,
             FromController::KeyStored { public_key } => self.keep_key(&public_key)?,
-            FromController::Cloud(_) | FromController::Pong | FromController::Refused(_) => {}
+            FromController::Cloud(_)
+            | FromController::Pong
+            | FromController::Pod { .. }
+            | FromController::Refused(_) => {}
         }
         Ok(())
     }
@@ -317,9 +366,9 @@ impl Follower {
 /// shorten it, because the controller may end each session at once.
 fn pause_after(pause: Duration, served: Duration, end: &End) -> Duration {
     match end {
-        End::Link(LinkError::Refused(refusal)) if !refusal.reason.is_temporary() => PAUSE_MAX,
-        End::Cloud(_) => PAUSE_MAX,
-        _ if served > PAUSE_MAX => PAUSE_MIN,
+        End::Link(LinkError::Refused(refusal)) if !refusal.reason.is_temporary() => REFUSED_PAUSE,
+        End::Cloud(_) => REFUSED_PAUSE,
+        _ if served > LONG_SESSION => PAUSE_MIN,
         _ => pause,
     }
 }
@@ -381,9 +430,9 @@ mod tests {
                 pause = (pause_after(pause, short, &end) * 2).min(PAUSE_MAX);
             }
             assert_eq!(pause, PAUSE_MAX);
-            assert_eq!(pause_after(pause, PAUSE_MAX + short, &end), PAUSE_MIN);
+            assert_eq!(pause_after(pause, LONG_SESSION + short, &end), PAUSE_MIN);
         }
-        assert_eq!(pause_after(PAUSE_MIN, short, &refusal(RefusalKind::OtherKey)), PAUSE_MAX);
+        assert_eq!(pause_after(PAUSE_MIN, short, &refusal(RefusalKind::OtherKey)), REFUSED_PAUSE);
     }
 
     #[test]

@@ -12,10 +12,13 @@ use srd_enrol::{Fingerprint, FromController, FromHost, Identity, Refusal, tls};
 
 use crate::config::HostPort;
 
-/// Longest time for a connection to one address of the controller, and for its handshake.
-const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Longest time for a connection to one address of the controller. TCP repeats the first packet of
+/// a connection after one second, which is no sooner than the next attempt.
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest time without a packet of a handshake.
+const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Longest pause of [`Link::receive`] without a message.
-pub(super) const TICK: Duration = Duration::from_millis(500);
+pub(super) const TICK: Duration = Duration::from_millis(250);
 /// Longest time in which the controller takes no byte of a message.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Bytes that one call reads of the connection.
@@ -68,28 +71,30 @@ impl Link {
         fingerprint: Fingerprint,
         first: usize,
     ) -> Result<Self, LinkError> {
-        let at = controller.to_string();
-        let broken = |why: &dyn fmt::Display| LinkError::Broken(format!("{at}: {why}"));
-        let mut addresses = controller.resolve(false).map_err(|why| broken(&why))?;
+        let broken = |why: String| LinkError::Broken(format!("{controller}: {why}"));
+        let mut addresses = controller.resolve(false).map_err(broken)?;
         let count = addresses.len();
         addresses.rotate_left(first % count.max(1));
-        let settings = tls::of_host(own, fingerprint).map_err(|error| broken(&error))?;
-        Self::open_any(&at, &addresses, (&settings, fingerprint))
+        Self::open_any(controller, &addresses, own, fingerprint)
     }
 
-    /// Connects to the first of these addresses that is that of the controller.
-    fn open_any(
-        at: &str,
+    /// Connects to the first of these addresses of the controller that has its fingerprint.
+    pub(super) fn open_any(
+        controller: &HostPort,
         addresses: &[SocketAddr],
-        (settings, fingerprint): (&Arc<ClientConfig>, Fingerprint),
+        own: &Identity,
+        fingerprint: Fingerprint,
     ) -> Result<Self, LinkError> {
+        let at = controller.to_string();
+        let settings = tls::of_host(own, fingerprint)
+            .map_err(|error| LinkError::Broken(format!("{at}: {error}")))?;
         let (mut causes, mut is_other) = (Vec::new(), false);
         for address in addresses {
             let shown = match addresses {
-                [_] => at.to_owned(),
+                [_] => at.clone(),
                 _ => format!("{at} ({})", address.ip()),
             };
-            match Self::open_at(&shown, *address, settings) {
+            match Self::open_at(&shown, *address, &settings) {
                 Ok(link) => return Ok(link),
                 Err(Failed::Other) => {
                     is_other = true;
@@ -135,6 +140,11 @@ impl Link {
     pub(super) fn local(&self) -> Result<IpAddr, LinkError> {
         let local = self.stream.sock.local_addr().map_err(|error| self.broken(&error))?;
         Ok(local.ip().to_canonical())
+    }
+
+    /// Returns the address of the controller.
+    pub(super) fn address(&self) -> Result<SocketAddr, LinkError> {
+        self.stream.sock.peer_addr().map_err(|error| self.broken(&error))
     }
 
     pub(super) fn send(&mut self, message: &FromHost) -> Result<(), LinkError> {
@@ -206,7 +216,7 @@ fn unreachable(error: &io::Error) -> String {
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect_timeout(&address, CONNECT_WAIT_MAX)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(CONNECT_WAIT_MAX))?;
+    socket.set_read_timeout(Some(HANDSHAKE_WAIT_MAX))?;
     socket.set_write_timeout(Some(WRITE_WAIT_MAX))?;
     Ok(socket)
 }

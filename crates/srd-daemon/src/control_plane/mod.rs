@@ -15,9 +15,11 @@
 //! | [`enrol`] | the first enrolment, and the change of the key at a start |
 //! | `follow` | the thread that applies changes while the daemon runs |
 //! | `cloud` | the part of the cloud that this host needs |
+//! | [`pods`] | requests about pods of this host |
 
 mod cloud;
 pub mod enrol;
 pub(crate) mod follow;
 mod link;
+pub mod pods;
 pub mod state;

@@ -47,6 +47,7 @@ use anyhow::{Context as _, Result};
 
 use crate::config::{Config, Mode};
 use crate::control_plane::follow;
+use crate::control_plane::pods::SessionAddress;
 use crate::control_plane::state::Enrolment;
 use crate::handover::state::{Belongings, State, WorkerState};
 use crate::handover::take::{self, Offer, Taken};
@@ -344,11 +345,14 @@ impl Prepared {
         }
         let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
         let of_socket = Arc::clone(&loader);
-        let socket = control_socket::Server::start(socket, handle.clone(), of_socket, serve)?;
+        let session = SessionAddress::default();
+        let pods = enrolled.as_ref().map(|of| follow::pods(of, &session)).transpose()?.flatten();
+        let services = control_socket::Services { instances: serve, pods: pods.map(Arc::new) };
+        let socket = control_socket::Server::start(socket, handle.clone(), of_socket, services)?;
         let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose()?;
         signals::serve(handle.clone(), loader)?;
         if let Some(config) = enrolled {
-            follow::start(&config, handle.clone())?;
+            follow::start(&config, handle.clone(), session)?;
         }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
     }

@@ -31,16 +31,24 @@ pub(crate) fn open(path: &Path, quotes: bool) -> Result<(File, VpcFile)> {
     }
 }
 
-/// Checks that a file from a controller chooses no directory and no pod of this machine, and no
-/// public address outside of 198.18.0.0/15. A controller takes public addresses from this block,
+/// Checks that a file from a controller chooses no directory of this machine, and no public address
+/// outside of 198.18.0.0/15. `host` is the name of this host in the file. Unless it accepts pods
+/// (`pods`), the file chooses no pod for an instance of this host. A controller takes public addresses from this block,
 /// which is reserved for tests of networks. The card adds a route for each public address, and this
 /// machine may need any other address.
-pub(crate) fn check_of_controller(file: &VpcFile) -> Result<()> {
+pub(crate) fn check_of_controller(file: &VpcFile, (host, pods): (&str, bool)) -> Result<()> {
     if !file.world.flow_logs.is_empty() {
         bail!("a controller cannot choose directories for flow logs on this host");
     }
-    if let Some(of) = file.world.instances.values().find(|instance| instance.pod.is_some()) {
-        bail!("`{}` is in a pod, and a controller cannot choose pods of this host", of.name);
+    let mut instances = file.world.instances.values();
+    let is_here = |of: &str| of == host;
+    let own_pod = instances.find(|of| of.pod.is_some() && of.host.as_deref().is_none_or(is_here));
+    if let Some(of) = own_pod.filter(|_| !pods) {
+        bail!(
+            "`{}` is in a pod, and a controller cannot choose pods of this host: \
+             [enrol.instances] has no `pods = true`",
+            of.name
+        );
     }
     let mut publics = file.world.addresses.values().map(|address| address.public);
     if let Some(public) = publics.find(|public| !matches!(public.octets(), [198, 18 | 19, ..])) {
@@ -58,15 +66,23 @@ mod tests {
     const CLOUD: &str = "[vpc.a]\ncidr = [\"10.0.0.0/16\"]\n";
 
     fn check(text: &str) -> Result<(), String> {
+        check_with(text, false)
+    }
+
+    fn check_with(text: &str, pods: bool) -> Result<(), String> {
         let file = srd_vpc_file::parse(&format!("{CLOUD}{text}"), Path::new("a.toml"));
-        check_of_controller(&file.unwrap()).map_err(|error| error.to_string())
+        check_of_controller(&file.unwrap(), ("h", pods)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_controller_chooses_no_directory_and_no_pod_of_a_host() {
         let instance = "[instance.i]\ntype = \"c7i.large\"\n";
         check(instance).unwrap();
-        assert!(check(&format!("{instance}pod = \"p\"\n")).unwrap_err().contains("pods"));
+        let pod = format!("{instance}pod = \"p\"\n");
+        assert!(check(&pod).unwrap_err().contains("pods = true"));
+        assert!(check(&format!("{pod}host = \"h\"\n")).unwrap_err().contains("pods"));
+        check(&format!("{pod}host = \"other\"\n")).unwrap();
+        check_with(&format!("{pod}host = \"h\"\n"), true).unwrap();
         let log = "[flow_log.l]\nvpc = \"a\"\ndirectory = \"/etc\"\n";
         assert!(check(log).unwrap_err().contains("directories"));
     }

@@ -57,14 +57,15 @@ impl Reloader {
         Ok(Reloaded { is_new: self.replace(file, began)?, others })
     }
 
-    /// Applies the content of a file that the controller of the host has sent.
+    /// Applies the content of a file that the controller of the host has sent. `own`: the name of
+    /// this host in the file, and whether the file may use pods of this host.
     ///
     /// # Errors
     /// The file is wrong, or cannot be applied: the previous rules stay in force.
-    pub fn apply(&self, path: &Path) -> Result<()> {
+    pub fn apply(&self, path: &Path, own: (&str, bool)) -> Result<()> {
         let began = clock::now();
         let file = self.orders.helper()?.vpc(path)?;
-        check_of_controller(&file)?;
+        check_of_controller(&file, own)?;
         self.replace(file, began).map(drop)
     }
 

@@ -52,6 +52,7 @@ impl Options {
         let Cloud {
             vpc,
             is_of_controller,
+            pods,
             host,
             internet,
             internet_private,
@@ -65,6 +66,7 @@ impl Options {
             config: Some(file),
             file: vpc,
             is_of_controller,
+            pods,
             host,
             scale,
             credits_s,
@@ -88,6 +90,7 @@ impl Options {
 pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str> {
     let all = [
         ("host", runs.host == new.host),
+        ("pods", runs.pods == new.pods),
         ("scale", runs.scale == new.scale),
         ("credits", runs.credits_s == new.credits_s),
         ("internet", runs.internet == new.internet),

@@ -97,7 +97,7 @@ impl Files {
         // flow logs are permitted, unless a controller sends its content.
         let (opened, file) = open(&path, !is_of_controller)?;
         if is_of_controller {
-            check_of_controller(&file)?;
+            check_of_controller(&file, (&new.host, new.pods))?;
         } else {
             self.logs.extend(directories(&file));
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::actions::support::{get, get_mut, now, region_of, success};
 use crate::actions::{Actions, Handler, address, interface, volume};
 use crate::error::{ApiError, ApiResult};
-use crate::machines::RUNNING;
+use crate::machines::{RUNNING, TERMINATED};
 use crate::state::interface::InstanceState;
 use crate::state::{Cloud, Instance, Region};
 use crate::wire::Request;
@@ -20,8 +20,6 @@ pub(in crate::actions) const ACTIONS: Actions = &[
     ("TerminateInstances", Handler::Region(terminate)),
 ];
 
-/// Code of the state `terminated`.
-pub(in crate::actions) const TERMINATED: i64 = 48;
 /// Largest number of characters of the cause for which a machine did not start.
 const REASON_MAX: usize = 200;
 /// Largest number of terminated instances that are still shown.

@@ -11,6 +11,10 @@ fn tables(text: &str) -> Arc<CloudTables> {
     Arc::new(tables)
 }
 
+fn capacity() -> Capacity {
+    Capacity { zone: "us-east-1a".to_owned(), vcpus: 8, types: Vec::new(), pods: false }
+}
+
 impl Client {
     /// Returns the next section of the host's part, and passes over messages about peers.
     fn section(&mut self) -> CloudUpdate {
@@ -30,7 +34,7 @@ fn a_host_gets_its_part_as_a_snapshot_and_then_the_tables_that_change() {
     parts.set("a", tables("first"), Load::default());
     let store = Box::<MemoryStore>::default();
     let server = Server::with_parts("10.77.0.0/16", store, Some(parts.clone()));
-    let capacity = Capacity { zone: "us-east-1a".to_owned(), vcpus: 8, types: Vec::new() };
+    let capacity = capacity();
     let mut node = Node::new("a", 1);
     node.host.capacity = Some(capacity);
     let mut client = server.connect(&node.identity);
@@ -69,7 +73,7 @@ fn regression_an_older_connection_that_takes_no_message_ends_when_a_newer_one_be
     parts.set("a", Arc::new(large), Load::default());
     let store = Box::<MemoryStore>::default();
     let server = Server::with_parts("10.77.0.0/16", store, Some(parts));
-    let capacity = Capacity { zone: "us-east-1a".to_owned(), vcpus: 8, types: Vec::new() };
+    let capacity = capacity();
     let mut node = Node::new("a", 1);
     node.host.capacity = Some(capacity);
     let mut older = server.connect(&node.identity);
