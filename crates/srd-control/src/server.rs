@@ -41,6 +41,9 @@ pub const CONNECTION_LIFE_MAX: Duration = Duration::from_secs(3600);
 pub const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Period between two looks at the files of certificates.
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(1);
+/// Longest pause between two looks for changes of other controllers, also without a signal: the
+/// connection that delivers signals may be cut without a notice.
+pub const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Pause after an error of `accept`, for example if there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -215,12 +218,13 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, control: Arc<Mu
     let _ = tokio::time::timeout(CONNECTION_LIFE_MAX, connection).await;
 }
 
-/// Takes over changes of other controllers as soon as they are signalled. Returns an error if
+/// Takes over changes of other controllers as soon as they are signalled, and in each
+/// [`FOLLOW_PERIOD`]. Returns an error if
 /// another controller has taken over the machines.
 async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::Error {
     let Some(news) = news else { return std::future::pending().await };
     loop {
-        news.notified().await;
+        let _ = tokio::time::timeout(FOLLOW_PERIOD, news.notified()).await;
         let control = Arc::clone(&control);
         let followed = tokio::task::spawn_blocking(move || {
             let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::http::uri::PathAndQuery;
+use hyper_util::client::legacy::connect::HttpConnector;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::StreamExt;
@@ -32,6 +33,10 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 const PROBE_AFTER: Duration = Duration::from_secs(6);
 /// Longest time for the answer to a probe.
 const PROBE_WAIT_MAX: Duration = Duration::from_secs(3);
+/// Longest time without an acknowledgement of data by TCP, after which a connection ends. It is
+/// shorter than the pauses of TCP between repetitions become, so that calls get through soon after
+/// a partition of the network has ended.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_millis(1500);
 /// Largest answer in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -97,7 +102,6 @@ impl Client {
             let mut endpoint = Endpoint::from_shared(member.clone()).map_err(wrong)?;
             endpoint = endpoint
                 .connect_timeout(CONNECT_WAIT_MAX)
-                .tcp_nodelay(true)
                 .http2_keep_alive_interval(PROBE_AFTER)
                 .keep_alive_timeout(PROBE_WAIT_MAX);
             if member.starts_with("https://") {
@@ -111,7 +115,7 @@ impl Client {
                 }
                 endpoint = endpoint.tls_config(config).map_err(wrong)?;
             }
-            Ok(endpoint.connect_lazy())
+            Ok(endpoint.connect_with_connector_lazy(tcp()))
         };
         let members = members.iter().map(channel).collect::<Result<_, String>>()?;
         Ok(Self { members, current: AtomicUsize::new(0) })
@@ -220,6 +224,15 @@ impl Client {
             }
         }
     }
+}
+
+/// The connections of TCP to the members.
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
+    tcp
 }
 
 /// Whether another attempt may succeed.
