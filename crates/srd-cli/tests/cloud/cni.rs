@@ -19,14 +19,14 @@ use srd_guest::pods::{Pod, PodInterface, withdraw};
 /// Port of the servers in the pods.
 const PORT: u16 = 8000;
 /// Directory of announcements.
-const PODS: &str = "/run/srd-card/pods";
+pub(crate) const PODS: &str = "/run/srd-card/pods";
 
 /// Network namespaces of pods, which are removed at the end.
-struct Pods(Vec<String>);
+pub(crate) struct Pods(pub(crate) Vec<String>);
 
 impl Pods {
     /// Creates namespaces with the loopback device up.
-    fn new(tag: &str, count: usize) -> Self {
+    pub(crate) fn new(tag: &str, count: usize) -> Self {
         let names = (0..count).map(|n| format!("srdcni{tag}{n}-{}", own_suffix()));
         let pods = Self(names.collect());
         for name in &pods.0 {
@@ -174,7 +174,7 @@ impl Network {
     }
 }
 
-fn has_device(pod: &str) -> bool {
+pub(crate) fn has_device(pod: &str) -> bool {
     Command::new("ip").args(["-n", pod, "link", "show", "eth0"]).output().unwrap().status.success()
 }
 

@@ -17,6 +17,8 @@ mod launches;
 mod mirrors;
 mod overlaps;
 mod planes;
+mod pods;
+mod races;
 mod requests;
 mod rules;
 mod scaling;

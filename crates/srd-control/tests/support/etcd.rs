@@ -1,4 +1,6 @@
-//! Clusters of etcd on the loopback interface, for tests.
+//! Clusters of etcd, for tests: on the loopback interface, or in network namespaces.
+
+#![allow(dead_code)] // each test program uses a part
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -25,7 +27,18 @@ struct Member {
     peer: String,
     /// The address for clients.
     url: String,
+    /// Network namespace; `None`: the one of the test.
+    namespace: Option<String>,
+    data: PathBuf,
     process: Option<Child>,
+}
+
+/// The place of a member in a network namespace.
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) address: String,
+    /// Directory of its data.
+    pub(crate) data: PathBuf,
 }
 
 fn free_port() -> u16 {
@@ -41,21 +54,45 @@ impl Cluster {
 
     /// Starts a cluster whose members use TLS, and need certificates of clients.
     pub(crate) fn start_with(count: usize, tls: Option<ServerTls>) -> Option<Self> {
-        let version = Command::new("etcd").arg("--version").output();
-        if version.is_err() {
-            println!("skipped: no etcd (apt-get install etcd-server)");
-            return None;
-        }
+        let directory = tempfile::tempdir().unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let member = |_| Member {
+        let member = |at: usize| Member {
             peer: format!("http://127.0.0.1:{}", free_port()),
             url: format!("{scheme}://127.0.0.1:{}", free_port()),
+            namespace: None,
+            data: directory.path().join(format!("m{at}")),
             process: None,
         };
         let members = (0..count).map(member).collect();
-        let mut cluster = Self { members, directory: tempfile::tempdir().unwrap(), tls };
-        (0..count).for_each(|at| cluster.revive(at));
-        Some(cluster)
+        Self { members, directory, tls }.begin()
+    }
+
+    /// Starts a cluster with a member at each of these places; `None` if this machine has no etcd.
+    pub(crate) fn start_at(places: Vec<Place>) -> Option<Self> {
+        let member = |Place { namespace, address, data }| Member {
+            peer: format!("http://{address}:2380"),
+            url: format!("http://{address}:2379"),
+            namespace: Some(namespace),
+            data,
+            process: None,
+        };
+        let members = places.into_iter().map(member).collect();
+        Self { members, directory: tempfile::tempdir().unwrap(), tls: None }.begin()
+    }
+
+    fn begin(mut self) -> Option<Self> {
+        if Command::new("etcd").arg("--version").output().is_err() {
+            println!("skipped: no etcd (apt-get install etcd-server)");
+            return None;
+        }
+        (0..self.members.len()).for_each(|at| self.revive(at));
+        Some(self)
+    }
+
+    /// Whether the process of a member runs.
+    pub(crate) fn is_running(&mut self, at: usize) -> bool {
+        let process = self.members[at].process.as_mut();
+        process.is_some_and(|process| process.try_wait().unwrap().is_none())
     }
 
     /// Addresses for clients.
@@ -70,9 +107,16 @@ impl Cluster {
         let all: Vec<_> = all.map(|(at, of)| format!("{}={}", name(at), of.peer)).collect();
         let log = File::create(self.directory.path().join(format!("{}.log", name(at)))).unwrap();
         let member = &mut self.members[at];
-        let mut command = Command::new("etcd");
+        let mut command = match &member.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{namespace}")).arg("etcd");
+                command
+            }
+            None => Command::new("etcd"),
+        };
         command.args(["--name", &name(at), "--logger", "zap", "--log-level", "error"]);
-        command.arg("--data-dir").arg(self.directory.path().join(name(at)));
+        command.arg("--data-dir").arg(&member.data);
         command.args(["--listen-peer-urls", &member.peer]);
         command.args(["--initial-advertise-peer-urls", &member.peer]);
         command.args(["--listen-client-urls", &member.url]);
@@ -89,7 +133,7 @@ impl Cluster {
     /// Kills a member.
     pub(crate) fn kill(&mut self, at: usize) {
         if let Some(mut process) = self.members[at].process.take() {
-            process.kill().unwrap();
+            let _ = process.kill();
             process.wait().unwrap();
         }
     }

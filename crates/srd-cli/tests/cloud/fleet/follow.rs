@@ -110,7 +110,8 @@ fn hosts_catch_up_start_again_and_are_removed() {
     fleet.wait_for_hosts(2);
     assert!(pings(a, b) && pings(b, a));
 
-    fleet.control(&["hosts", "remove", "h2"]);
+    let said = fleet.control(&["hosts", "remove", "h2"]);
+    assert!(said.contains(&b.id) && !said.contains(&a.id), "{said}");
     wait_until("the end of its instance", || !exists(&b.namespace()));
     let shown = fleet.call("DescribeInstances", &format!("InstanceId.1={}", b.id));
     assert!(shown.contains("<name>stopped</name>"), "{shown}");

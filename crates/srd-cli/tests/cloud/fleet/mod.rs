@@ -6,10 +6,14 @@
 //! | `follow` | rules of the API on all hosts, and failures of a controller or a host |
 //! | `pages` | the commands of the documents |
 //! | `controllers` | two controllers, and three members of etcd |
+//! | `faults` | faults of members of etcd, controllers and hosts, one at a time |
+//! | `pods` | pods of the plugin `srd-cni` on two hosts |
 
 mod controllers;
+mod faults;
 mod follow;
 mod pages;
+mod pods;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -38,11 +42,14 @@ const TYPE: &str = "c7i.12xlarge";
 /// vCPUs of each host: space for four instances.
 const VCPUS: u32 = 200;
 
-/// A controller and two hosts, which a switch connects. Each machine is a network namespace.
-/// Machine `n` has the address `198.18.0.(n + 1)`.
+/// A controller, hosts, and possibly further machines, which a switch connects. Each machine is a
+/// network namespace. Machine `n` has the address `198.18.0.(n + 1)`; machine 0 is the one of the
+/// controller, and the hosts follow.
 struct Fleet {
     switch: String,
     names: Vec<String>,
+    /// Number of hosts.
+    hosts: usize,
     processes: Vec<Option<Running>>,
     endpoint: Option<Endpoint>,
     /// Site of the controller to which requests and commands are sent.
@@ -56,15 +63,19 @@ struct Fleet {
 struct Site {
     /// Beginning of the names of its files.
     name: &'static str,
+    /// Its machine.
+    machine: usize,
     /// Address at which it serves hosts.
     hosts: &'static str,
     /// Address at which it serves clients.
     clients: &'static str,
 }
 
-const FIRST: Site = Site { name: "first", hosts: "198.18.0.1", clients: "127.0.0.1:4599" };
+const FIRST: Site =
+    Site { name: "first", machine: CONTROLLER, hosts: "198.18.0.1", clients: "127.0.0.1:4599" };
 /// A second controller on the machine of the first one.
-const SECOND: Site = Site { name: "second", hosts: "198.18.0.9", clients: "127.0.0.1:4598" };
+const SECOND: Site =
+    Site { name: "second", machine: CONTROLLER, hosts: "198.18.0.9", clients: "127.0.0.1:4598" };
 
 /// An instance: its identifier, its address, and the machine of its host.
 #[derive(Clone, Debug)]
@@ -82,17 +93,23 @@ impl Placed {
 
 impl Fleet {
     fn new(tag: &str) -> Self {
+        Self::with(tag, MACHINES - 1, MACHINES)
+    }
+
+    /// A number of hosts, and of machines in all.
+    fn with(tag: &str, hosts: usize, machines: usize) -> Self {
         let suffix = own_suffix();
         let switch = format!("srdfl{tag}s{suffix}");
-        let names: Vec<String> = (0..MACHINES).map(|n| format!("srdfl{tag}{n}{suffix}")).collect();
-        let processes = (0..MACHINES).map(|_| None).collect();
+        let names: Vec<String> = (0..machines).map(|n| format!("srdfl{tag}{n}{suffix}")).collect();
+        let processes = (0..machines).map(|_| None).collect();
         let directory = tempfile::tempdir().unwrap();
         // The user `srd` enters the directory.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), open).unwrap();
         let controllers = format!("{}:{HOSTS_PORT}", FIRST.hosts);
         let (endpoint, site) = (None, &FIRST);
-        let fleet = Self { switch, names, processes, endpoint, site, controllers, directory };
+        let fleet =
+            Self { switch, names, hosts, processes, endpoint, site, controllers, directory };
         let switch = &fleet.switch;
         must(&format!("netns add {switch}"));
         must(&format!("-n {switch} link add br0 type bridge"));
@@ -132,8 +149,9 @@ impl Fleet {
     /// Starts a controller with a state, and sends further requests and commands to it.
     fn start_at(&mut self, site: &'static Site, state: &str) -> Running {
         let own = |name: &str| self.path(&format!("{}.{name}", site.name));
-        let mut command = self.srd(CONTROLLER);
-        command.args(["control", "up", "--place-on-hosts", "--listen", site.clients]);
+        let mut command = self.srd(site.machine);
+        command.args(["control", "up", "--place-on-hosts", "--host-pods"]);
+        command.args(["--listen", site.clients]);
         command.args(["--state", state, "--hosts", &format!("{}:{HOSTS_PORT}", site.hosts)]);
         command.arg("--key-file").arg(own("env")).arg("--admin").arg(own("sock"));
         let log = fs::File::options().create(true).append(true).open(self.path("control.log"));
@@ -159,7 +177,7 @@ impl Fleet {
 
     fn log(&self) -> String {
         let read = |name: &str| fs::read_to_string(self.path(name)).unwrap_or_default();
-        ["control.log", "1.log", "2.log"].map(read).join("\n---\n")
+        ["control.log", "1.log", "2.log", "3.log"].map(read).join("\n---\n")
     }
 
     /// Runs `srd control` with the socket of the controller.
@@ -189,7 +207,7 @@ impl Fleet {
             "[expert]\npaths = 4\n[interface]\nlisten = \"0.0.0.0:7471\"\n[enrol]\n\
              controller = \"{}\"\ntoken_file = \"token\"\n\
              name = \"h{machine}\"\ndirectory = \"lib{machine}/h\"\n\
-             [enrol.instances]\nzone = \"{zone}\"\nvcpus = {VCPUS}\n\
+             [enrol.instances]\nzone = \"{zone}\"\nvcpus = {VCPUS}\npods = true\n\
              [control]\nsocket = \"{}\"\n",
             self.controllers,
             self.socket(machine)
@@ -234,21 +252,27 @@ impl Fleet {
         fleet
     }
 
-    /// Starts both hosts, of which the second is in this zone, and waits until they are ready.
+    /// Starts two hosts, of which the second is in this zone, and waits until they are ready.
     fn start_hosts(&mut self, second: &str) {
-        let token = self.control(&["token", "create", "--uses", "2", "--lifetime", "10m"]);
-        fs::write(self.path("token"), token).unwrap();
-        let private = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(self.path("token"), private).unwrap();
+        self.write_token(2);
         self.start_host(1, "us-east-1a");
         self.start_host(2, second);
         self.wait_for_hosts(2);
     }
 
+    /// Writes the file of a token for a number of hosts.
+    fn write_token(&self, uses: usize) {
+        let uses = uses.to_string();
+        let token = self.control(&["token", "create", "--uses", &uses, "--lifetime", "10m"]);
+        fs::write(self.path("token"), token).unwrap();
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(self.path("token"), private).unwrap();
+    }
+
     /// Sends a request, and returns its status and its answer.
     fn send(&self, action: &str, parameters: &str) -> (u16, String) {
         let endpoint = self.endpoint.as_ref().unwrap();
-        within(&self.names[CONTROLLER], || endpoint.send(action, parameters).unwrap())
+        within(&self.names[self.site.machine], || endpoint.send(action, parameters).unwrap())
     }
 
     /// Sends a request that has to succeed.
@@ -304,7 +328,8 @@ impl Fleet {
             wait_until("the instance", || exists(&format!("srd-i-{id}")));
             let shown = self.call("DescribeInstances", &format!("InstanceId.1={id}"));
             let address: std::net::Ipv4Addr = element(&shown, "privateIpAddress").parse().unwrap();
-            let machine = (1..MACHINES).find(|n| self.names_on(*n).iter().any(|name| name == id));
+            let machine =
+                (1..=self.hosts).find(|n| self.names_on(*n).iter().any(|name| name == id));
             let machine = machine.unwrap_or_else(|| panic!("{id} has no host\n{}", self.log()));
             Placed { id: (*id).to_owned(), address: address.octets(), machine }
         };
@@ -358,7 +383,7 @@ impl Fleet {
 
     /// Ends both hosts in order, and checks that nothing is left of them.
     fn end_hosts(&mut self) {
-        for machine in 1..MACHINES {
+        for machine in 1..=self.hosts {
             let mut host = self.processes[machine].take().unwrap();
             assert_eq!(host.end(Signal::TERM), 0, "{}", self.log());
             let links = must(&format!("-n {} link show type tun", self.names[machine]));
