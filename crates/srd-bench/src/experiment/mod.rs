@@ -162,11 +162,12 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 22] = [
+pub const ALL: [&Experiment; 24] = [
     &paths::single_flow::EXPERIMENT,
     &paths::nconnect::EXPERIMENT,
     &load::redis::EXPERIMENT,
     &load::video::EXPERIMENT,
+    &load::video_srt::EXPERIMENT,
     &load::incast::EXPERIMENT,
     &faults::failover::EXPERIMENT,
     &load::fairness::EXPERIMENT,
@@ -178,6 +179,7 @@ pub const ALL: [&Experiment; 22] = [
     &clusters::shuffle::EXPERIMENT,
     &load::nfs::EXPERIMENT,
     &clusters::hadoop::EXPERIMENT,
+    &clusters::objects::EXPERIMENT,
     &clusters::records::spark::EXPERIMENT,
     &clusters::records::dask::EXPERIMENT,
     &clusters::mpi::EXPERIMENT,
@@ -479,8 +481,15 @@ pub(crate) mod tests {
     fn what_is_to_be_fetched_is_known_before_anything_starts() {
         let fetched: Vec<_> =
             ALL.iter().filter_map(|all| Some((all.name, all.fetched()?))).collect();
-        let each = ["hadoop", "spark", "dask"].map(|name| (name, name));
-        assert_eq!(fetched, [&each[..], &[("training", "jax"), ("training-mpi", "jax")]].concat());
+        let each = [
+            ("hadoop", "hadoop"),
+            ("objects", "moto"),
+            ("spark", "spark"),
+            ("dask", "dask"),
+            ("training", "jax"),
+            ("training-mpi", "jax"),
+        ];
+        assert_eq!(fetched, each);
         let options = Options { cache: "/no/such/cache".into(), ..options() };
         assert!(find("incast").unwrap().require(&options).is_ok());
     }

@@ -15,9 +15,10 @@
 //!
 //! Bounds: `flows_max` flows; `receive_bytes_max` bytes for flows, for buffers (with their
 //! allocated size), and for the records of frames and chunks; 4,096 frames for each flow; one timer
-//! entry for each flow; [`SPARE_MAX`] spare buffers. Peers share the first two limits. If a peer
-//! has used up its part, a new flow of this peer replaces one that has been silent for a second.
-//! Chunks beyond the bounds are dropped and counted; the flow's wait then ends by timeout.
+//! entry for each flow; [`SPARE_MAX`] spare buffers. Peers share the first two limits. If the
+//! table is full, a new flow replaces one without waiting frames, so no frame is lost because many
+//! flows are in use. A flow that was replaced continues with the frame that arrives next. Chunks
+//! beyond the other bounds are dropped and counted; the flow's wait then ends by timeout.
 
 mod budget;
 mod sink;

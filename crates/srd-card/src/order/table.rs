@@ -15,18 +15,20 @@ use srd_proto::time::{Duration, Instant};
 
 use super::budget::Limits;
 use super::sink::{Key, OrderCounts, Sink};
-use super::store::{Flow, Store};
+use super::store::{Flow, Store, WINDOW};
 use crate::hash::Keyed;
 use crate::wire::frame::{ChunkPosition, FLOW_NUMBER_BITS};
 
-/// Largest distance of a frame from the next expected one. // O3
-const WINDOW: u16 = 4096;
 /// Silence after which a flow is removed. Senders take a new number much earlier. // F4
 const IDLE: Duration = Duration::from_secs(120);
-/// Silence after which another flow may replace a flow. // O4
+/// Silence after which a flow is replaced without a search for one that has been silent for longer.
+/// // O4
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
+/// Time after the replacement of a peer's flow in which an unknown flow of the peer is assumed to
+/// have had an entry before. Senders take a new number after this silence. // F4, O4
+const REPLACED_FOR: Duration = Duration::from_secs(60);
 /// Largest number of flows that are examined to find one that a new flow may replace.
-const LOOKS_MAX: u32 = 64;
+const LOOKS_MAX: usize = 64;
 /// Time between two searches for idle flows.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -35,11 +37,19 @@ const SWEEP: Duration = Duration::from_secs(10);
 pub(crate) struct Order {
     flows: HashMap<Key, Flow, Keyed>,
     store: Store,
-    /// For each peer, by its slot, the numbers of all its flows; those that were probably silent
-    /// for longest come first. The time is the last use of the flow when the flow was last
-    /// examined.
-    silent: Vec<VecDeque<(Instant, u32)>>,
+    /// State of each peer, by its slot.
+    peers: Vec<PeerFlows>,
     sweep_at: Instant,
+}
+
+/// Flows of one peer, for the replacement of flows.
+#[derive(Debug, Default)]
+struct PeerFlows {
+    /// Numbers of all flows; those that were probably silent for longest come first. The time is
+    /// the last use of the flow when the flow was last examined.
+    silent: VecDeque<(Instant, u32)>,
+    /// Time of the last replacement of a flow; `None` if no flow was replaced.
+    replaced_at: Option<Instant>,
 }
 
 impl Order {
@@ -47,7 +57,7 @@ impl Order {
         Self {
             flows: HashMap::with_hasher(Keyed::new(secret)),
             store: Store::new(limits),
-            silent: Vec::new(),
+            peers: Vec::new(),
             sweep_at: Instant::ZERO,
         }
     }
@@ -106,11 +116,15 @@ impl Order {
         flow.used_at = now;
         // O2. Each flow has an order of its own.
         let ahead = place.sequence.wrapping_sub(flow.next);
+        let whole = payload.len() == usize::from(place.frame_bytes);
         if ahead >= WINDOW {
-            self.store.counts.bad_chunks += 1;
+            if whole && flow.is_before(place.sequence) {
+                sink.take(peer, &mut flow.near, payload); // O4
+            } else {
+                self.store.counts.bad_chunks += 1;
+            }
             return;
         }
-        let whole = payload.len() == usize::from(place.frame_bytes);
         if ahead == 0 && whole && !flow.is_begun(place.sequence) {
             // The common case: in sequence, and in one chunk. It needs no storage.
             flow.next = flow.next.wrapping_add(1);
@@ -136,42 +150,40 @@ impl Order {
         if !room {
             return false;
         }
-        // If the first frame to arrive has a high sequence number, the flow had an entry before
-        // that was removed, and its earlier frames were delivered. // O4
-        let next = if sequence < WINDOW { 0 } else { sequence };
-        self.flows.insert(key, Flow::new(next, now));
         let index = peer as usize;
-        if self.silent.len() <= index {
-            self.silent.resize_with(index + 1, VecDeque::new);
+        if self.peers.len() <= index {
+            self.peers.resize_with(index + 1, PeerFlows::default);
         }
-        self.silent[index].push_back((now, number));
+        let of_peer = &mut self.peers[index];
+        of_peer.silent.push_back((now, number));
+        // If the first frame to arrive has a high sequence number, or flows were replaced, the flow
+        // had an entry before that was removed, and its earlier frames were delivered. // O4
+        let replaced = of_peer.replaced_at.is_some_and(|at| now.since(at) < REPLACED_FOR);
+        let next = if replaced || sequence >= WINDOW { sequence } else { 0 };
+        let begun_at = replaced.then_some(sequence);
+        self.flows.insert(key, Flow { begun_at, ..Flow::new(next, now) });
         true
     }
 
-    /// Removes a flow that has been silent for a while and has no waiting frames. The flow belongs
-    /// to the peer itself if the peer has used up its part, otherwise to the peer that holds most.
-    /// Returns whether a flow was removed.
+    /// Removes a flow that has no waiting frames. The flow belongs to the peer itself if the peer
+    /// has used up its part, otherwise to the peer that holds most. Returns whether a flow was
+    /// removed.
     fn make_room(&mut self, now: Instant, peer: u32) -> bool {
         let Some(from) = self.store.budget.gives_way(peer) else { return false };
-        let Some(silent) = self.silent.get_mut(from as usize) else { return false };
-        for _ in 0..LOOKS_MAX {
-            let Some((seen, number)) = silent.pop_front() else { return false };
-            let Some(flow) = self.flows.get(&(from, number)) else { continue };
-            let idle = flow.used_at == seen && flow.entries.is_empty();
-            if idle && now.since(seen) > UNUSED_AFTER {
-                self.flows.remove(&(from, number));
-                self.store.budget.close(from);
-                return true;
-            }
-            silent.push_back((flow.used_at, number));
-        }
-        false
+        let Some(of_peer) = self.peers.get_mut(from as usize) else { return false };
+        let Some(number) = longest_silent(&self.flows, now, from, &mut of_peer.silent) else {
+            return false;
+        };
+        of_peer.replaced_at = Some(now);
+        self.flows.remove(&(from, number));
+        self.store.budget.close(from);
+        true
     }
 
     /// Removes all flows of a peer that leaves the rules, so that the next peer in the slot begins
     /// without flows.
     pub(crate) fn forget_peer(&mut self, peer: u32) {
-        let Self { flows, store, silent, .. } = self;
+        let Self { flows, store, peers, .. } = self;
         flows.retain(|key, flow| {
             let keep = key.0 != peer;
             if !keep {
@@ -180,8 +192,8 @@ impl Order {
             keep
         });
         store.waiting.retain(|Reverse((_, key))| key.0 != peer);
-        if let Some(silent) = silent.get_mut(peer as usize) {
-            *silent = VecDeque::new();
+        if let Some(of_peer) = peers.get_mut(peer as usize) {
+            *of_peer = PeerFlows::default();
         }
     }
 
@@ -221,7 +233,7 @@ impl Order {
 
     /// Removes flows that have been silent for [`IDLE`] or longer.
     fn sweep(&mut self, now: Instant) {
-        let Self { flows, store, silent, .. } = self;
+        let Self { flows, store, peers, .. } = self;
         flows.retain(|key, flow| {
             let keep = now.since(flow.used_at) < IDLE;
             if !keep {
@@ -229,8 +241,34 @@ impl Order {
             }
             keep
         });
-        for (peer, silent) in (0..).zip(silent) {
-            silent.retain(|(_, number)| flows.contains_key(&(peer, *number)));
+        for (peer, of_peer) in (0..).zip(peers) {
+            of_peer.silent.retain(|(_, number)| flows.contains_key(&(peer, *number)));
         }
     }
+}
+
+/// Removes a flow without waiting frames from the numbers of a peer's flows, and returns its number:
+/// a flow that has been silent for [`UNUSED_AFTER`], or otherwise the flow that has been silent for
+/// longest. Of the peer's flows, [`LOOKS_MAX`] are examined. // O4
+fn longest_silent(
+    flows: &HashMap<Key, Flow, Keyed>,
+    now: Instant,
+    peer: u32,
+    silent: &mut VecDeque<(Instant, u32)>,
+) -> Option<u32> {
+    let mut longest: Option<(Instant, u32)> = None;
+    for _ in 0..silent.len().min(LOOKS_MAX) {
+        let Some((_, number)) = silent.pop_front() else { break };
+        let Some(flow) = flows.get(&(peer, number)) else { continue };
+        let this = (flow.used_at, number);
+        if !flow.entries.is_empty() || longest.is_some_and(|longest| longest.0 <= this.0) {
+            silent.push_back(this);
+            continue;
+        }
+        silent.extend(longest.replace(this));
+        if now.since(flow.used_at) > UNUSED_AFTER {
+            break;
+        }
+    }
+    longest.map(|(_, number)| number)
 }

@@ -11,7 +11,7 @@ use crate::support::machine::*;
 use rustix::process::Signal;
 
 const TO: &str = "10.0.1.10";
-const FLOWS: u16 = 16;
+const FLOWS: usize = 16;
 /// Packets of each flow, and the number of those that may be on their way: fewer than a ring and a
 /// socket take.
 const PACKETS: u32 = 400;
@@ -36,9 +36,9 @@ fn ran(card: &Running) -> Vec<u64> {
     all.into_iter().map(|(_, time)| time).collect()
 }
 
-/// Sends numbered packets of several flows at the same time from `app` to `web`, and checks that
-/// the packets of each flow arrive completely and in order.
-fn exchange(machine: &Machine, port: u16) {
+/// Sends numbered packets of `flows` flows at the same time from `app` to `web`, and checks that the
+/// packets of each flow arrive completely and in order.
+fn exchange(machine: &Machine, port: u16, flows: usize) {
     let at = within(&machine.instance("web"), || UdpSocket::bind(("0.0.0.0", port)).unwrap());
     at.set_read_timeout(Some(PATIENCE)).unwrap();
     let came = AtomicU32::new(0);
@@ -46,20 +46,20 @@ fn exchange(machine: &Machine, port: u16) {
         scope.spawn(|| {
             within(&machine.instance("app"), || {
                 let from: Vec<UdpSocket> =
-                    (0..FLOWS).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
+                    (0..flows).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
                 for number in 0..PACKETS {
-                    for (flow, from) in (0..FLOWS).zip(&from) {
+                    for (flow, from) in (0u16..).zip(&from) {
                         let bytes = [&flow.to_be_bytes()[..], &number.to_be_bytes()].concat();
                         from.send_to(&bytes, (TO, port)).unwrap();
                     }
-                    let sent = (number + 1) * u32::from(FLOWS);
-                    let most = ON_THEIR_WAY * u32::from(FLOWS);
+                    let flows = u32::try_from(flows).unwrap();
+                    let (sent, most) = ((number + 1) * flows, ON_THEIR_WAY * flows);
                     wait_until("packets", || sent - came.load(Ordering::Relaxed) <= most);
                 }
             });
         });
-        let mut next = [0; FLOWS as usize];
-        while next != [PACKETS; FLOWS as usize] {
+        let mut next = vec![0; flows];
+        while next.iter().any(|next| *next != PACKETS) {
             let mut bytes = [0; 6];
             assert_eq!(at.recv(&mut bytes).unwrap(), 6);
             came.fetch_add(1, Ordering::Relaxed);
@@ -86,12 +86,17 @@ fn packets_of_a_flow_stay_in_order_over_several_processors() {
     let mut card = machine.up(&[&file, "--processors", "2"]);
     let before = ran(&card);
     assert_eq!(before.len(), 2);
-    exchange(&machine, 4000);
+    exchange(&machine, 4000, FLOWS);
     let after = ran(&card);
     assert!(
         after.iter().zip(&before).all(|(after, before)| after > before),
         "{after:?} {before:?}"
     );
+    // One flow has one queue, and so one processor.
+    exchange(&machine, 4002, 1);
+    let mut of_one: Vec<u64> = ran(&card).iter().zip(&after).map(|(now, was)| now - was).collect();
+    of_one.sort_unstable();
+    assert!(of_one[0] < of_one[1] / 2, "nanoseconds of each processor: {of_one:?}");
     assert_eq!(machine.counter("web", "rx_overruns"), 0);
 
     // Queues come and go, and another process continues with another number of processors.
@@ -109,7 +114,7 @@ fn packets_of_a_flow_stay_in_order_over_several_processors() {
     assert_eq!(ran(&next).len(), 3);
     assert!(machine.counter("web", "rx_packets") >= received);
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
-    exchange(&machine, 4001);
+    exchange(&machine, 4001, FLOWS);
     assert_eq!(next.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }

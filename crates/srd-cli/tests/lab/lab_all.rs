@@ -45,6 +45,7 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("video", "sent", Above(0.0)),
     ("video", "frames not whole in time", AtMostOfPlain(0.5)),
     ("video", "datagrams lost", AtMostOfPlain(0.5)),
+    ("video-srt", "datagrams lost", AtMostOfPlain(0.2)),
     ("incast", "unfinished", Is(0.0)),
     ("incast", "slowest flow, median round", AtMostOfPlain(1.0)),
     ("failover", "longest silence", AtMostOfPlain(1.0)),
@@ -62,6 +63,7 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("shuffle", "dropped by ports", AtMostOfPlain(0.5)),
     ("nfs", "read", AtLeastOfPlain(1.3)),
     ("hadoop", "read", AtLeastOfPlain(1.2)),
+    ("objects", "read", AtLeastOfPlain(1.1)),
     ("spark", "sort", Above(0.0)),
     ("dask", "sort", AtMostOfPlain(1.0)),
     ("mpi", "iterations", Above(0.0)),
@@ -80,9 +82,8 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("soak", "Express switched off", Is(1.0)),
 ];
 
-/// Experiments with clusters of JVMs. Their programs are fetched on demand (`srd lab
-/// fetch`), and not in CI.
-const ON_DEMAND: [&str; 2] = ["hadoop", "spark"];
+/// Experiments whose programs are fetched on demand (`srd lab fetch`), and not in CI.
+const ON_DEMAND: [&str; 3] = ["hadoop", "objects", "spark"];
 
 fn srd(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_srd"))
@@ -161,7 +162,7 @@ const COMPARING: [&str; 2] =
     ["single-flow,incast,failover,fairness,copies", "loss,ordering,nfs,hadoop"];
 
 /// Experiments with clusters of other programs, which start slowly.
-const CLUSTERS: &str = "spark,dask,training,training-mpi";
+const CLUSTERS: &str = "objects,spark,dask,training,training-mpi";
 
 /// Runs the experiments for which `part` returns true, in their smallest form, and checks each.
 fn run_and_judge(part: impl Fn(&str) -> bool) {

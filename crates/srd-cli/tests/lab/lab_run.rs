@@ -232,6 +232,30 @@ fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
 }
 
 #[test]
+fn video_over_express_and_over_srt_is_whole_where_plain_udp_loses_datagrams() {
+    if !ready(missing_tun()) {
+        return;
+    }
+    if Command::new("srt-live-transmit").arg("-version").output().is_err() {
+        println!("skipped: no srt-live-transmit (apt-get install srt-tools)");
+        return;
+    }
+    let name = format!("e2w{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "video-srt", "--quick"];
+    arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
+    loses_as_it_must(&arguments, |experiment| {
+        let lost = |case: usize, variant: &str| {
+            let runs = experiment["cases"][case]["runs"].as_array().unwrap();
+            let run = runs.iter().find(|run| run["variant"] == variant).expect("the variant");
+            value(run, "datagrams lost")
+        };
+        let (plain, express, srt) = (lost(0, "plain"), lost(0, "express"), lost(1, "plain"));
+        println!("datagrams lost: plain {plain}, Express {express}, SRT {srt}");
+        plain > 5.0 && express == 0.0 && srt < plain / 2.0
+    });
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     for (arguments, complaint) in [
         (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),

@@ -135,6 +135,7 @@ class Card:
     queue_interval_us: Optional[float] = None
     queue_bytes_max: Optional[int] = None
     receive_bytes_max: Optional[int] = None
+    flows_max: Optional[int] = None
 
 
 @dataclass

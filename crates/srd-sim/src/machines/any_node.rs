@@ -1,5 +1,6 @@
 //! Machines that a scenario can put on its hosts, as one enum.
 
+use srd_card::Counters;
 use srd_proto::time::Instant;
 
 use crate::engine::nic::Totals;
@@ -46,6 +47,14 @@ impl AnyNode {
                 }
             }
             Self::Blast(_) => Totals::default(),
+        }
+    }
+
+    /// Returns the counters of the node's card; `None` if the node has no card.
+    pub fn card(&self) -> Option<Counters> {
+        match self {
+            Self::Express(node) => Some(node.counters()),
+            _ => None,
         }
     }
 }

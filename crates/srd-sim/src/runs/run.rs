@@ -144,6 +144,10 @@ pub struct RunResult {
     pub drops: u64,
     /// Number of packets that did not arrive, by cause.
     pub drops_by_cause: BTreeMap<&'static str, u64>,
+    /// Number of frames and packets that the cards of all hosts dropped, by the card's counter.
+    /// Absent if the hosts have no cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card_drops: Option<BTreeMap<&'static str, u64>>,
     /// Number of packets that switches marked (ECN).
     pub marked: u64,
     /// Number of packets that switches trimmed.
@@ -372,6 +376,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
             .into_iter()
             .map(|(cause, name)| (name, counters.dropped[cause as usize]))
             .collect(),
+        card_drops: card_drops(world),
         marked: counters.marked,
         trimmed: counters.trimmed,
         queue_bytes_max: world.queue_bytes_max(),
@@ -390,6 +395,17 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         series: world.series().cloned(),
         capture: None,
     }
+}
+
+/// Returns the sums of the cards' counters of drops; `None` if no host has a card.
+fn card_drops(world: &World<AnyNode>) -> Option<BTreeMap<&'static str, u64>> {
+    let mut sums: Option<BTreeMap<&'static str, u64>> = None;
+    for card in world.nodes().iter().filter_map(AnyNode::card) {
+        for (name, dropped) in card.drops() {
+            *sums.get_or_insert_default().entry(name).or_default() += dropped;
+        }
+    }
+    sums
 }
 
 /// Describes a flow that pauses delayed, in a run that ended at `end_us`.

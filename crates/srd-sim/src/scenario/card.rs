@@ -14,6 +14,7 @@ pub struct CardKnobs {
     pub queue_interval_us: Option<f64>,
     pub queue_bytes_max: Option<usize>,
     pub receive_bytes_max: Option<usize>,
+    pub flows_max: Option<u32>,
 }
 
 impl CardKnobs {
@@ -25,6 +26,7 @@ impl CardKnobs {
         set_us(&mut config.queue_interval, self.queue_interval_us);
         set(&mut config.queue_bytes_max, self.queue_bytes_max);
         set(&mut config.receive_bytes_max, self.receive_bytes_max);
+        set(&mut config.flows_max, self.flows_max);
         config
     }
 }

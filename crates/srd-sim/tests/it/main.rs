@@ -4,6 +4,7 @@
 
 #[path = "../../../../fuzz/bodies/sim.rs"]
 mod bodies;
+mod cards;
 mod corpus;
 mod scenarios;
 #[path = "../../../../fuzz/bodies/seeds.rs"]

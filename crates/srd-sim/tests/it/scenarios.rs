@@ -19,7 +19,7 @@ fn open(name: &str, sets: &[&str]) -> Scenario {
     Scenario::open(&path, &overrides).unwrap()
 }
 
-fn result(name: &str, sets: &[&str], transport: Transport) -> RunResult {
+pub(crate) fn result(name: &str, sets: &[&str], transport: Transport) -> RunResult {
     let scenario = open(name, sets);
     let seed = scenario.seed;
     run(&Job { scenario, transport, seed }).unwrap()

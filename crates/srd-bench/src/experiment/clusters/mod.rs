@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `hadoop` | HDFS, YARN and MapReduce |
+//! | `objects` | an object store and its clients |
 //! | `records` | Spark, Dask: sorts and joins |
 //! | `training`, `mpi` | data-parallel training; MPI over kernel TCP and over SRD |
 //! | `shuffle` | all-to-all traffic |
@@ -12,6 +13,7 @@ pub(super) mod fetched;
 pub(super) mod hadoop;
 pub(super) mod machines;
 pub(super) mod mpi;
+pub(super) mod objects;
 pub(super) mod records;
 pub(super) mod shuffle;
 pub(super) mod training;

@@ -9,3 +9,4 @@ pub(super) mod incast;
 pub(super) mod nfs;
 pub(super) mod redis;
 pub(super) mod video;
+pub(super) mod video_srt;

@@ -18,24 +18,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const FROM: HostId = HostId { leaf: 0, host: 0 };
-const TO: HostId = HostId { leaf: 1, host: 0 };
-const PORT: u16 = 5004;
-const FRAMES_PER_S: u32 = 60;
+pub(super) const FROM: HostId = HostId { leaf: 0, host: 0 };
+pub(super) const TO: HostId = HostId { leaf: 1, host: 0 };
+/// UDP port of the receiver.
+pub(super) const PORT: u16 = 5004;
+pub(super) const FRAMES_PER_S: u32 = 60;
 /// The video of the cases without a rate limit; each of its frames fills the link for some time.
-const WIDE: Shape = Shape { name: "", frame_bytes: 125_000, pace_mbps: 200, limited: false };
+const WIDE: Shape = Shape {
+    name: "",
+    frame_bytes: 125_000,
+    datagram_bytes: DATAGRAM_BYTES,
+    pace_mbps: 200,
+    limited: false,
+};
 /// HD video, which a camera delivers with 3 Gb/s. The rate is divided by the same factor as the
 /// rates of the links. The packets of a frame are sent at four fifths of the rate limit of one
 /// plain flow, so HD exceeds neither this limit nor that of ENA Express.
-const HD: Shape = Shape { name: "HD ", frame_bytes: 31_250, pace_mbps: 40, limited: true };
+pub(super) const HD: Shape = Shape {
+    name: "HD ",
+    frame_bytes: 31_250,
+    datagram_bytes: DATAGRAM_BYTES,
+    pace_mbps: 40,
+    limited: true,
+};
 /// 4K video, with four times the bytes of HD: more than one plain flow may send, and less than one
 /// flow may send with ENA Express. The pace within a frame is four fifths of Express's limit.
-const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, limited: true };
+const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, ..HD };
 /// Payload of a datagram. It fits the MTU of the overlay and of the fabric, so that all variants
 /// send the same datagrams.
 const DATAGRAM_BYTES: usize = 8_800;
-const RATE_MBPS: u32 = 250;
-const QUEUE_BYTES: u32 = 100_000;
+pub(super) const RATE_MBPS: u32 = 250;
+pub(super) const QUEUE_BYTES: u32 = 100_000;
 /// Real-time priority of the sending and the receiving thread.
 const PRIORITY: u8 = 20;
 /// Tolerated lateness of a frame, in seconds, before the interval from the previous frame counts as
@@ -43,9 +56,9 @@ const PRIORITY: u8 = 20;
 const ALLOWANCE_S: f64 = 0.5e-3;
 /// Time from the start of the TCP elephants (long flows) to the first frame: the elephants fill the
 /// queues.
-const RAMP: Duration = Duration::from_secs(1);
+pub(super) const RAMP: Duration = Duration::from_secs(1);
 /// Time from the last sent datagram to the end of the reception.
-const DRAIN: Duration = Duration::from_millis(500);
+pub(super) const DRAIN: Duration = Duration::from_millis(500);
 /// Size of the receiver's socket buffer. It can hold many frames, so that only the network loses
 /// datagrams.
 const BUFFER_BYTES: usize = 8 << 20;
@@ -72,18 +85,21 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
 
 /// Size and pace of the frames of a video with sixty frames per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
-    name: &'static str,
-    frame_bytes: usize,
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) frame_bytes: usize,
+    /// Payload of each datagram of a frame except the last, which may be shorter.
+    pub(super) datagram_bytes: usize,
     /// Rate in Mb/s at which the datagrams of one frame are sent.
-    pace_mbps: u32,
+    pub(super) pace_mbps: u32,
     /// Whether the experiment limits the rate of each flow, as EC2 does.
-    limited: bool,
+    pub(super) limited: bool,
 }
 
 impl Shape {
-    fn packets(self) -> usize {
-        self.frame_bytes.div_ceil(DATAGRAM_BYTES)
+    /// Number of datagrams of a frame.
+    pub(super) fn packets(self) -> usize {
+        self.frame_bytes.div_ceil(self.datagram_bytes)
     }
 }
 
@@ -140,18 +156,7 @@ fn measure(
     seconds: u64,
 ) -> Result<Measured> {
     let _limit = shape.limited.then(|| FlowLimit::set(stage, FROM)).transpose()?;
-    let source_port = stage.first_port().and_then(|port| port.checked_sub(1)).unwrap_or(19_999);
-    let source = stage.fabric.udp_socket(FROM, Family::V4, source_port)?;
-    let receiver = stage.fabric.udp_socket(TO, Family::V4, PORT)?;
-    sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)
-        .context("SO_RCVBUFFORCE")?;
-    let video = Video {
-        shape,
-        source,
-        receiver,
-        target: SocketAddr::new(stage.address(TO)?, PORT),
-        frames: usize::try_from(seconds * u64::from(FRAMES_PER_S))?,
-    };
+    let video = Video::new(stage, shape, SocketAddr::new(stage.address(TO)?, PORT), seconds)?;
     let (frames, elephants_mbps) = elephants::beside(stage, pairs, || {
         thread::sleep(RAMP);
         video.run()
@@ -180,16 +185,36 @@ fn measure(
     })
 }
 
-struct Video {
+/// A source of frames in one host, and their receiver in another.
+pub(super) struct Video {
     shape: Shape,
-    source: UdpSocket,
-    receiver: UdpSocket,
-    target: SocketAddr,
+    pub(super) source: UdpSocket,
+    pub(super) receiver: UdpSocket,
+    /// Address to which the source sends the datagrams.
+    pub(super) target: SocketAddr,
     frames: usize,
 }
 
 impl Video {
-    fn run(&self) -> Result<Frames> {
+    /// Opens the sockets of a source that sends to `target`, and of a receiver.
+    pub(super) fn new(
+        stage: &Stage<'_>,
+        shape: Shape,
+        target: SocketAddr,
+        seconds: u64,
+    ) -> Result<Video> {
+        let source_port =
+            stage.first_port().and_then(|port| port.checked_sub(1)).unwrap_or(19_999);
+        let source = stage.fabric.udp_socket(FROM, Family::V4, source_port)?;
+        let receiver = stage.fabric.udp_socket(TO, Family::V4, PORT)?;
+        sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)
+            .context("SO_RCVBUFFORCE")?;
+        let frames = usize::try_from(seconds * u64::from(FRAMES_PER_S))?;
+        Ok(Video { shape, source, receiver, target, frames })
+    }
+
+    /// Sends all frames, and returns the record of the frames that arrived.
+    pub(super) fn run(&self) -> Result<Frames> {
         let packets = u16::try_from(self.shape.packets())?;
         let frame_s = 1.0 / f64::from(FRAMES_PER_S);
         let frames = Mutex::new(Frames::new(self.frames, packets, frame_s));
@@ -212,9 +237,10 @@ impl Video {
     fn send(&self, frames: &Mutex<Frames>, start: Instant) -> Result<()> {
         let _fifo = priority::fifo(PRIORITY)?;
         let frame_time = Duration::from_secs(1) / FRAMES_PER_S;
-        let bits = (DATAGRAM_BYTES * 8) as f64;
+        let datagram_bytes = self.shape.datagram_bytes;
+        let bits = (datagram_bytes * 8) as f64;
         let spacing = Duration::from_secs_f64(bits / (f64::from(self.shape.pace_mbps) * 1e6));
-        let mut datagram = vec![0u8; DATAGRAM_BYTES];
+        let mut datagram = vec![0u8; datagram_bytes];
         for (number, frame) in (0u32..).zip(0..self.frames) {
             let due = start + frame_time * number;
             sleep_until(due);
@@ -223,7 +249,7 @@ impl Video {
                 sleep_until(due + spacing * u32::from(packet));
                 datagram[..4].copy_from_slice(&number.to_be_bytes());
                 datagram[4..6].copy_from_slice(&packet.to_be_bytes());
-                let bytes = DATAGRAM_BYTES.min(self.shape.frame_bytes - place * DATAGRAM_BYTES);
+                let bytes = datagram_bytes.min(self.shape.frame_bytes - place * datagram_bytes);
                 match self.source.send_to(&datagram[..bytes], self.target) {
                     Ok(_) => {}
                     // The queue of the host's own interface is full: the datagram counts as lost,
@@ -239,7 +265,7 @@ impl Video {
     fn receive(&self, frames: &Mutex<Frames>, start: Instant, over: &AtomicBool) -> Result<()> {
         let _fifo = priority::fifo(PRIORITY)?;
         self.receiver.set_read_timeout(Some(DRAIN / 5))?;
-        let mut buffer = vec![0u8; DATAGRAM_BYTES + 1];
+        let mut buffer = vec![0u8; self.shape.datagram_bytes + 1];
         while !over.load(Ordering::Acquire) {
             let bytes = match self.receiver.recv(&mut buffer) {
                 Ok(bytes) => bytes,

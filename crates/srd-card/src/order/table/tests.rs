@@ -178,37 +178,90 @@ fn without_order_frames_go_up_as_they_are_whole() {
     assert_eq!(order.bytes(), 0);
 }
 
+/// Puts a frame of ten bytes into an order, and returns the sequence numbers of all frames that have
+/// come out.
+fn put(order: &mut Order, up: &mut Up, at: u64, flow: u32, sequence: u16) -> Vec<u8> {
+    let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
+    order.chunk(ms(at), (0, 0), place, &payload, up);
+    up.frames.iter().map(|frame| frame[0]).collect()
+}
+
 #[test]
-fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
+fn regression_more_flows_than_the_table_has_entries_lose_no_frame() {
     let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
-    for flow in 0..6 {
-        let (place, payload) = chunks(flow, 0, 10, 10).remove(0);
-        order.chunk(ms(0), (0, 0), place, &payload, &mut up);
+    for sequence in 0..3 {
+        for flow in 0..20 {
+            put(&mut order, &mut up, 0, flow, sequence);
+        }
+        assert_eq!(order.flows(), 4);
     }
-    assert_eq!((up.frames.len(), order.counts().full), (4, 2));
+    assert_eq!((up.frames.len(), order.counts()), (60, OrderCounts::default()));
+    let numbers: usize = order.peers.iter().map(|peer| peer.silent.len()).sum();
+    assert_eq!(numbers, 4, "one record for each flow");
     order.handle_timeout(ms(130_000), &mut up);
     assert_eq!(order.flows(), 0);
 }
 
 #[test]
-fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
+fn a_frame_of_several_chunks_arrives_though_the_table_is_full() {
     let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
-    let mut put = |at, flow, sequence| {
-        let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
-        order.chunk(ms(at), (0, 0), place, &payload, &mut up);
-        up.frames.len()
-    };
-    for flow in 0..4 {
-        put(0, flow, 0);
+    for flow in 0..20 {
+        for (place, payload) in chunks(flow, 0, 2500, 1000) {
+            order.chunk(ms(0), (0, 0), place, &payload, &mut up);
+        }
     }
-    assert_eq!(put(900, 3, 1), 5);
-    // All flows except flow 3 have been silent for more than a second: three new flows fit, not
-    // four.
-    let arrived: Vec<_> = (10..14).map(|flow| put(1500, flow, 0)).collect();
-    assert_eq!(arrived, [6, 7, 8, 8]);
+    assert_eq!((up.frames.len(), order.counts(), order.bytes()), (20, OrderCounts::default(), 0));
+}
+
+#[test]
+fn flows_that_wait_are_not_replaced_and_a_table_full_of_them_refuses_new_flows() {
+    let mut order = Order::new(limits(), Secret::known(1));
+    let mut up = Up::default();
+    for flow in 0..4 {
+        assert!(put(&mut order, &mut up, 0, flow, 1).is_empty(), "each waits for frame 0");
+    }
+    assert!(put(&mut order, &mut up, 0, 4, 0).is_empty());
     assert_eq!((order.flows(), order.counts().full), (4, 1));
+    assert_eq!(put(&mut order, &mut up, 0, 2, 0), [0, 1], "this flow waits no longer");
+    assert_eq!(put(&mut order, &mut up, 0, 5, 0), [0, 1, 0]);
+    assert_eq!((order.flows(), order.counts().full), (4, 1));
+}
+
+#[test]
+fn regression_a_full_table_replaces_the_flow_that_was_silent_for_longest() {
+    let mut order = Order::new(limits(), Secret::known(1));
+    let mut up = Up::default();
+    for (at, flow) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 0)] {
+        put(&mut order, &mut up, at, flow, u16::from(at == 4));
+    }
+    for flow in [9, 10] {
+        put(&mut order, &mut up, 5, flow, 0);
+    }
+    let is_known = |flow| order.flows.contains_key(&(0, flow));
+    assert_eq!([0, 1, 2, 3].map(is_known), [true, false, false, true]);
+}
+
+#[test]
+fn a_replaced_flow_continues_at_once_and_a_frame_that_was_overtaken_is_delivered() {
+    let mut order = Order::new(limits(), Secret::known(1));
+    let mut up = Up::default();
+    for flow in 0..5 {
+        put(&mut order, &mut up, 0, flow, 0);
+    }
+    up.frames.clear();
+    // Flow 0 was replaced. Its frame 1 is still under way when frame 2 arrives.
+    assert_eq!(put(&mut order, &mut up, 1, 0, 2), [2]);
+    assert_eq!(put(&mut order, &mut up, 1, 0, 1), [2, 1]);
+    assert_eq!(put(&mut order, &mut up, 1, 0, 4), [2, 1], "from here on, order is kept");
+    assert_eq!(put(&mut order, &mut up, 1, 0, 3), [2, 1, 3, 4]);
+    let counts = order.counts();
+    assert_eq!((counts.bad_chunks, counts.wait_timeouts, counts.full), (0, 0, 0));
+    // A minute after the last replacement, no flow in use has lost its entry.
+    up.frames.clear();
+    order.handle_timeout(ms(121_000), &mut up);
+    assert!(put(&mut order, &mut up, 121_000, 30, 1).is_empty(), "this frame waits for frame 0");
 }
 
 #[test]

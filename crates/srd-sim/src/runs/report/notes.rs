@@ -1,5 +1,5 @@
-//! Small text tables about a run: shares of endless flows, effects of pauses, completion of a
-//! schedule, and effects of faults.
+//! Small text tables about a run: shares of endless flows, drops by cards, effects of pauses,
+//! completion of a schedule, and effects of faults.
 
 use super::columns::{align, row};
 use super::fairness::{DEVIATION_MAX, JAIN_MIN, Shares};
@@ -20,11 +20,19 @@ pub(super) fn notes(result: &RunResult) -> Vec<String> {
     if let Some(shares) = &result.shares {
         notes.push(fairness(&who, result, shares));
     }
+    notes.extend(card_drops(&who, result));
     notes.extend(result.pauses.as_ref().map(|pauses| pauses.told(&who)));
     notes.extend(result.schedule.as_ref().map(|schedule| completion(&who, schedule)));
     let told = |r: &Recovery| recovery(&who, result, r) + &timeline(r);
     notes.extend(result.recoveries.iter().map(told));
     notes
+}
+
+/// Returns a line with the counters of the packets that cards dropped; `None` if they dropped none.
+fn card_drops(who: &str, result: &RunResult) -> Option<String> {
+    let of_cause = |(cause, n): (&&str, &u64)| (*n > 0).then(|| format!("{cause} {n}"));
+    let causes: Vec<_> = result.card_drops.iter().flatten().filter_map(of_cause).collect();
+    (!causes.is_empty()).then(|| format!("{who}: dropped by cards: {}\n", causes.join(", ")))
 }
 
 fn completion(who: &str, schedule: &Completion) -> String {

@@ -4,13 +4,13 @@
 //! | module | contents |
 //! |---|---|
 //! | `jars` | Hadoop and Spark, as jars from Maven Central |
-//! | `python` | Dask and JAX, as Python environments with packages from PyPI |
+//! | `python` | Dask, JAX and Moto, as Python environments with packages from PyPI |
 
 mod jars;
 mod python;
 
 pub(in crate::experiment) use jars::{HADOOP, SPARK};
-pub(in crate::experiment) use python::{DASK, JAX};
+pub(in crate::experiment) use python::{DASK, JAX, MOTO};
 
 use anyhow::{Context, Result, bail};
 use srd_lab::DirectoryGuard;
@@ -41,7 +41,7 @@ trait Fetchable: Sync {
 
 /// Text between the name of a program and a process id in the name of a temporary directory.
 const PART: &str = ".part-";
-const ALL: [&dyn Fetchable; 4] = [&HADOOP, &SPARK, &DASK, &JAX];
+const ALL: [&dyn Fetchable; 5] = [&HADOOP, &SPARK, &DASK, &JAX, &MOTO];
 
 /// Error: an experiment needs a program that has to be fetched first.
 #[derive(Debug)]
@@ -109,7 +109,11 @@ pub fn check_fetched(name: &str, cache: &Path) -> Result<()> {
 /// program.
 pub(in crate::experiment) fn needed_by(experiment: &str) -> Option<&'static str> {
     let name = experiment.strip_suffix("-mpi").unwrap_or(experiment);
-    let name = if name == "training" { JAX.name() } else { name };
+    let name = match name {
+        "training" => JAX.name(),
+        "objects" => MOTO.name(),
+        name => name,
+    };
     names().find(|known| *known == name)
 }
 
@@ -235,6 +239,6 @@ mod tests {
             assert!(error.is::<NotFetched>() && error.to_string().contains(&remedy), "{error}");
         }
         let error = fetch("nonesuch", &cache("nothing"), &mut |_| {}).expect_err("unknown");
-        assert!(error.to_string().contains("hadoop, spark, dask, jax"), "{error}");
+        assert!(error.to_string().contains("hadoop, spark, dask, jax, moto"), "{error}");
     }
 }

@@ -32,6 +32,14 @@ pub(in crate::experiment) static DASK: Environment = Environment {
 pub(in crate::experiment) static JAX: Environment =
     Environment { name: "jax", title: "JAX", version: "0.10.2", lock: include_str!("jax.lock") };
 
+/// Moto, whose server is an object store, and boto3, a client.
+pub(in crate::experiment) static MOTO: Environment = Environment {
+    name: "moto",
+    title: "Moto",
+    version: "5.2.1",
+    lock: include_str!("moto.lock"),
+};
+
 /// Name of a copy of the lock file, which is written when the environment is complete.
 const DONE: &str = "srd.lock";
 
@@ -121,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_package_is_pinned_and_has_checksums() {
-        for what in [&DASK, &JAX] {
+        for what in [&DASK, &JAX, &MOTO] {
             let own = format!("{}=={} \\", what.name, what.version);
             assert!(what.lock.lines().any(|line| line.ends_with(&own)), "{own}");
             let mut hashes = 1;

@@ -1,0 +1,231 @@
+//! The experiment `video-srt`: video frames over a path with losses, as plain UDP, as plain UDP over
+//! ENA Express, and by the protocol SRT between two gateways.
+//!
+//! SRT (Secure Reliable Transport) is one of the protocols that carry video reliably without
+//! Express. An application has to use it by name: here a gateway in the sender's host takes the
+//! datagrams of the source and sends them by SRT, and a gateway in the receiver's host gives them to
+//! the receiver. Both gateways are Debian's `srt-live-transmit`.
+
+use super::video::{DRAIN, FRAMES_PER_S, FROM, HD, PORT, QUEUE_BYTES, RAMP, RATE_MBPS};
+use super::video::{Shape, TO, Video};
+use crate::experiment::load::elephants;
+use crate::experiment::measure::frames::{Account, Frames};
+use crate::experiment::measure::programs::{self, Program};
+use crate::experiment::measure::result::{Figure, Measured, Samples};
+use crate::experiment::{Case, Experiment, Options, Stage, Variant, describe};
+use anyhow::{Context, Result, bail};
+use srd_lab::config::FabricConfig;
+use srd_lab::id::{HostId, Network};
+use srd_lab::running::Running;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const GATEWAY: Program = Program { name: "srt-live-transmit", package: "srt-tools" };
+/// UDP port at which the gateway beside the source takes datagrams.
+const TAKEN_PORT: u16 = 5006;
+/// UDP port of SRT at the gateway beside the receiver.
+const SRT_PORT: u16 = 5008;
+/// Default latency of SRT in milliseconds: the time from the arrival of a packet at the first
+/// gateway until the second one gives it away. Lost packets are sent again within this time.
+const LATENCY_MS: u32 = 120;
+/// Payload of a datagram: the largest that a live stream of SRT carries by default.
+const DATAGRAM_BYTES: usize = 1_316;
+/// Number of lost packets per thousand at every spine, in the cases with loss.
+const LOSS_PERMILLE: u16 = 10;
+/// Longest wait until the first datagram has passed both gateways.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+/// Time between two datagrams that test whether the path is open.
+const PROBE: Duration = Duration::from_millis(50);
+/// Number of a frame in a datagram that tests the path. No frame of a run has this number.
+const NO_FRAME: u32 = u32::MAX;
+/// Frames of HD video without a limit of the flow's rate.
+const SMALL_HD: Shape = Shape { name: "", datagram_bytes: DATAGRAM_BYTES, limited: false, ..HD };
+
+/// The experiment `video-srt`.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "video-srt",
+    summary: "Does plain UDP over ENA Express carry video as completely as SRT does?",
+    about: "A source sends 60 frames of 31 KB a second as UDP datagrams of 1,316 bytes, paced at 40 \
+            Mb/s within a frame, over links of 250 Mb/s: with 1 % of the packets lost at every \
+            spine, or beside 6 long TCP flows between other hosts of the same racks (collisions). \
+            In the cases of SRT the source sends to a gateway of its own host (srt-live-transmit), \
+            which sends to another one beside the receiver by SRT with its default latency of 120 \
+            ms. A frame misses its turn if it is incomplete, or complete more than 16.7 ms after \
+            the least delay of all frames of the run: a player that waits for the usual delay has \
+            to show the next frame by then.",
+    repetitions: 2,
+    variants: crate::experiment::variant::USUAL,
+    programs: |_| vec![GATEWAY],
+    cases,
+};
+
+/// Cause of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Loss,
+    Collisions,
+}
+
+fn cases(options: &Options) -> Vec<Case> {
+    let all = [Trouble::Loss, Trouble::Collisions];
+    let both = |trouble| [case(options, trouble, false), case(options, trouble, true)];
+    all.into_iter().flat_map(both).take(options.cases_or(2, usize::MAX)).collect()
+}
+
+fn case(options: &Options, trouble: Trouble, by_srt: bool) -> Case {
+    let fabric = FabricConfig {
+        spines: options.spines.unwrap_or(4),
+        host_rate_mbps: RATE_MBPS,
+        uplink_rate_mbps: RATE_MBPS,
+        queue_bytes: QUEUE_BYTES,
+        ..FabricConfig::default()
+    };
+    let seconds = options.seconds_or(60, 2);
+    let (name, what, pairs) = match trouble {
+        Trouble::Loss => ("1 % loss", "1 % of the packets lost at every spine", Vec::new()),
+        Trouble::Collisions => ("collisions", "6 elephants", elephants::collisions()),
+    };
+    let Shape { frame_bytes, pace_mbps, .. } = SMALL_HD;
+    Case {
+        name: if by_srt { format!("{name}, SRT") } else { name.into() },
+        setting: format!(
+            "{FRAMES_PER_S} frames/s of {} KB paced at {pace_mbps} Mb/s for {seconds} s{}, {what}; \
+             {}",
+            frame_bytes / 1000,
+            if by_srt { ", by SRT between two gateways" } else { "" },
+            describe(&fabric)
+        ),
+        fabric,
+        hosts: elephants::with_hosts(&[FROM, TO], &pairs),
+        only: by_srt.then_some(Variant::Plain),
+        measure: Box::new(move |stage| measure(stage, trouble, by_srt, &pairs, seconds)),
+    }
+}
+
+fn measure(
+    stage: &Stage<'_>,
+    trouble: Trouble,
+    by_srt: bool,
+    pairs: &[(HostId, HostId)],
+    seconds: u64,
+) -> Result<Measured> {
+    let _gateways = by_srt.then(|| gateways(stage)).transpose()?;
+    let target = if by_srt {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, TAKEN_PORT))
+    } else {
+        SocketAddr::new(stage.address(TO)?, PORT)
+    };
+    let video = Video::new(stage, SMALL_HD, target, seconds)?;
+    wait_until_open(&video).with_context(|| {
+        let ends = [FROM, TO].map(|host| programs::complaint(stage, host, GATEWAY.name));
+        format!("gateways: {}", ends.join("; "))
+    })?;
+    let (frames, elephants_mbps) = match trouble {
+        Trouble::Loss => (with_loss(stage, || video.run())?, 0.0),
+        Trouble::Collisions => elephants::beside(stage, pairs, || {
+            thread::sleep(RAMP);
+            video.run()
+        })?,
+    };
+    Ok(measured(&frames, elephants_mbps))
+}
+
+/// Calls `work` while every spine loses packets.
+fn with_loss<T>(stage: &Stage<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let every = |permille| {
+        (0..stage.fabric.config().spines).try_for_each(|spine| stage.fabric.loss(spine, permille))
+    };
+    every(LOSS_PERMILLE)?;
+    let done = work();
+    every(0)?;
+    done
+}
+
+/// Starts the gateways of SRT.
+fn gateways(stage: &Stage<'_>) -> Result<[Running; 2]> {
+    let to = stage.fabric.address_in(TO, Network::V4)?;
+    let options = format!("latency={LATENCY_MS}");
+    let start = |host, from: String, to: String| {
+        let mut command = programs::command(stage, GATEWAY)?;
+        command.args([&format!("-chunk:{DATAGRAM_BYTES}"), "-loglevel:error"]).args([from, to]);
+        programs::start(stage, host, GATEWAY.name, &mut command)
+    };
+    let listens = format!("srt://:{SRT_PORT}?mode=listener&{options}");
+    let receiver = start(TO, listens, format!("udp://127.0.0.1:{PORT}"))?;
+    let calls = format!("srt://{to}:{SRT_PORT}?mode=caller&{options}");
+    let sender = start(FROM, format!("udp://:{TAKEN_PORT}"), calls)?;
+    Ok([sender, receiver])
+}
+
+/// Sends datagrams until one arrives at the receiver.
+fn wait_until_open(video: &Video) -> Result<()> {
+    let deadline = Instant::now() + OPEN_MAX;
+    let mut probe = [0; 6];
+    probe[..4].copy_from_slice(&NO_FRAME.to_be_bytes());
+    video.receiver.set_read_timeout(Some(PROBE))?;
+    while Instant::now() < deadline {
+        video.source.send_to(&probe, video.target).context("send")?;
+        match video.receiver.recv(&mut [0; 6]) {
+            Ok(_) => {
+                thread::sleep(DRAIN);
+                return Ok(());
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error).context("receive"),
+        }
+    }
+    bail!("no datagram arrived within {OPEN_MAX:?}")
+}
+
+/// Number of frames that missed their turn: incomplete frames, and frames whose delay exceeds the
+/// least delay of all frames by more than the time of a frame.
+fn missed(account: &Account) -> usize {
+    let least_ms = account.delay_ms.iter().copied().fold(f64::INFINITY, f64::min);
+    let frame_ms = 1e3 / f64::from(FRAMES_PER_S);
+    let behind = account.delay_ms.iter().filter(|delay_ms| **delay_ms > least_ms + frame_ms);
+    account.incomplete + behind.count()
+}
+
+fn measured(frames: &Frames, elephants_mbps: f64) -> Measured {
+    let account = frames.account(0.0);
+    let share = |count: usize| 100.0 * count as f64 / account.sent.max(1) as f64;
+    Measured {
+        figures: vec![
+            Figure::new("frames that missed their turn", "%", share(missed(&account)))
+                .beside(0.0, "none"),
+            Figure::new("incomplete", "frames", account.incomplete as f64),
+            Figure::new("sent", "frames", account.sent as f64),
+            Figure::new("datagrams lost", "", account.lost as f64),
+            Figure::new("elephants", "Mb/s", elephants_mbps),
+        ],
+        samples: vec![Samples { name: "frame delay", unit: "ms", values: account.delay_ms }],
+        ..Measured::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_delay_is_no_miss_and_a_frame_that_is_late_by_a_frame_is() {
+        let mut frames = Frames::new(4, 1, 1.0 / f64::from(FRAMES_PER_S));
+        for (frame, delay_s) in [(0, 0.120), (1, 0.125), (2, 0.140)] {
+            frames.sent(frame, 1.0);
+            frames.arrived(frame, 0, 1.0 + delay_s);
+        }
+        frames.sent(3, 1.0);
+        assert_eq!(missed(&frames.account(0.0)), 2, "the third is late, the fourth incomplete");
+    }
+
+    #[test]
+    fn only_plain_is_carried_by_gateways() {
+        let quick = Options { quick: true, ..crate::experiment::tests::options() };
+        let only = |case: &Case| (case.name.clone(), case.only);
+        let cases: Vec<_> = cases(&quick).iter().map(only).collect();
+        let srt = ("1 % loss, SRT".to_owned(), Some(Variant::Plain));
+        assert_eq!(cases, [("1 % loss".to_owned(), None), srt]);
+    }
+}
