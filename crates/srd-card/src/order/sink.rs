@@ -12,7 +12,7 @@ pub struct OrderCounts {
     /// Missing or incomplete frames that a flow skipped, because the wait for them timed out.
     pub given_up: u64,
     /// Chunks that were dropped because they contradict their frame, arrived twice, or arrived
-    /// after their frame was given up.
+    /// after their flow had continued without them.
     pub bad_chunks: u64,
     /// Chunks dropped because a table or buffer was full.
     pub full: u64,

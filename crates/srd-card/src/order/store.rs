@@ -13,8 +13,6 @@ use super::sink::{Admission, Key, Near, OrderCounts, Sink};
 use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::wire::frame::ChunkPosition;
 
-/// Largest distance of a frame from the next expected one. // O3
-pub(super) const WINDOW: u16 = 4096;
 /// Number of large buffers that are kept for later frames.
 pub(crate) const SPARE_MAX: usize = 64;
 /// Size in bytes from which a frame is kept in a buffer of the largest size. Buffers of this size
@@ -63,9 +61,6 @@ pub(super) struct Flow {
     pub(super) used_at: Instant,
     /// Slot in the flow table that the last frame of the flow had.
     pub(super) near: Near,
-    /// Sequence number of the frame with which the entry began, if the flow may have had an entry
-    /// before that another flow replaced.
-    pub(super) begun_at: Option<u16>,
 }
 
 /// State that all flows share.
@@ -101,13 +96,7 @@ impl Flow {
     /// Creates a flow whose first frame in order has the sequence number `next`.
     pub(super) fn new(next: u16, now: Instant) -> Self {
         let entries = VecDeque::new();
-        let (waits_since, in_line, near, begun_at) = (None, false, None, None);
-        Self { next, entries, waits_since, in_line, used_at: now, near, begun_at }
-    }
-
-    /// Whether a frame was sent before the frame with which the entry began, and overtaken by it.
-    pub(super) fn is_before(&self, sequence: u16) -> bool {
-        self.begun_at.is_some_and(|begun| (1..WINDOW).contains(&begun.wrapping_sub(sequence)))
+        Self { next, entries, waits_since: None, in_line: false, used_at: now, near: None }
     }
 
     /// Whether the first recorded frame has this sequence number: at least one of its chunks has

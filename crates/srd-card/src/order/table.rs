@@ -15,10 +15,12 @@ use srd_proto::time::{Duration, Instant};
 
 use super::budget::Limits;
 use super::sink::{Key, OrderCounts, Sink};
-use super::store::{Flow, Store, WINDOW};
+use super::store::{Flow, Store};
 use crate::hash::Keyed;
 use crate::wire::frame::{ChunkPosition, FLOW_NUMBER_BITS};
 
+/// Largest distance of a frame from the next expected one. // O3
+const WINDOW: u16 = 4096;
 /// Silence after which a flow is removed. Senders take a new number much earlier. // F4
 const IDLE: Duration = Duration::from_secs(120);
 /// Silence after which a flow is replaced without a search for one that has been silent for longer.
@@ -116,15 +118,11 @@ impl Order {
         flow.used_at = now;
         // O2. Each flow has an order of its own.
         let ahead = place.sequence.wrapping_sub(flow.next);
-        let whole = payload.len() == usize::from(place.frame_bytes);
         if ahead >= WINDOW {
-            if whole && flow.is_before(place.sequence) {
-                sink.take(peer, &mut flow.near, payload); // O4
-            } else {
-                self.store.counts.bad_chunks += 1;
-            }
+            self.store.counts.bad_chunks += 1;
             return;
         }
+        let whole = payload.len() == usize::from(place.frame_bytes);
         if ahead == 0 && whole && !flow.is_begun(place.sequence) {
             // The common case: in sequence, and in one chunk. It needs no storage.
             flow.next = flow.next.wrapping_add(1);
@@ -160,8 +158,7 @@ impl Order {
         // had an entry before that was removed, and its earlier frames were delivered. // O4
         let replaced = of_peer.replaced_at.is_some_and(|at| now.since(at) < REPLACED_FOR);
         let next = if replaced || sequence >= WINDOW { sequence } else { 0 };
-        let begun_at = replaced.then_some(sequence);
-        self.flows.insert(key, Flow { begun_at, ..Flow::new(next, now) });
+        self.flows.insert(key, Flow::new(next, now));
         true
     }
 
