@@ -29,6 +29,9 @@ const UNUSED_AFTER: Duration = Duration::from_secs(1);
 /// Time after the replacement of a peer's flow in which an unknown flow of the peer is assumed to
 /// have had an entry before. Senders take a new number after this silence. // F4, O4
 const REPLACED_FOR: Duration = Duration::from_secs(60);
+/// Sequence number from which the first frame to arrive belongs to a flow that was replaced: fewer
+/// frames of a new flow are overtaken by a later one. // O4
+const REPLACED_FROM: u16 = 32;
 /// Largest number of flows that are examined to find one that a new flow may replace.
 const LOOKS_MAX: usize = 64;
 /// Time between two searches for idle flows.
@@ -154,10 +157,11 @@ impl Order {
         }
         let of_peer = &mut self.peers[index];
         of_peer.silent.push_back((now, number));
-        // If the first frame to arrive has a high sequence number, or flows were replaced, the flow
-        // had an entry before that was removed, and its earlier frames were delivered. // O4
+        // If the first frame to arrive has a high sequence number, the flow had an entry before that
+        // was removed, and its earlier frames were delivered. // O4
         let replaced = of_peer.replaced_at.is_some_and(|at| now.since(at) < REPLACED_FOR);
-        let next = if replaced || sequence >= WINDOW { sequence } else { 0 };
+        let from = if replaced { REPLACED_FROM } else { WINDOW };
+        let next = if sequence < from { 0 } else { sequence };
         self.flows.insert(key, Flow::new(next, now));
         true
     }
