@@ -9,7 +9,6 @@
 //! |---|---|
 //! | [`state`] | accounts, regions and their objects |
 //! | [`defaults`] | the default VPC of a new region |
-//! | [`regions`] | names of regions and zones |
 //! | [`wire`] | forms and XML by the service models |
 //! | [`actions`] | the actions of EC2 and Auto Scaling |
 //! | [`services`] | services beside EC2 |
@@ -42,7 +41,6 @@ pub mod machines;
 pub mod plane;
 pub mod project;
 mod random;
-pub mod regions;
 pub mod server;
 pub mod services;
 pub mod sign;
@@ -52,3 +50,5 @@ pub mod state;
 pub mod store;
 pub mod tls;
 pub mod wire;
+
+pub(crate) use srd_vpc::regions;

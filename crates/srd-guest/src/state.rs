@@ -49,7 +49,8 @@ pub struct Options {
     /// The VPC's file; without it, EC2's default VPC.
     pub file: Option<PathBuf>,
     /// Whether the controller of the host sends the content of the VPC's file. Such a file names no
-    /// directories of flow logs and no public addresses outside of 198.18.0.0/15.
+    /// directories of flow logs, and no public addresses outside of
+    /// [`PUBLIC_POOL`](srd_vpc::object::PUBLIC_POOL).
     pub is_of_controller: bool,
     /// Whether such a file may use pods of this host.
     pub pods: bool,

@@ -1,5 +1,6 @@
 //! Instances, placement groups and interfaces.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
@@ -22,6 +23,24 @@ pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {
         let id = EniId(build.find(Kind::Interface, name)?);
         let eni = interface(build, id, name, spanned.as_ref())?;
         build.world.enis.insert(id, eni);
+    }
+    zones(build, document)
+}
+
+/// Gives each instance without a `zone` the zone of the subnet of its primary interface.
+fn zones(build: &mut Build<'_>, document: &Document) -> Result<()> {
+    let of_eni = |eni: &Eni| {
+        let attachment = eni.attachment.as_ref().filter(|at| at.device_index == 0)?;
+        Some((attachment.instance, build.world.subnets.get(&eni.subnet)?.zone.clone()))
+    };
+    let mut zones: BTreeMap<InstanceId, String> =
+        build.world.enis.values().filter_map(of_eni).collect();
+    for (name, spanned) in &document.instance {
+        let id = InstanceId(build.find(Kind::Instance, name)?);
+        let zone = zones.remove(&id).filter(|_| spanned.as_ref().zone.is_none());
+        if let (Some(zone), Some(instance)) = (zone, build.world.instances.get_mut(&id)) {
+            instance.zone = zone;
+        }
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use srd_vpc::id::{AclId, GroupId, SubnetId, VpcId};
+use srd_vpc::id::{AclId, EniId, GroupId, SubnetId, VpcId};
 use srd_vpc::judge::{INTERNET_PORTS, LINUX_PORTS, NAT_PORTS, partly_admitted};
-use srd_vpc::object::{Destination, RulePeer, Target, World};
+use srd_vpc::object::{Destination, Eni, RulePeer, Target, World};
 use srd_vpc::packet::{Inner, Packet};
 
 use crate::words::rule_text;
@@ -24,7 +24,30 @@ pub fn warnings(file: &VpcFile) -> Vec<String> {
     let groups: Vec<GroupId> = file.world.groups.keys().copied().collect();
     all.extend(stale_rules(file, &groups));
     all.extend(routes_to_nowhere(file));
+    all.extend(other_zones(file));
     all
+}
+
+/// Returns warnings about instances in another zone than a subnet of theirs, which EC2 does not
+/// permit: one of the two is misspelt.
+fn other_zones(file: &VpcFile) -> Vec<String> {
+    let world = &file.world;
+    let of_interface = |(id, eni): (&EniId, &Eni)| {
+        let instance = eni.attachment.as_ref()?.instance;
+        let (subnet, of) = (world.subnets.get(&eni.subnet)?, world.instances.get(&instance)?);
+        (of.zone != subnet.zone).then(|| {
+            format!(
+                "{} is in the zone {:?}, and {}, in which its {} is, in the zone {:?}: write the \
+                 same `zone` at both, or take that of the instance out",
+                name(file, Kind::Instance, instance.0),
+                of.zone,
+                name(file, Kind::Subnet, eni.subnet.0),
+                name(file, Kind::Interface, id.0),
+                subnet.zone,
+            )
+        })
+    };
+    world.enis.iter().filter_map(of_interface).collect()
 }
 
 fn name(file: &VpcFile, kind: Kind, id: u64) -> String {

@@ -12,6 +12,7 @@
 //! | [`compile`] | the rules as tables for one host: `decide` admits or refuses a packet |
 //! | [`express`] | conditions of SRD for packets between two interfaces (ENA Express) |
 //! | [`packet`] | the header fields that rules evaluate |
+//! | [`regions`] | names of regions and zones |
 //! | [`nau`] | network address usage: the size of a cloud |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -27,3 +28,4 @@ pub mod judge;
 pub mod nau;
 pub mod object;
 pub mod packet;
+pub mod regions;

@@ -10,7 +10,7 @@
 //! | [`generation`] | abilities of each version of the Nitro system |
 //! | [`figures`] | packets per second and tracked connections, sourced or estimated |
 //! | [`queues`] | number of queue pairs of an ENI |
-//! | `suggest` | names similar to a misspelt one |
+//! | [`suggest`] | names similar to a misspelt one |
 //!
 //! The rules are those of `docs/spec/card.md`, section 4.
 
@@ -18,7 +18,7 @@ pub mod catalogue;
 pub mod figures;
 pub mod generation;
 pub mod queues;
-mod suggest;
+pub mod suggest;
 
 use srd_proto::time::Duration;
 

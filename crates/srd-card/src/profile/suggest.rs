@@ -10,12 +10,12 @@ const DISTANCE_MAX: usize = 3;
 const NAME_BYTES_MAX: usize = 32;
 
 /// Returns the names most similar to `name`, the most similar first.
-pub(super) fn like(name: &str, names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+pub fn like<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     if name.len() > NAME_BYTES_MAX {
         return Vec::new();
     }
     let mut found: Vec<(usize, &str)> = names
-        .map(|other| (distance(name.as_bytes(), other.as_bytes()), other))
+        .map(|other| (distance(name, other), other))
         .filter(|(distance, _)| *distance <= DISTANCE_MAX)
         .collect();
     found.sort_unstable();
@@ -23,8 +23,10 @@ pub(super) fn like(name: &str, names: impl Iterator<Item = &'static str>) -> Vec
 }
 
 /// Returns the edit distance: the number of letters to insert, remove, replace, or swap with their
-/// neighbour, so that one name becomes the other name.
-fn distance(a: &[u8], b: &[u8]) -> usize {
+/// neighbour, so that one name becomes the other name. Upper and lower case make no difference. The
+/// time grows with the product of the lengths.
+pub fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut before = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {
@@ -59,7 +61,7 @@ mod tests {
             ("c7large", "c7i.large", 2),
             ("m5.xlarge", "m5.2xlarge", 1),
         ] {
-            assert_eq!(distance(a.as_bytes(), b.as_bytes()), letters, "{a} {b}");
+            assert_eq!(distance(a, b), letters, "{a} {b}");
         }
     }
 

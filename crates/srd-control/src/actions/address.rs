@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
+use srd_vpc::object::PUBLIC_POOL;
 
 use super::list::{self, Listing};
 use super::source::Source;
@@ -25,11 +26,8 @@ pub(super) const ACTIONS: Actions = &[
     ("ResetAddressAttribute", Handler::Region(reset_attribute)),
 ];
 
-/// First address of the block from which elastic addresses are taken: 198.18.0.0/15, which is
-/// reserved for tests of networks and is routed nowhere else.
-const POOL: u32 = 0xc612_0000;
 /// Number of addresses of the block from which elastic addresses are taken.
-const POOL_SIZE: u64 = 1 << 17;
+const POOL_SIZE: u64 = 1 << (32 - PUBLIC_POOL.prefix_len());
 
 /// Returns the public addresses of a region.
 fn publics(region: &Region) -> impl Iterator<Item = Ipv4Addr> {
@@ -55,7 +53,7 @@ pub(super) fn elsewhere(cloud: &Cloud, at: &(String, String)) -> BTreeSet<Ipv4Ad
 pub(super) fn free(region: &mut Region, elsewhere: &BTreeSet<Ipv4Addr>) -> ApiResult<Ipv4Addr> {
     for _ in 0..1000 {
         let offset = u32::try_from(region.ids.next_u64() % POOL_SIZE).unwrap_or(0);
-        let address = Ipv4Addr::from(POOL + offset);
+        let address = Ipv4Addr::from(u32::from(PUBLIC_POOL.network()) + offset);
         let [.., last] = address.octets();
         let is_used = elsewhere.contains(&address) || is_public(region, address);
         if !is_used && last != 0 && last != 255 {
@@ -81,8 +79,7 @@ fn allocate(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiR
     let public_ip = match request.text("Address") {
         Some(text) => {
             let address = ipv4(text)?;
-            let offset = u64::from(u32::from(address)).checked_sub(POOL.into());
-            if offset.is_none_or(|offset| offset >= POOL_SIZE) {
+            if !PUBLIC_POOL.contains(&address) {
                 let message = format!("The address {address} is not in the pool of addresses");
                 return Err(ApiError::invalid(message));
             }

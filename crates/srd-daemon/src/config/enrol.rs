@@ -10,9 +10,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use srd_card::profile::{InstanceType, suggest};
 use srd_config::{ConfigError, Source};
 use srd_enrol::message::{VCPUS_MAX, check_name};
 use srd_enrol::{Capacity, Peer};
+use srd_vpc::regions;
 use toml::Spanned;
 
 use super::cloud::Cloud;
@@ -159,6 +161,8 @@ fn capacity(source: &Source<'_>, spanned: &Spanned<InstancesTable>) -> Result<Ca
         let remedy = "write zone = \"us-east-1a\", with the availability zone of this host";
         return Err(source.error(Some(spanned.span()), "`zone` is missing", remedy));
     };
+    check_zone(zone.as_ref())
+        .map_err(|(what, remedy)| source.error(Some(zone.span()), what, remedy))?;
     let bounds = 1..=i64::from(VCPUS_MAX);
     let vcpus = whole(source, table.vcpus.as_ref(), "vcpus", &bounds)?;
     let capacity = Capacity {
@@ -171,7 +175,29 @@ fn capacity(source: &Source<'_>, spanned: &Spanned<InstancesTable>) -> Result<Ca
         let remedy = "write zone = \"us-east-1a\", vcpus = 16 and types = [\"c7i.large\"]";
         source.error(Some(spanned.span()), refusal.to_string(), remedy)
     })?;
+    for name in &capacity.types {
+        // The catalogue may be older than the type.
+        if let Err(unknown) = InstanceType::find(name) {
+            tracing::warn!("`{name}` in `types` of [enrol.instances]: {unknown}");
+        }
+    }
     Ok(capacity)
+}
+
+/// Checks that a zone exists: no instance is ever placed in another one. An error has its
+/// description and the remedy.
+fn check_zone(zone: &str) -> std::result::Result<(), (String, String)> {
+    let all: Vec<String> = regions::zone_names().collect();
+    if all.iter().any(|name| name == zone) {
+        return Ok(());
+    }
+    let near = suggest::like(zone, all.iter().map(String::as_str));
+    let remedy = match (regions::zone_of_id(zone), near.as_slice()) {
+        (Some(name), _) => format!("write its name, which is {name}"),
+        (None, []) => "write a zone of EC2, such as us-east-1a".to_owned(),
+        (None, near) => format!("did you mean {}?", near.join(", ")),
+    };
+    Err((format!("`{zone}` is not the name of an availability zone"), remedy))
 }
 
 fn controller(source: &Source<'_>, spanned: &Spanned<EnrolTable>) -> Result<HostPort> {
@@ -418,6 +444,24 @@ mod tests {
         assert!(capacity.vcpus == 64 && capacity.pods);
     }
 
+    /// A host with such a zone never got an instance, without a message.
+    #[test]
+    fn regression_a_misspelt_zone_is_an_error_with_the_zone_that_is_meant() {
+        let remedy = |zone| check_zone(zone).unwrap_err().1;
+        assert!(check_zone("us-east-1a").is_ok() && check_zone("eu-central-1c").is_ok());
+        assert!(remedy("us-esat-1a").starts_with("did you mean us-east-1a"));
+        assert!(remedy("us-east-1").contains("us-east-1a"));
+        assert_eq!(remedy("use1-az1"), "write its name, which is us-east-1a");
+        assert_eq!(remedy("rack 7"), "write a zone of EC2, such as us-east-1a");
+        let directory = tempfile::tempdir().unwrap();
+        enrolled(directory.path(), Vec::new());
+        let instances = format!("{CONTROLLER}\n[enrol.instances]\nzone = \"us-esat-1a\"");
+        let text = text(directory.path(), "", &instances);
+        let error = Config::parse(&text, Path::new("a.toml")).unwrap_err();
+        assert!(error.what.contains("`us-esat-1a`"), "{error}");
+        assert_eq!(error.place.unwrap().text, "zone = \"us-esat-1a\"");
+    }
+
     #[test]
     fn errors_of_the_table_have_a_position_and_a_remedy() {
         let directory = tempfile::tempdir().unwrap();
@@ -434,7 +478,7 @@ mod tests {
             ("", &format!("{CONTROLLER}\nendpoint = \"b.example:1\""), "is a name"),
             ("", &format!("{CONTROLLER}\nendpoint = []"), "empty list"),
             ("", &format!("{CONTROLLER}\n[enrol.instances]"), "`zone` is missing"),
-            ("", &format!("{CONTROLLER}\n[enrol.instances]\nzone = \"\""), "another form"),
+            ("", &format!("{CONTROLLER}\n[enrol.instances]\nzone = \"\""), "availability zone"),
             ("", &format!("{CONTROLLER}\n{ZONE}vcpus = 0"), "`vcpus`"),
             ("", &format!("{CONTROLLER}\n{ZONE}[cloud]\nvpc = \"x\""), "`vpc` of a host whose"),
             ("", &format!("{CONTROLLER}\n{ZONE}[cloud]\nhost = \"x\""), "`host` of a host whose"),

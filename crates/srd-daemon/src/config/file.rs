@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
+use srd_card::profile::suggest::distance;
 use toml::Spanned;
 
 use super::card;
@@ -253,22 +254,6 @@ fn remedy(message: &str) -> String {
     "a line is key = value, text stands in quotes, a table begins with [its name]".into()
 }
 
-/// Edit distance: number of characters to change, add or remove to turn `a` into `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let change = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 impl Mode {
     /// Every mode, with its name in the file.
     pub(super) const ALL: [(Self, &str); 3] =
@@ -295,12 +280,5 @@ mod tests {
         assert_eq!(remedy(known), "write `address`");
         let far = "unknown field `colour`, expected one of `name`, `address`";
         assert!(remedy(far).contains("take it out"));
-    }
-
-    #[test]
-    fn distances_are_counted_in_letters() {
-        for (a, b, n) in [("", "", 0), ("a", "", 1), ("adress", "address", 1), ("ab", "ba", 2)] {
-            assert_eq!(distance(a, b), n, "{a} {b}");
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use srd_trust::private;
+use srd_vpc::object::PUBLIC_POOL;
 use srd_vpc_file::VpcFile;
 
 /// Opens the file of a cloud, and reads it. The position of the open file is the file's beginning.
@@ -32,10 +33,10 @@ pub(crate) fn open(path: &Path, quotes: bool) -> Result<(File, VpcFile)> {
 }
 
 /// Checks that a file from a controller chooses no directory of this machine, and no public address
-/// outside of 198.18.0.0/15. `host` is the name of this host in the file. Unless it accepts pods
-/// (`pods`), the file chooses no pod for an instance of this host. A controller takes public addresses from this block,
-/// which is reserved for tests of networks. The card adds a route for each public address, and this
-/// machine may need any other address.
+/// outside of [`PUBLIC_POOL`], from which a controller takes public addresses. The card adds a route
+/// for each public address, and this machine may need any other address. `host` is the name of this
+/// host in the file. Unless it accepts pods (`pods`), the file chooses no pod for an instance of
+/// this host.
 pub(crate) fn check_of_controller(file: &VpcFile, (host, pods): (&str, bool)) -> Result<()> {
     if !file.world.flow_logs.is_empty() {
         bail!("a controller cannot choose directories for flow logs on this host");
@@ -51,8 +52,8 @@ pub(crate) fn check_of_controller(file: &VpcFile, (host, pods): (&str, bool)) ->
         );
     }
     let mut publics = file.world.addresses.values().map(|address| address.public);
-    if let Some(public) = publics.find(|public| !matches!(public.octets(), [198, 18 | 19, ..])) {
-        bail!("a controller cannot choose the public address {public}, outside of 198.18.0.0/15");
+    if let Some(public) = publics.find(|public| !PUBLIC_POOL.contains(public)) {
+        bail!("a controller cannot choose the public address {public}, outside of {PUBLIC_POOL}");
     }
     Ok(())
 }

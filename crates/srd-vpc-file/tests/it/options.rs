@@ -7,6 +7,7 @@ use srd_vpc::judge::{Origin, Step, judge};
 use srd_vpc::object::{Route, Target, World};
 use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::parse;
+use srd_vpc_file::warnings::warnings;
 
 fn world(text: &str) -> World {
     parse(text, Path::new("vpc.toml")).unwrap().world
@@ -64,4 +65,23 @@ fn a_static_route_beats_a_propagated_one() {
     let table = world.route_tables.values().find(|table| table.name == "r").unwrap();
     let propagated = |route: &Route| route.propagated;
     assert_eq!(table.routes.iter().map(propagated).collect::<Vec<_>>(), [true, false, true]);
+}
+
+const ZONES: &str = "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n\
+    [subnet.s]\nvpc = \"main\"\ncidr = \"10.0.1.0/24\"\nzone = \"us-east-1b\"\n\
+    [interface.e]\nsubnet = \"s\"\naddress = [\"10.0.1.10\"]\ninstance = \"web\"\n\
+    [instance.web]\ntype = \"c7i.large\"\n";
+
+/// The zone was that of no subnet, and the metadata of the instance had it.
+#[test]
+fn regression_an_instance_is_in_the_zone_of_its_subnet() {
+    let file = parse(ZONES, Path::new("vpc.toml")).unwrap();
+    assert_eq!(file.world.instances.values().next().unwrap().zone, "us-east-1b");
+    assert_eq!(warnings(&file), Vec::<String>::new());
+    let other = format!("{ZONES}zone = \"us-esat-1b\"\n");
+    let file = parse(&other, Path::new("vpc.toml")).unwrap();
+    let [warning] = &warnings(&file)[..] else { panic!("{:?}", warnings(&file)) };
+    for part in ["instance web", "\"us-esat-1b\"", "subnet s", "interface e", "\"us-east-1b\""] {
+        assert!(warning.contains(part), "{warning}");
+    }
 }

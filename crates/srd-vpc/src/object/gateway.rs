@@ -3,6 +3,12 @@
 use crate::id::*;
 use alloc::string::String;
 use core::net::Ipv4Addr;
+use ipnet::Ipv4Net;
+
+/// Block from which a control plane takes public addresses: it is reserved for tests of networks
+/// (RFC 2544), and is routed nowhere else. So hosts route addresses of this block alone into
+/// instances if a control plane has chosen them.
+pub const PUBLIC_POOL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15);
 
 /// An internet gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

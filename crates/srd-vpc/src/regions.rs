@@ -1,5 +1,9 @@
 //! Regions and their zones.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 /// A region: its name, the prefix of the identifiers of its zones, and the letters of its zones.
 struct Entry(&'static str, &'static str, &'static str);
 
@@ -64,6 +68,20 @@ pub fn zones(region: &str) -> Vec<(String, String)> {
     letters.chars().enumerate().map(zone).collect()
 }
 
+/// Names of the zones of all regions.
+pub fn zone_names() -> impl Iterator<Item = String> {
+    let of_region = |Entry(name, _, letters): &'static Entry| {
+        letters.chars().map(move |letter| format!("{name}{letter}"))
+    };
+    REGIONS.iter().flat_map(of_region)
+}
+
+/// Name of the zone with an identifier such as `use1-az1`; `None` if no zone has it.
+pub fn zone_of_id(id: &str) -> Option<String> {
+    let mut all = names().flat_map(zones);
+    all.find(|(_, of_zone)| of_zone == id).map(|(name, _)| name)
+}
+
 /// Ending of the DNS names of a region's services.
 pub fn domain(region: &str) -> &'static str {
     if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
@@ -77,5 +95,20 @@ pub fn partition(region: &str) -> &'static str {
         "aws-us-gov"
     } else {
         "aws"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_zone_is_known_by_its_name_and_by_its_identifier() {
+        assert_eq!(zone_of_id("use1-az2").as_deref(), Some("us-east-1b"));
+        assert_eq!(zone_of_id("us-east-1b"), None);
+        let names: Vec<String> = zone_names().collect();
+        assert!(names.contains(&String::from("us-east-1f")) && names.len() > 100);
+        let of_regions: usize = super::names().map(|region| zones(region).len()).sum();
+        assert_eq!(names.len(), of_regions);
     }
 }
