@@ -304,3 +304,32 @@ fn an_ordinary_user_with_the_capability_runs_it_as_the_unit_does() {
     net.stop(0);
     assert_eq!(net.difference(&before), [""; 0]);
 }
+
+/// The directory of the socket stayed that of root, so members of the group could not enter it.
+#[test]
+fn regression_a_group_reaches_a_daemon_that_follows_one_without_a_group() {
+    if !ready() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[interface]\nname = \"srdg\"\naddress = [\"10.99.0.1/24\"]\n\
+                listen = \"127.0.0.1:7471\"\nprotection = \"plain\"\nworkers = 1\n";
+    let file = |name: &str| directory.path().join(name);
+    std::fs::write(file("without.toml"), text).unwrap();
+    let with = format!("{text}[control]\ngroup = \"daemon\"\n");
+    std::fs::write(file("with.toml"), with).unwrap();
+    let script = format!(
+        "mount -t tmpfs none /run\nip link set lo up\n\
+         trap 'kill $pid 2>/dev/null || true' EXIT\n\
+         start() {{\nrm -f /run/srd/srdg.sock\n{SRD} up -c {0}/$1.toml &\npid=$!\nn=0\n\
+         until [ -S /run/srd/srdg.sock ]; do n=$((n + 1)); [ $n -lt 600 ]; sleep 0.1; done\n}}\n\
+         reaches() {{ setpriv --reuid 1 --regid 1 --clear-groups test -w /run/srd/srdg.sock; }}\n\
+         start without\nif reaches; then echo the group reaches it; exit 9; fi\n\
+         kill $pid\nwait $pid\nstart with\nreaches\nkill $pid\nwait $pid\n",
+        directory.path().display()
+    );
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "--net", "sh", "-eu", "-c", &script]);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}

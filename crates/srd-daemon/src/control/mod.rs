@@ -23,6 +23,7 @@
 //! |---|---|
 //! | [`protocol`] | requests and answers |
 //! | [`socket`] | the socket's file: creates, restores and finds it |
+//! | `directory` | the directory of the socket: creates it, and opens it for the group |
 //! | [`server`], `connection` | the daemon's side; one connection of it |
 //! | `slots` | state that connections share, and the limits of their number |
 //! | `succession` | hands over to another process |
@@ -30,6 +31,7 @@
 
 pub mod client;
 mod connection;
+mod directory;
 pub mod protocol;
 pub mod server;
 mod slots;

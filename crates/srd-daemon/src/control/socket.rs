@@ -1,29 +1,25 @@
 //! The file of the control socket: creates it with the right owner, group and mode, removes a stale
 //! one, and finds it by the name of an interface.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use srd_trust::socket::{self, Bound};
 
+use super::directory;
 use crate::config::{Control, socket_default};
 
-/// Mode of the socket's directory: only the owner and the group may enter it.
-const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of the socket: only the owner and the group may connect to it.
 const SOCKET_MODE: u32 = 0o660;
 /// Path of the control socket of a card (`srd card up`) of an earlier version, beside the sockets
 /// of daemons. A daemon of an interface with the name `card` also has this path; commands reach it
 /// by the name of the interface.
 pub const CARD_EARLIER: &str = "/run/srd/card.sock";
-/// Flags to open a directory, but no other file and no symbolic link (`O_DIRECTORY`, `O_NOFOLLOW`).
-const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
 impl SocketState {
     /// Whether a configuration describes a socket with this path and this group.
@@ -59,7 +55,7 @@ pub(crate) struct SocketState {
 
 impl Socket {
     /// Creates the socket. Call it while the process has its privileges: it may have to create the
-    /// socket's directory, and to give the directory and the socket to a group.
+    /// socket's directory, and to give the directory and the socket to a user and a group.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if a daemon serves a socket at this path already; otherwise the
@@ -69,7 +65,7 @@ impl Socket {
         let because = |what: &str, e: &io::Error| {
             io::Error::new(e.kind(), format!("{what} {}: {e}", path.display()))
         };
-        make_directory(control).map_err(|e| because("cannot make the directory of", &e))?;
+        directory::prepare(control).map_err(|e| because("cannot make the directory of", &e))?;
         remove_stale(path)?;
         let group = control.group.as_ref();
         let what = group.map_or_else(
@@ -158,40 +154,6 @@ impl Drop for Socket {
     }
 }
 
-fn make_directory(control: &Control) -> io::Result<()> {
-    let Some(directory) = control.socket.parent() else { return Ok(()) };
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Ok(()) => {
-            // The directory is opened without following a symbolic link, and is changed through its
-            // descriptor. If another user may change the parent directory, the path could refer to
-            // another file by now.
-            let made = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
-            // Later the process may change to this user, which then has to remove the socket from
-            // the directory.
-            fchown(&made, srd_trust::privileges::own_user(), control.group.as_ref().map(|g| g.id))?;
-            // The umask of this process may have cleared bits of the mode.
-            made.set_permissions(Permissions::from_mode(DIRECTORY_MODE))
-        }
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            // The default directory belongs to root if it was created before the account existed.
-            // Any other directory may serve another purpose, and keeps its owner.
-            if Some(directory) == socket_default("srd0").parent() {
-                give_directory(directory, srd_trust::privileges::own_user())?;
-            }
-            Ok(())
-        }
-        Err(e) => Err(e),
-    }
-}
-
-/// Changes the owner of a directory from root to `user`. Leaves the directory as it is if it
-/// belongs to another user, or if `user` is `None`.
-fn give_directory(directory: &Path, user: Option<u32>) -> io::Result<()> {
-    let Some(user) = user else { return Ok(()) };
-    let opened = OpenOptions::new().read(true).custom_flags(NO_LINK).open(directory)?;
-    if opened.metadata()?.uid() == 0 { fchown(&opened, Some(user), None) } else { Ok(()) }
-}
-
 /// Checks that no daemon serves a socket, before anything changes for a new daemon.
 ///
 /// # Errors
@@ -268,7 +230,8 @@ fn find_in(usual: &Path) -> Result<PathBuf, Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
@@ -376,24 +339,6 @@ mod tests {
         });
         fs::remove_file(socket.path()).unwrap();
         assert!(socket.again().unwrap().is_some());
-    }
-
-    #[test]
-    fn a_directory_of_root_is_given_to_the_user_of_the_daemon_and_no_other_one_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let owner = || fs::metadata(directory.path()).unwrap().uid();
-        let own = owner();
-        give_directory(directory.path(), None).unwrap();
-        assert_eq!(owner(), own);
-        if own == 0 {
-            give_directory(directory.path(), Some(65_533)).unwrap();
-            assert_eq!(owner(), 65_533);
-            give_directory(directory.path(), Some(65_532)).unwrap();
-            assert_eq!(owner(), 65_533, "it is the directory of another user");
-        }
-        let link = directory.path().join("link");
-        symlink(directory.path(), &link).unwrap();
-        assert!(give_directory(&link, Some(own)).is_err());
     }
 
     #[test]
