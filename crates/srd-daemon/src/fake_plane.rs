@@ -15,8 +15,8 @@ use crate::plane::{
     Change, Command, Detail, PathsOf, PeerNumber, PlaneError, PlaneHandle, Statistics,
 };
 use crate::snapshot::{
-    Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, PeerState,
-    Snapshot,
+    ControllerSnapshot, ControllerState, Counters, ExpressState, FlowSnapshot, PathCounts,
+    PathSnapshot, PeerSnapshot, PeerState, Snapshot,
 };
 
 /// Interval at which running captures receive a packet.
@@ -190,6 +190,16 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
         ],
         flows: vec![flow; detail.flows_max.min(1)],
         flows_total: 1,
+        controller: Some(ControllerSnapshot {
+            address: "192.0.2.9:4600".into(),
+            fingerprint: "f".repeat(64),
+            state: ControllerState::Disconnected,
+            since_s: 30.0,
+            last_contact_s: Some(31.0),
+            generation: 7,
+            problem: Some("other-controller".into()),
+            problem_text: Some("another controller answers there".into()),
+        }),
         ..Snapshot::default()
     }
 }

@@ -39,6 +39,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Mode, UdpOrdering};
 
+mod controller;
+
+pub use controller::{ControllerSnapshot, ControllerState};
+
 /// The state of the daemon at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -84,6 +88,8 @@ pub struct Snapshot {
     pub flows: Vec<FlowSnapshot>,
     /// Number of flows in memory, including those that are not listed.
     pub flows_total: u64,
+    /// The connection to the controller; `None` if this host has not enrolled at one.
+    pub controller: Option<ControllerSnapshot>,
 }
 
 /// Whether a value only grows, or may also fall.

@@ -4,16 +4,21 @@ use crate::units;
 use srd_chart::Table;
 use srd_daemon::control::Stats;
 use srd_daemon::snapshot::{
-    ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot, refused_in_words,
+    ControllerSnapshot, ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot,
+    refused_in_words,
 };
 
 /// Returns the state of the interface and its peers as text.
 pub(super) fn status(snapshot: &Snapshot) -> String {
     let mut text = facts(snapshot);
+    let complaint = snapshot.controller.as_ref().and_then(complaint);
     if snapshot.peers.is_empty() {
-        return text
-            + "\nno peers: add a [[peer]] to the configuration, then srd reload; a host that \
-                      has enrolled waits for others to enrol, or was removed";
+        let why = match (&complaint, &snapshot.controller) {
+            (Some(complaint), _) => complaint.as_str(),
+            (None, Some(_)) => "no peers: no other host has enrolled at the controller yet",
+            (None, None) => "no peers: add a [[peer]] to the configuration, then srd reload",
+        };
+        return format!("{text}\n{why}");
     }
     let names = [
         "peer",
@@ -50,8 +55,8 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
         .interface_down
         .then(|| format!("{interface} is down: nothing passes until `ip link set {interface} up`"));
     let refused = snapshot.peers.iter().filter_map(refused);
-    let notes: Vec<String> =
-        down.into_iter().chain(snapshot.peers.iter().filter_map(note)).chain(refused).collect();
+    let of_peers = snapshot.peers.iter().filter_map(note).chain(refused);
+    let notes: Vec<String> = down.into_iter().chain(complaint).chain(of_peers).collect();
     if notes.is_empty() { text } else { format!("{}\n\n{}", text.trim_end(), notes.join("\n")) }
 }
 
@@ -73,6 +78,23 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
         paths.all(),
         peer.name
     ))
+}
+
+/// Returns a remark on the controller: why this host is not connected. `None` if it is connected,
+/// or at the first attempt.
+pub(super) fn complaint(controller: &ControllerSnapshot) -> Option<String> {
+    controller.problem_text.as_ref().map(|problem| format!("controller: {problem}"))
+}
+
+/// Returns the state of the connection to the controller as text.
+fn controller(controller: &ControllerSnapshot) -> String {
+    let ControllerSnapshot { address, state, since_s, generation, .. } = controller;
+    let contact = match controller.last_contact_s {
+        Some(seconds) => format!("last contact {} ago", span(seconds)),
+        None => "no contact since the start".to_owned(),
+    };
+    let since = span(*since_s);
+    format!("controller {address}: {state} for {since}, {contact}, generation {generation}")
 }
 
 /// Returns a remark on packets from the peer that were refused because of their source address;
@@ -99,6 +121,7 @@ fn facts(snapshot: &Snapshot) -> String {
     if let Some(key) = &snapshot.public_key {
         rows.push(format!("public key {key}"));
     }
+    rows.extend(snapshot.controller.as_ref().map(controller));
     let words = ["off", "on, without UDP", "off", "on"];
     let word = words[usize::try_from(counters.ena_srd_mode & 3).unwrap_or(0)];
     rows.push(format!(
@@ -195,7 +218,7 @@ pub(super) fn span(s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use srd_daemon::snapshot::{Counters, PathSnapshot};
+    use srd_daemon::snapshot::{ControllerState, Counters, PathSnapshot};
     use std::collections::BTreeMap;
 
     #[test]
@@ -262,6 +285,45 @@ mod tests {
         let text = status(&Snapshot { peers: vec![up], ..Snapshot::default() });
         let wanted = "\n\nrefused: 7 packets from 10.1.0.2 (not in allowed of peer b): add";
         assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn status_shows_the_controller_and_why_the_host_is_not_connected() {
+        let connected = ControllerSnapshot {
+            address: "192.0.2.9:4600".into(),
+            state: ControllerState::Connected,
+            since_s: 700.0,
+            last_contact_s: Some(2.0),
+            generation: 7,
+            ..ControllerSnapshot::default()
+        };
+        let text = |controller: &ControllerSnapshot, peers| {
+            let controller = Some(controller.clone());
+            status(&Snapshot { controller, peers, ..Snapshot::default() })
+        };
+        let wanted = "\ncontroller 192.0.2.9:4600: connected for 12 min, last contact 2 s ago, \
+                      generation 7\n";
+        let alone = text(&connected, Vec::new());
+        assert!(alone.contains(wanted) && alone.ends_with("at the controller yet"), "{alone}");
+        let other = ControllerSnapshot {
+            state: ControllerState::Disconnected,
+            last_contact_s: None,
+            problem: Some("other-controller".into()),
+            problem_text: Some("the controller there does not have the fingerprint".into()),
+            ..connected
+        };
+        let wanted = "disconnected for 12 min, no contact since the start";
+        for peers in [Vec::new(), vec![PeerSnapshot::default()]] {
+            let text = text(&other, peers);
+            assert!(text.contains(wanted), "{text}");
+            assert!(
+                text.ends_with(
+                    "\ncontroller: the controller there does not have the \
+                                    fingerprint"
+                ),
+                "{text}"
+            );
+        }
     }
 
     #[test]

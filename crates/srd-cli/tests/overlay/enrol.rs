@@ -125,11 +125,16 @@ impl Net {
         self.processes[machine] = Some(child);
     }
 
-    /// Returns the names of the peers of a host; `None` if its daemon does not answer.
-    fn peers(&self, machine: usize) -> Option<Vec<String>> {
+    /// Returns the state of the daemon of a host; `None` if it does not answer.
+    fn status(&self, machine: usize) -> Option<Value> {
         let socket = self.path(&format!("{machine}.sock"));
         let output = Command::new(SRD).args(["status", "--json", "--socket"]).arg(socket).output();
-        let status: Value = serde_json::from_slice(&output.unwrap().stdout).ok()?;
+        serde_json::from_slice(&output.unwrap().stdout).ok()
+    }
+
+    /// Returns the names of the peers of a host; `None` if its daemon does not answer.
+    fn peers(&self, machine: usize) -> Option<Vec<String>> {
+        let status = self.status(machine)?;
         let name = |peer: &Value| peer["name"].as_str().unwrap().to_owned();
         Some(status["peers"].as_array()?.iter().map(name).collect())
     }
@@ -367,4 +372,41 @@ fn hosts_that_cannot_enrol_end_with_an_error() {
     let listing = net.listing();
     assert!(listing["refused"]["token_used"].as_u64() >= Some(1), "{listing}");
     assert_eq!(listing["hosts"].as_array().unwrap().len(), 1);
+}
+
+/// The state of the connection was in the log only, and a wrong fingerprint there only once.
+#[test]
+fn regression_status_shows_the_controller_and_why_the_host_is_not_connected() {
+    if !ready() {
+        return;
+    }
+    let mut net = Net::new("s");
+    net.start_controller();
+    net.make_token("1");
+    net.start_host(1);
+    net.wait_for_hosts(1);
+    let controller = |net: &Net| net.status(1).unwrap()["controller"].clone();
+    let wait = |net: &Net, state: &str, problem: Value| {
+        net.wait(state, |net| {
+            let now = controller(net);
+            now["state"] == state && now["problem"] == problem
+        });
+    };
+    wait(&net, "connected", Value::Null);
+    let now = controller(&net);
+    assert_eq!(now["address"], format!("198.18.0.1:{PORT}"));
+    assert_eq!(now["generation"], net.listing()["generation"]);
+    assert!(now["last_contact_s"].as_f64().is_some(), "{now}");
+
+    net.kill(CONTROLLER);
+    wait(&net, "disconnected", "unreachable".into());
+    // The controller with this state is another one.
+    fs::remove_file(net.path("control.db")).unwrap();
+    net.start_controller();
+    wait(&net, "disconnected", "other-controller".into());
+    let socket = net.path("1.sock");
+    let output = Command::new(SRD).args(["status", "--socket"]).arg(socket).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!("controller 198.18.0.1:{PORT}: disconnected for ")), "{text}");
+    assert!(text.contains("does not have the fingerprint"), "{text}");
 }

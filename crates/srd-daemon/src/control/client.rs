@@ -53,6 +53,9 @@ pub enum ClientError {
     },
     /// The daemon has refused the request.
     Refused(Refusal),
+    /// The answer has another form: another program serves the socket, or a daemon of another
+    /// version.
+    NotUnderstood(PathBuf, serde_json::Error),
     /// Reading from or writing to the socket has failed.
     Io(PathBuf, io::Error),
 }
@@ -61,9 +64,12 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRunning(path) => {
-                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-                let path = path.display();
-                write!(f, "no daemon serves {path}; start one: srd up -c /etc/srd/{stem}.toml")
+                write!(f, "no daemon serves {}; start one: srd up -c ", path.display())?;
+                let usual = Path::new("/etc/srd").join(path.file_stem().unwrap_or_default());
+                match usual.with_extension("toml") {
+                    file if file.exists() => write!(f, "{}", file.display()),
+                    _ => f.write_str("FILE, with the configuration of the daemon"),
+                }
             }
             Self::Denied { socket, group } => {
                 write!(f, "permission denied: {} is for root", socket.display())?;
@@ -84,6 +90,12 @@ impl fmt::Display for ClientError {
                 socket.display()
             ),
             Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::NotUnderstood(path, error) => write!(
+                f,
+                "{} does not answer as a daemon of this version ({error}): if it is the socket of \
+                 `srd card up`, ask by `srd card`; otherwise restart the daemon with this version",
+                path.display()
+            ),
             Self::Io(path, e)
                 if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
             {
@@ -193,7 +205,7 @@ impl Client {
         match serde_json::from_slice(&line) {
             Ok(Answer::Ok(value)) => Ok(Some(value)),
             Ok(Answer::Error(refusal)) => Err(ClientError::Refused(refusal)),
-            Err(e) => Err(self.io(e.into())),
+            Err(e) => Err(ClientError::NotUnderstood(self.path.clone(), e)),
         }
     }
 }
@@ -332,6 +344,16 @@ mod tests {
         let client = Client::connect(&path).unwrap();
         assert_eq!(client.ask::<String>(&Request::Stats).unwrap(), "believed");
         serves.join().unwrap();
+    }
+
+    /// The text was that of the parser of JSON.
+    #[test]
+    fn regression_the_socket_of_a_card_is_named_as_such() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let client = Client { stream: BufReader::new(here), path: "/x".into() };
+        there.write_all(b"{\"answer\":\"failed\",\"what\":\"this is no request\"}\n").unwrap();
+        let error = client.ask::<String>(&Request::Reload).unwrap_err();
+        assert!(error.to_string().contains("ask by `srd card`"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The first enrolment of this host, and the change of its key at a start.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::thread;
@@ -212,7 +212,13 @@ fn welcome(link: &mut Link, controller: srd_enrol::Fingerprint) -> Result<Enrolm
 /// (`sudo`): this user's shell has created the file.
 fn token(path: &Path, sudo: Option<u32>) -> Result<Token> {
     let shown = path.display().to_string();
-    let file = private::open(path).with_context(|| format!("the enrolment token {shown}"))?;
+    let file = private::open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!(
+            "the enrolment token {shown} is missing: make one on the controller by \
+             `(umask 077; srd control token create > token)`, and copy it here by `scp -p`"
+        ),
+        _ => anyhow!("the enrolment token {shown}: {error}"),
+    })?;
     let file = file.ok_or_else(|| anyhow!("{shown} is no regular file"))?;
     let checked = private::check(&file, privileges::own_user()).with_context(|| shown.clone())?;
     match checked {
@@ -375,7 +381,8 @@ mod tests {
     fn a_file_of_a_token_that_others_can_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        assert!(format!("{:#}", token(&path, None).unwrap_err()).contains("the enrolment token"));
+        let missing = format!("{:#}", token(&path, None).unwrap_err());
+        assert!(missing.contains("srd control token create"), "{missing}");
         let drawn = Token::draw(srd_enrol::Identity::draw().unwrap().fingerprint()).unwrap();
         std::fs::write(&path, drawn.expose()).unwrap();
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();

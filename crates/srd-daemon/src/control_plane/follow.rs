@@ -8,6 +8,9 @@
 //! A controller that does not answer a ping for [`SILENCE_MAX`] may be cut off. A new connection
 //! then gets through sooner than the old one, on which TCP repeats packets after pauses that grow
 //! with the time of the outage.
+//!
+//! `srd status` shows the state of the connection, and the reason of the last end of one
+//! ([`ControllerPage`]). The log has each reason at its beginning, and again every [`SAID_EVERY`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -25,7 +28,9 @@ use super::pods::{PodRequests, SessionAddress, Turns};
 use super::state::{Enrolment, NEXT_KEY, PENDING_KEY};
 use crate::config::{Config, Enrol, Interface};
 use crate::keys::PublicKey;
+use crate::pages::controller::ControllerPage;
 use crate::plane::{PlaneError, PlaneHandle};
+use crate::run::evidence::Problem;
 
 /// Shortest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -43,6 +48,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Number of attempts to apply a change, one second apart.
 const ATTEMPTS_MAX: u32 = 10;
+/// Interval at which the log repeats why the host is not connected.
+const SAID_EVERY: Duration = Duration::from_secs(600);
 
 /// Returns the sender of requests about pods; `None` if this host accepts no pods. `session`: the
 /// address that the thread of [`start`] sets.
@@ -63,11 +70,17 @@ pub(crate) fn pods(config: &Config, session: &SessionAddress) -> Result<Option<P
     Ok(Some(PodRequests { controller, identity, fingerprint, session, turns }))
 }
 
-/// Starts the thread.
+/// Starts the thread, which writes the state of the connection to `page`, and the address of the
+/// controller to `session`.
 ///
 /// # Errors
 /// If the state directory cannot be read, or the thread cannot start.
-pub(crate) fn start(config: &Config, plane: PlaneHandle, session: SessionAddress) -> Result<()> {
+pub(crate) fn start(
+    config: &Config,
+    plane: PlaneHandle,
+    session: SessionAddress,
+    page: Arc<ControllerPage>,
+) -> Result<()> {
     let (Some(enrol), Some(key)) = (&config.enrol, config.interface.protection.private_key())
     else {
         return Ok(());
@@ -76,8 +89,11 @@ pub(crate) fn start(config: &Config, plane: PlaneHandle, session: SessionAddress
     let identity = state.identity().map_err(anyhow::Error::msg)?;
     let enrolment = state.enrolment().map_err(anyhow::Error::msg)?;
     let enrolment = enrolment.context("this host has not enrolled")?;
+    let address = enrol.controller.to_string();
+    page.begin(address, enrolment.controller.to_string(), enrolment.generation);
     let mut follower = Follower {
         session,
+        page,
         applied: enrolment.peers.clone(),
         interface: config.interface.clone(),
         key: key.public(),
@@ -99,6 +115,8 @@ pub(crate) fn start(config: &Config, plane: PlaneHandle, session: SessionAddress
 struct Follower {
     /// Address of the controller of the present session.
     session: SessionAddress,
+    /// The state of the connection, for readers.
+    page: Arc<ControllerPage>,
     enrol: Enrol,
     interface: Interface,
     key: PublicKey,
@@ -123,6 +141,54 @@ enum End {
     Daemon,
 }
 
+impl End {
+    /// Returns the reason for the log and the status; `None` if the daemon ends.
+    fn problem(&self) -> Option<Problem> {
+        let (kind, text) = match self {
+            Self::Daemon => return None,
+            Self::Link(LinkError::Refused(refusal))
+                if refusal.reason == RefusalKind::HostUnknown =>
+            {
+                ("removed", format!("{refusal}; this host drops all peers of the controller"))
+            }
+            Self::Link(LinkError::Refused(refusal)) => {
+                ("refused", format!("the controller refuses this host: {refusal}"))
+            }
+            Self::Link(error) => {
+                let kind = match error {
+                    LinkError::OtherController(_) => "other-controller",
+                    _ => "unreachable",
+                };
+                (kind, format!("{error}; the daemon goes on with the peers that it has"))
+            }
+            Self::State(why) => ("state-directory", why.clone()),
+            Self::Cloud(why) => {
+                ("cloud", format!("the part of the cloud of the controller: {why}"))
+            }
+        };
+        Some(Problem { kind, text })
+    }
+}
+
+/// The reason that the log had last, and its time.
+#[derive(Debug, Default)]
+struct Said(Option<(&'static str, Instant)>);
+
+impl Said {
+    /// Whether the log needs a line about the end of a connection for this reason. `is_new`: it is
+    /// the end of a connection, not of another attempt.
+    fn is_due(&mut self, kind: &'static str, is_new: bool, now: Instant) -> bool {
+        let is_said = |(said, at): (&str, Instant)| {
+            !is_new && said == kind && now.duration_since(at) < SAID_EVERY
+        };
+        if self.0.is_some_and(is_said) {
+            return false;
+        }
+        self.0 = Some((kind, now));
+        true
+    }
+}
+
 impl From<LinkError> for End {
     fn from(error: LinkError) -> Self {
         Self::Link(error)
@@ -132,7 +198,7 @@ impl From<LinkError> for End {
 impl Follower {
     fn run(&mut self) {
         let mut pause = PAUSE_MIN;
-        let mut is_away = false;
+        let mut said = Said::default();
         loop {
             let (mut admitted_at, began) = (None, Instant::now());
             let end = match self.session(&mut admitted_at) {
@@ -140,8 +206,12 @@ impl Follower {
                 Err(end) => end,
             };
             self.set_session(None);
-            if admitted_at.is_some() {
-                is_away = false;
+            let Some(problem) = self.problem(&end) else { return };
+            let is_new = admitted_at.is_some() && matches!(end, End::Link(_));
+            match said.is_due(problem.kind, is_new, Instant::now()) {
+                false => tracing::debug!("{}", problem.text),
+                true if problem.kind == "unreachable" => tracing::warn!("{}", problem.text),
+                true => tracing::error!("{}", problem.text),
             }
             if admitted_at.is_none() || is_temporary(&end) {
                 // Another controller may be able to serve this host.
@@ -149,42 +219,33 @@ impl Follower {
             }
             let served = admitted_at.map_or(Duration::ZERO, |at: Instant| at.elapsed());
             pause = pause_after(pause, served, &end);
-            match end {
-                End::Daemon => return,
-                End::Link(LinkError::Refused(refusal))
-                    if refusal.reason == RefusalKind::HostUnknown =>
-                {
-                    if !self.enrolment.is_removed {
-                        tracing::error!("{refusal}; this host drops all peers of the controller");
-                    }
-                    if let Err(End::Daemon) = self.leave() {
-                        return;
-                    }
-                }
-                End::Link(LinkError::Refused(refusal)) => {
-                    tracing::error!("the controller refuses this host: {refusal}");
-                    if refusal.reason == RefusalKind::OtherKey && self.has_next_key() {
-                        tracing::error!(
-                            "this host has a next key, which the controller and the peers may use \
-                             already: start this host again"
-                        );
-                    }
-                }
-                End::Link(error) if !is_away => {
-                    tracing::warn!("{error}; the daemon goes on with the peers that it has");
-                    is_away = true;
-                }
-                End::Link(error) => tracing::debug!("{error}"),
-                End::State(why) => tracing::error!("{why}"),
-                End::Cloud(why) => {
-                    tracing::error!("the part of the cloud of the controller: {why}");
-                }
+            if let End::Link(LinkError::Refused(refusal)) = &end
+                && refusal.reason == RefusalKind::HostUnknown
+                && let Err(End::Daemon) = self.leave()
+            {
+                return;
             }
+            self.page.lost(problem, self.enrolment.generation);
             // An attempt that has waited for an answer needs no further pause.
             let waited = if admitted_at.is_some() { Duration::ZERO } else { began.elapsed() };
             thread::sleep(jittered(pause).saturating_sub(waited));
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Returns the reason of the end of a connection; `None` if the daemon ends.
+    fn problem(&self, end: &End) -> Option<Problem> {
+        let mut problem = end.problem()?;
+        if let End::Link(LinkError::Refused(refusal)) = end
+            && refusal.reason == RefusalKind::OtherKey
+            && self.has_next_key()
+        {
+            problem.text.push_str(
+                "; this host has a next key, which the controller and the peers may use already: \
+                 start this host again",
+            );
+        }
+        Some(problem)
     }
 
     fn set_session(&self, address: Option<SocketAddr>) {
@@ -213,7 +274,9 @@ impl Follower {
             if let Some(message) = link.receive()? {
                 awaited_since = None;
                 admitted_at.get_or_insert_with(Instant::now);
-                self.take(&mut link, message)?;
+                let taken = self.take(&mut link, message);
+                self.page.heard(self.enrolment.generation);
+                taken?;
             }
             let now = Instant::now();
             let wait_max = if admitted_at.is_some() { SILENCE_MAX } else { ADMISSION_WAIT_MAX };
@@ -433,6 +496,36 @@ mod tests {
             assert_eq!(pause_after(pause, LONG_SESSION + short, &end), PAUSE_MIN);
         }
         assert_eq!(pause_after(PAUSE_MIN, short, &refusal(RefusalKind::OtherKey)), REFUSED_PAUSE);
+    }
+
+    /// A reason was in the log once, and never again.
+    #[test]
+    fn regression_the_log_repeats_why_the_host_is_not_connected() {
+        let mut said = Said::default();
+        let begin = Instant::now();
+        let mut lines = 0;
+        for second in (0..3600).step_by(10) {
+            let now = begin + Duration::from_secs(second);
+            lines += u32::from(said.is_due("other-controller", false, now));
+        }
+        assert_eq!(lines, 6);
+        assert!(said.is_due("unreachable", false, begin), "another reason");
+        assert!(!said.is_due("unreachable", false, begin));
+        assert!(said.is_due("unreachable", true, begin), "the end of a connection");
+    }
+
+    #[test]
+    fn each_end_of_a_connection_has_its_own_word() {
+        let refused = |reason| End::Link(LinkError::Refused(Refusal::new(reason, "no")));
+        let word = |end: End| end.problem().map(|problem| problem.kind);
+        assert_eq!(word(End::Link(LinkError::Broken(String::new()))), Some("unreachable"));
+        let other = End::Link(LinkError::OtherController(String::new()));
+        assert_eq!(word(other), Some("other-controller"));
+        assert_eq!(word(refused(RefusalKind::HostUnknown)), Some("removed"));
+        assert_eq!(word(refused(RefusalKind::Superseded)), Some("refused"));
+        assert_eq!(word(End::State(String::new())), Some("state-directory"));
+        assert_eq!(word(End::Cloud(String::new())), Some("cloud"));
+        assert_eq!(word(End::Daemon), None);
     }
 
     #[test]

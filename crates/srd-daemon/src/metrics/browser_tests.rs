@@ -58,6 +58,7 @@ fn a_browser_shows_peers_paths_and_flows_without_complaint() {
     // Present problems are shown above everything else.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{page}"));
     assert!(at("<b>peer b:</b> 1 of 16 paths lose packets") < at("id=\"tiles\""), "{page}");
+    assert!(at("<b>controller 192.0.2.9:4600:</b>") < at("<b>peer b:</b>"), "{page}");
     // Every path has a bar in the colour of its state.
     assert_eq!(page.matches("class=\"path good\"").count(), 14);
     assert_eq!(page.matches("class=\"path skip\"").count(), 1);

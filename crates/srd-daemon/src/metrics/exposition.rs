@@ -19,7 +19,8 @@ use std::sync::Arc;
 pub(super) use srd_http::exposition::CONTENT_TYPE;
 
 use crate::snapshot::{
-    Counter, ExpressState, Kind, PathSnapshot, PeerSnapshot, PeerState, Snapshot,
+    ControllerSnapshot, ControllerState, Counter, ExpressState, Kind, PathSnapshot, PeerSnapshot,
+    PeerState, Snapshot,
 };
 
 /// Number of counters of the ENA driver, which are the first in the list of counters.
@@ -75,8 +76,34 @@ impl Collector for Figures {
         for family in PATH_FAMILIES {
             family.encode(snapshot, &mut encoder)?;
         }
-        problems(snapshot, &mut encoder)
+        problems(snapshot, &mut encoder)?;
+        controller(snapshot, &mut encoder)
     }
+}
+
+/// Writes the connection to the controller, if this host has enrolled at one.
+fn controller(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Some(controller) = &snapshot.controller else { return Ok(()) };
+    let labels =
+        [("device", snapshot.interface.as_str()), ("controller", controller.address.as_str())];
+    let mut write = |name: &str, help: &str, value: f64| {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(family.encode_family(&labels)?)
+    };
+    let is_connected = truth(controller.state == ControllerState::Connected);
+    write("srd_controller_connected", "Whether the controller answers this host.", is_connected)?;
+    let help = "Generation of the peers that this host has from its controller.";
+    write("srd_controller_generation", help, controller.generation as f64)?;
+    if let Some(seconds) = controller.last_contact_s {
+        let help = "Seconds since the last message of the controller; absent if there was none.";
+        write("srd_controller_last_contact_seconds", help, seconds)?;
+    }
+    let Some(problem) = &controller.problem else { return Ok(()) };
+    let help = "Why the host is not connected to its controller; absent if it is connected.";
+    let name = "srd_controller_problem";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let labels = [labels[0], labels[1], ("problem", problem.as_str())];
+    ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)
 }
 
 /// Writes the reason why a peer does not answer: one sample for each peer with a known reason.
@@ -295,6 +322,12 @@ pub fn sample() -> String {
         interface: "DEVICE".into(),
         drops: [("REASON".into(), 0)].into(),
         peers: vec![peer],
+        controller: Some(ControllerSnapshot {
+            address: "CONTROLLER".into(),
+            last_contact_s: Some(0.0),
+            problem: Some("PROBLEM".into()),
+            ..ControllerSnapshot::default()
+        }),
         ..Snapshot::default()
     };
     let written = write(Arc::new(snapshot)).expect("a text in memory can be written");
@@ -328,6 +361,10 @@ mod tests {
             "srd_peer_srd_tx_pkts_total{device=\"srd0\",peer=\"b\"} 7000",
             "srd_path_sent_pkts_total{device=\"srd0\",peer=\"b\",path=\"1\"} 35",
             "srd_path_good{device=\"srd0\",peer=\"b\",path=\"7\"} 0.0",
+            "srd_controller_connected{device=\"srd0\",controller=\"192.0.2.9:4600\"} 0.0",
+            "srd_controller_generation{device=\"srd0\",controller=\"192.0.2.9:4600\"} 7.0",
+            "srd_controller_problem{device=\"srd0\",controller=\"192.0.2.9:4600\",\
+             problem=\"other-controller\"} 1",
         ];
         for line in lines {
             assert!(text.lines().any(|l| l == line), "`{line}` is not in\n{text}");

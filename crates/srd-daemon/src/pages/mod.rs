@@ -21,8 +21,10 @@
 //! | [`peer`] | figures of a peer from each worker, and their combination |
 //! | [`lists`] | flows and paths, on request |
 //! | [`rows`] | the rows of such lists |
+//! | [`controller`] | the connection to the controller, if this host has enrolled at one |
 //! | `read` | builds a [`Snapshot`] from all of these |
 
+pub(crate) mod controller;
 pub(crate) mod figure;
 pub(crate) mod lists;
 pub(crate) mod page;
@@ -39,6 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use srd_proto::Instant;
 
+use self::controller::ControllerPage;
 use self::lists::Lists;
 use self::page::Page;
 use self::peer::PeerPage;
@@ -96,14 +99,20 @@ pub(crate) struct Pages {
     lists: Lists,
     /// Workers never take this lock.
     directory: Mutex<Arc<Directory>>,
+    controller: Arc<ControllerPage>,
     is_over: AtomicBool,
 }
 
 impl Pages {
     pub(crate) fn new(about: About, totals: Vec<Arc<Page<Totals>>>, workers: Vec<Orders>) -> Self {
-        let directory = Mutex::default();
+        let (directory, controller) = (Mutex::default(), Arc::default());
         let is_over = AtomicBool::new(false);
-        Self { about, totals, lists: Lists::new(workers), directory, is_over }
+        Self { about, totals, lists: Lists::new(workers), directory, controller, is_over }
+    }
+
+    /// Returns the page of the connection to the controller.
+    pub(crate) fn controller(&self) -> Arc<ControllerPage> {
+        Arc::clone(&self.controller)
     }
 
     /// Replaces the directory with a new directory.

@@ -58,6 +58,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
         drops: drops(&totals),
         flows_total: totals.flows,
         flows: flows(pages, &directory, detail.flows_max)?,
+        controller: pages.controller.snapshot(),
         peers,
     })
 }

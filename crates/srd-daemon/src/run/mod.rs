@@ -316,7 +316,7 @@ impl Prepared {
         let (crew, pages) = start_workers(&config, (endpoints, queues), (mtu, &waker), hosted)?;
         let woken = waker.clone();
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
-        let statistics = Arc::clone(&pages);
+        let (statistics, controller) = (Arc::clone(&pages), pages.controller());
         let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), statistics);
         let handle = handle.with_instances(changes);
         let ipv4_only = config.interface.is_ipv4_only();
@@ -352,7 +352,7 @@ impl Prepared {
         let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose()?;
         signals::serve(handle.clone(), loader)?;
         if let Some(config) = enrolled {
-            follow::start(&config, handle.clone(), session)?;
+            follow::start(&config, handle.clone(), session, controller)?;
         }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
     }

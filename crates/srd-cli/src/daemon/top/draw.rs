@@ -1,7 +1,7 @@
 //! Layout of the live view: facts, peers, paths of the selected peer, flows.
 
 use super::view::View;
-use crate::daemon::show::{express, micros, passing_paths, span};
+use crate::daemon::show::{complaint as complaint_of, express, micros, passing_paths, span};
 use crate::units;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -53,8 +53,9 @@ fn facts(frame: &mut Frame<'_>, area: Rect, view: &View) {
         "   again ".into(),
         bold(format!("{again:.0} /s")),
     ]);
-    let third = match &view.complaint {
-        Some(why) => Line::styled(format!("no news: {why}"), Style::new().fg(Color::Red)),
+    let complaint = view.complaint.as_ref().map(|why| format!("no news: {why}"));
+    let third = match complaint.or_else(|| now.controller.as_ref().and_then(complaint_of)) {
+        Some(why) => Line::styled(why, Style::new().fg(Color::Red)),
         None => Line::default(),
     };
     let first = Line::from(vec![bold(now.interface.clone()), about.into()]);

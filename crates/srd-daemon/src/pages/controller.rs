@@ -1,0 +1,119 @@
+//! The last that the thread that follows the controller has seen of it.
+//!
+//! Unlike the pages of workers, this has a lock: its writer waits for the network anyway.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::run::evidence::Problem;
+use crate::snapshot::{ControllerSnapshot, ControllerState};
+
+/// The state of the connection to the controller; empty if this host has not enrolled at one.
+#[derive(Debug, Default)]
+pub(crate) struct ControllerPage(Mutex<Option<Seen>>);
+
+#[derive(Debug)]
+struct Seen {
+    /// Host and port of the controller.
+    address: String,
+    fingerprint: String,
+    state: ControllerState,
+    /// The beginning of the state.
+    since: Instant,
+    heard_at: Option<Instant>,
+    generation: u64,
+    problem: Option<Problem>,
+}
+
+impl Seen {
+    fn change(&mut self, state: ControllerState, problem: Option<Problem>) {
+        if self.state != state {
+            (self.state, self.since) = (state, Instant::now());
+        }
+        self.problem = problem;
+    }
+}
+
+impl ControllerPage {
+    /// Records the controller that the host follows from now on, and the generation of the peers
+    /// that it has.
+    pub(crate) fn begin(&self, address: String, fingerprint: String, generation: u64) {
+        *self.lock() = Some(Seen {
+            address,
+            fingerprint,
+            state: ControllerState::Connecting,
+            since: Instant::now(),
+            heard_at: None,
+            generation,
+            problem: None,
+        });
+    }
+
+    /// Records a message of the controller, and the generation of the peers after it.
+    pub(crate) fn heard(&self, generation: u64) {
+        if let Some(seen) = &mut *self.lock() {
+            (seen.heard_at, seen.generation) = (Some(Instant::now()), generation);
+            seen.change(ControllerState::Connected, None);
+        }
+    }
+
+    /// Records the end of a connection, or of an attempt to connect, with its reason.
+    pub(crate) fn lost(&self, problem: Problem, generation: u64) {
+        if let Some(seen) = &mut *self.lock() {
+            seen.generation = generation;
+            seen.change(ControllerState::Disconnected, Some(problem));
+        }
+    }
+
+    /// Returns the state at present; `None` if this host has not enrolled.
+    pub(super) fn snapshot(&self) -> Option<ControllerSnapshot> {
+        let seen = self.lock();
+        let seen = seen.as_ref()?;
+        Some(ControllerSnapshot {
+            address: seen.address.clone(),
+            fingerprint: seen.fingerprint.clone(),
+            state: seen.state,
+            since_s: seen.since.elapsed().as_secs_f64(),
+            last_contact_s: seen.heard_at.map(|at| at.elapsed().as_secs_f64()),
+            generation: seen.generation,
+            problem: seen.problem.as_ref().map(|problem| problem.kind.to_owned()),
+            problem_text: seen.problem.as_ref().map(|problem| problem.text.clone()),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Seen>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_is_connected_from_its_first_message_to_the_end_of_the_connection() {
+        let page = ControllerPage::default();
+        page.heard(1);
+        assert!(page.snapshot().is_none(), "no controller");
+        page.begin("192.0.2.1:4600".to_owned(), "f".to_owned(), 3);
+        let now = page.snapshot().unwrap();
+        assert_eq!((now.state, now.generation), (ControllerState::Connecting, 3));
+        assert_eq!(now.last_contact_s, None);
+        page.heard(4);
+        let now = page.snapshot().unwrap();
+        assert_eq!((now.state, now.generation), (ControllerState::Connected, 4));
+        assert!(now.last_contact_s.is_some() && now.problem.is_none());
+        let lost = |kind| page.lost(Problem { kind, text: format!("{kind}, in words") }, 4);
+        lost("unreachable");
+        let began = page.lock().as_ref().unwrap().since;
+        lost("other-controller");
+        let now = page.snapshot().unwrap();
+        assert_eq!(now.state, ControllerState::Disconnected);
+        assert_eq!(now.problem.as_deref(), Some("other-controller"));
+        assert_eq!(now.problem_text.as_deref(), Some("other-controller, in words"));
+        assert!(now.last_contact_s.is_some());
+        assert_eq!(page.lock().as_ref().unwrap().since, began, "another reason is no other state");
+        page.heard(5);
+        assert_eq!(page.snapshot().unwrap().problem, None);
+    }
+}
