@@ -36,6 +36,7 @@ use serde::de::DeserializeOwned;
 use srd_daemon::config::{Config, ReloadReport};
 use srd_daemon::control::{Client, ClientError, RefusalKind, Request, Stats, socket};
 use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Commands of the daemon.
@@ -148,7 +149,10 @@ pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
                 Some(file) => Target::of_file(file)?,
                 None => args.target.clone(),
             };
-            let report = target.ask::<ReloadReport>(&Request::Reload)?;
+            let file = config.as_deref();
+            let connected = Client::connect(&target.path()?);
+            let answer = connected.and_then(|client| client.ask(&Request::Reload));
+            let report: ReloadReport = answer.map_err(|error| explain_of(error, file))?;
             print(args, &report, ReloadReport::to_string)?;
             if !report.failed.is_empty() {
                 return Ok(crate::failure::RUN);
@@ -199,15 +203,65 @@ impl Target {
     }
 }
 
+/// Whether a process listens at the default socket of `srd card up`.
+fn has_card() -> bool {
+    let connected = srd_trust::socket::connect(srd_guest::SOCKET_DEFAULT.as_ref());
+    connected.err().is_none_or(|error| {
+        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied)
+    })
+}
+
+/// Returns the text for a socket that no daemon serves. `file`: the configuration of the daemon, if
+/// the command names it. `has_card`: whether a card runs, which is no daemon.
+fn not_running(socket: &Path, file: Option<&Path>, has_card: bool) -> String {
+    let shown = socket.display();
+    match file {
+        _ if has_card => format!(
+            "no daemon of `srd up` serves {shown}. A card of `srd card up` runs, which is none: \
+             `srd card status` shows it, `srd card apply FILE` gives it other rules, and \
+             `systemctl reload srd-card` makes the card of the unit read its file again"
+        ),
+        Some(file) => {
+            format!("no daemon serves {shown}; start one: srd up -c {}", file.display())
+        }
+        None => ClientError::NotRunning(socket.to_owned()).to_string(),
+    }
+}
+
 /// Converts an error of a request to the daemon to an error with the right exit code.
 fn explain(error: ClientError) -> Error {
+    explain_of(error, None)
+}
+
+/// As [`explain`]. `file`: the configuration of the daemon, if the command names it.
+fn explain_of(error: ClientError, file: Option<&Path>) -> Error {
     let text = error.to_string();
     match error {
+        ClientError::NotRunning(socket) => Error::msg(not_running(&socket, file, has_card())),
         ClientError::Denied { .. } => Missing(text).into(),
         ClientError::Refused(refusal) if refusal.kind == RefusalKind::NotPermitted => {
             Missing(text).into()
         }
         ClientError::Refused(refusal) if refusal.kind != RefusalKind::Busy => Usage(text).into(),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text named a file that the command had not named, and ignored a card that runs.
+    #[test]
+    fn regression_a_socket_without_a_daemon_names_the_file_of_the_command_or_the_card() {
+        let socket = Path::new("/run/srd/srd0.sock");
+        let own = not_running(socket, Some(Path::new("/root/b.toml")), false);
+        assert!(own.ends_with("start one: srd up -c /root/b.toml"), "{own}");
+        let unknown = not_running(Path::new("/run/srd/none-such.sock"), None, false);
+        assert!(unknown.contains("srd up -c FILE"), "{unknown}");
+        for file in [None, Some(Path::new("/etc/srd/card.toml"))] {
+            let text = not_running(socket, file, true);
+            assert!(text.contains("srd card status") && !text.contains("srd up -c"), "{text}");
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! `srd up`: runs the daemon. `srd down`: removes what a daemon may have left behind when it ended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
+use srd_daemon::control::ClientError;
 use srd_daemon::run::{Daemon, Succession};
 use srd_guest::Options;
 
 use super::enrol::EnrolArgs;
+use super::explain_of;
 use super::first_try::{PORT_DEFAULT, Try};
 use crate::output;
 
@@ -33,8 +35,9 @@ TAKE-OVER
   sudo srd up -c /etc/srd/srd0.toml --take-over
   A new process takes over from the daemon that runs this file: connections through the tunnel
   continue, interface and routes stay. It refuses other values of name, mode, address, listen,
-  paths, workers, table and kill_switch. If it fails, the daemon continues. A daemon of a unit of
-  systemd starts the new process in its unit; the command then ends.
+  mtu, paths, workers, table and kill_switch, and of socket and group of [control]. If it fails, the
+  daemon continues. A daemon of a unit of systemd starts the new process in its unit; the command
+  then ends.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`
@@ -120,13 +123,23 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
         srd_guest::node::start(config)?.run()?;
         return Ok(0);
     }
-    match srd_guest::node::take_over(config)? {
+    let taken = srd_guest::node::take_over(config);
+    match taken.map_err(|error| of_take_over(error, &path))? {
         Succession::Here(prepared) => prepared.start(None)?.run()?,
         Succession::InUnit(process) => output::say(format!(
             "process {process} of the unit has taken over; the log of the unit continues"
         ))?,
     }
     Ok(0)
+}
+
+/// Converts the error of a take-over. The error that no daemon runs names `file`.
+fn of_take_over(error: Error, file: &Path) -> Error {
+    match error.downcast::<ClientError>() {
+        Ok(error @ ClientError::NotRunning(_)) => explain_of(error, Some(file)),
+        Ok(other) => other.into(),
+        Err(other) => other,
+    }
 }
 
 /// Arguments of `srd down`.
@@ -189,8 +202,12 @@ fn meaning(
         interface.name,
         interface.listens_in_words()
     );
-    if config.peers.is_empty() && interface.mode != Mode::Cloud {
-        text += "\nno peers: add a [[peer]], then `srd reload`";
+    if config.peers.is_empty() {
+        text += match (&config.enrol, interface.mode) {
+            (Some(_), _) => "\nno peers yet: the controller sends them",
+            (None, Mode::Cloud) => "",
+            (None, _) => "\nno peers: add a [[peer]], then `srd reload`",
+        };
     }
     for peer in &config.peers {
         let at = match (&peer.host, peer.endpoint) {
@@ -222,7 +239,6 @@ fn meaning(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn a_check_that_finds_nothing_wrong_says_what_the_file_means() {

@@ -359,7 +359,8 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
     traffic.end();
     end(pair.daemons[0].as_mut().unwrap());
     let said = refused(&pair, 0);
-    assert!(said.contains("no daemon serves"), "{said}");
+    let start = format!("start one: srd up -c {}", path.display());
+    assert!(said.contains("no daemon serves") && said.contains(&start), "{said}");
 }
 
 /// systemd would end all processes of a unit whose main process ends. So the daemon starts the
