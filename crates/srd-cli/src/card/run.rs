@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use nix::unistd::{Uid, User};
 use rustix::fs::{Access, access};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::Client;
@@ -273,12 +273,15 @@ fn find(program: &OsStr) -> Result<(), (u8, String)> {
 /// Waits for the end of the program, so that the caller can then print its limits. SIGTERM is
 /// passed on to the program. SIGINT is not, because the terminal also sends it to the program.
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    // A signal that arrives at the end of the program must not reach a later process with its
+    // number.
+    let program =
+        pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("the program")?;
     let handle = signals.handle();
     let pass_on = move || {
         for signal in signals.forever() {
-            if let (SIGTERM, Some(pid)) = (signal, pid) {
-                let _ = kill_process(pid, Signal::TERM);
+            if signal == SIGTERM {
+                let _ = pidfd_send_signal(&program, Signal::TERM);
             }
         }
     };

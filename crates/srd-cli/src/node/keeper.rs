@@ -5,6 +5,8 @@
 //! are left in namespaces of the card, and removes the card's directory.
 
 use std::io::{Read, copy, sink, stdin};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -147,7 +149,8 @@ fn keep(directory: &Directory, events: &Sender<Event>, next: &Receiver<Event>) -
 /// A card that runs.
 struct Card {
     input: Option<ChildStdin>,
-    pid: Option<Pid>,
+    /// The process, even if a later process has its number.
+    process: Option<OwnedFd>,
     /// Whether the card has printed that it is ready.
     is_ready: Arc<AtomicBool>,
 }
@@ -161,7 +164,7 @@ impl Card {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut card = command.spawn().context("the card cannot be started")?;
         let (input, output) = (card.stdin.take(), card.stdout.take());
-        let pid = i32::try_from(card.id()).ok().and_then(Pid::from_raw);
+        let process = pidfd_open(Pid::from_child(&card), PidfdFlags::empty()).ok();
         let ended = events.clone();
         let is_ready = Arc::new(AtomicBool::new(false));
         let ready = Arc::clone(&is_ready);
@@ -176,12 +179,11 @@ impl Card {
             }
         };
         thread::Builder::new().name("srd-card".into()).spawn(wait).context("a thread")?;
-        Ok(Self { input, pid, is_ready })
+        Ok(Self { input, process, is_ready })
     }
 
     /// Ends the card in order; if it does not end, kills it.
     fn end(&mut self, next: &Receiver<Event>) {
-        let process = self.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         drop(self.input.take());
         let until = Instant::now() + CARD_END_MAX;
         loop {
@@ -192,8 +194,8 @@ impl Card {
             }
         }
         eprintln!("srd: the card does not end, and is killed");
-        if let Some(process) = process {
-            let _ = pidfd_send_signal(&process, Signal::KILL);
+        if let Some(process) = &self.process {
+            let _ = pidfd_send_signal(process, Signal::KILL);
         }
         let _ = next.recv_timeout(CARD_END_MAX);
     }
@@ -210,18 +212,47 @@ fn end_programs(directory: &Directory) {
     let Ok(file) = srd_vpc_file::parse(&text, &directory.vpc()) else { return };
     for instance in file.world.instances.values() {
         let name = format!("srd-i-{}", instance.name);
-        if !Path::new("/run/netns").join(&name).exists() {
+        let namespace = Path::new("/run/netns").join(&name);
+        if !namespace.exists() {
             continue;
         }
         let ip = |words: &[&str]| Command::new("ip").args(words).stderr(Stdio::null()).output();
         if let Ok(pids) = ip(&["netns", "pids", &name]) {
             let pids = String::from_utf8_lossy(&pids.stdout).into_owned();
             for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
-                if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
-                    let _ = pidfd_send_signal(&process, Signal::KILL);
-                }
+                kill_inside(&namespace, pid);
             }
         }
         let _ = ip(&["netns", "del", &name]);
+    }
+}
+
+/// Kills a process if it is in a network namespace: since it was listed, a process outside may have
+/// got its number. Returns whether it was killed.
+fn kill_inside(namespace: &Path, pid: Pid) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    // The process has ended if the number is that of another process from here on.
+    let own = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("ns/net");
+    let of = |path: &Path| path.metadata().map(|facts| (facts.dev(), facts.ino())).ok();
+    let wanted = of(namespace);
+    let is_inside = wanted.is_some() && of(&own) == wanted;
+    is_inside && pidfd_send_signal(&process, Signal::KILL).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process outside that had got the number of one inside was killed.
+    #[test]
+    fn regression_only_a_process_in_the_namespace_is_killed() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(!kill_inside(Path::new("/proc/self/ns/uts"), pid), "another namespace");
+        assert!(!kill_inside(Path::new("/proc/self/ns/none"), pid));
+        assert!(child.try_wait().unwrap().is_none());
+        assert!(kill_inside(Path::new("/proc/self/ns/net"), pid));
+        assert!(!child.wait().unwrap().success());
+        assert!(!kill_inside(Path::new("/proc/self/ns/net"), pid), "it has ended");
     }
 }
