@@ -37,7 +37,7 @@ fn other_zones(file: &VpcFile) -> Vec<String> {
         let (subnet, of) = (world.subnets.get(&eni.subnet)?, world.instances.get(&instance)?);
         (of.zone != subnet.zone).then(|| {
             format!(
-                "{} is in the zone {:?}, and {}, in which its {} is, in the zone {:?}: write the \
+                "{} is in the zone `{}`, and {}, in which its {} is, in the zone `{}`: write the \
                  same `zone` at both, or take that of the instance out",
                 name(file, Kind::Instance, instance.0),
                 of.zone,

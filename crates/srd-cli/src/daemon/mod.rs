@@ -217,7 +217,7 @@ fn not_running(socket: &Path, file: Option<&Path>, has_card: bool) -> String {
     let shown = socket.display();
     match file {
         _ if has_card => format!(
-            "no daemon of `srd up` serves {shown}. A card of `srd card up` runs, which is none: \
+            "no daemon of `srd up` serves {shown}. But a card of `srd card up` runs: \
              `srd card status` shows it, `srd card apply FILE` gives it other rules, and \
              `systemctl reload srd-card` makes the card of the unit read its file again"
         ),

@@ -93,7 +93,7 @@ impl fmt::Display for ClientError {
             Self::NotUnderstood(path, error) => write!(
                 f,
                 "{} does not answer as a daemon of this version ({error}): if it is the socket of \
-                 `srd card up`, ask by `srd card`; otherwise restart the daemon with this version",
+                 `srd card up`, use `srd card`; otherwise restart the daemon with this version",
                 path.display()
             ),
             Self::Io(path, e)
@@ -353,7 +353,7 @@ mod tests {
         let client = Client { stream: BufReader::new(here), path: "/x".into() };
         there.write_all(b"{\"answer\":\"failed\",\"what\":\"this is no request\"}\n").unwrap();
         let error = client.ask::<String>(&Request::Reload).unwrap_err();
-        assert!(error.to_string().contains("ask by `srd card`"), "{error}");
+        assert!(error.to_string().contains("use `srd card`"), "{error}");
     }
 
     #[test]

@@ -176,7 +176,7 @@ mod tests {
         set(at, (65_533, 0, 0o750));
         give(&socket, at, daemon, group).unwrap();
         assert_eq!(state(at), (65_533, 4711, 0o750));
-        // The directory of somebody else.
+        // The directory of another user.
         set(at, (65_532, 0, 0o700));
         give(&socket, at, daemon, group).unwrap();
         assert_eq!(state(at), (65_532, 0, 0o700));

@@ -10,7 +10,7 @@
 //! with the time of the outage.
 //!
 //! `srd status` shows the state of the connection, and the reason of the last end of one
-//! ([`ControllerPage`]). The log has each reason at its beginning, and again every [`SAID_EVERY`].
+//! ([`ControllerPage`]). The log has each reason at its beginning, and again every [`LOG_EVERY`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -49,7 +49,7 @@ const ADMISSION_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Number of attempts to apply a change, one second apart.
 const ATTEMPTS_MAX: u32 = 10;
 /// Interval at which the log repeats why the host is not connected.
-const SAID_EVERY: Duration = Duration::from_secs(600);
+const LOG_EVERY: Duration = Duration::from_secs(600);
 
 /// Returns the sender of requests about pods; `None` if this host accepts no pods. `session`: the
 /// address that the thread of [`start`] sets.
@@ -172,16 +172,16 @@ impl End {
 
 /// The reason that the log had last, and its time.
 #[derive(Debug, Default)]
-struct Said(Option<(&'static str, Instant)>);
+struct LogRate(Option<(&'static str, Instant)>);
 
-impl Said {
+impl LogRate {
     /// Whether the log needs a line about the end of a connection for this reason. `is_new`: it is
     /// the end of a connection, not of another attempt.
     fn is_due(&mut self, kind: &'static str, is_new: bool, now: Instant) -> bool {
-        let is_said = |(said, at): (&str, Instant)| {
-            !is_new && said == kind && now.duration_since(at) < SAID_EVERY
+        let is_logged = |(logged, at): (&str, Instant)| {
+            !is_new && logged == kind && now.duration_since(at) < LOG_EVERY
         };
-        if self.0.is_some_and(is_said) {
+        if self.0.is_some_and(is_logged) {
             return false;
         }
         self.0 = Some((kind, now));
@@ -198,7 +198,7 @@ impl From<LinkError> for End {
 impl Follower {
     fn run(&mut self) {
         let mut pause = PAUSE_MIN;
-        let mut said = Said::default();
+        let mut log = LogRate::default();
         loop {
             let (mut admitted_at, began) = (None, Instant::now());
             let end = match self.session(&mut admitted_at) {
@@ -208,7 +208,7 @@ impl Follower {
             self.set_session(None);
             let Some(problem) = self.problem(&end) else { return };
             let is_new = admitted_at.is_some() && matches!(end, End::Link(_));
-            match said.is_due(problem.kind, is_new, Instant::now()) {
+            match log.is_due(problem.kind, is_new, Instant::now()) {
                 false => tracing::debug!("{}", problem.text),
                 true if problem.kind == "unreachable" => tracing::warn!("{}", problem.text),
                 true => tracing::error!("{}", problem.text),
@@ -501,17 +501,17 @@ mod tests {
     /// A reason was in the log once, and never again.
     #[test]
     fn regression_the_log_repeats_why_the_host_is_not_connected() {
-        let mut said = Said::default();
+        let mut log = LogRate::default();
         let begin = Instant::now();
         let mut lines = 0;
         for second in (0..3600).step_by(10) {
             let now = begin + Duration::from_secs(second);
-            lines += u32::from(said.is_due("other-controller", false, now));
+            lines += u32::from(log.is_due("other-controller", false, now));
         }
         assert_eq!(lines, 6);
-        assert!(said.is_due("unreachable", false, begin), "another reason");
-        assert!(!said.is_due("unreachable", false, begin));
-        assert!(said.is_due("unreachable", true, begin), "the end of a connection");
+        assert!(log.is_due("unreachable", false, begin), "another reason");
+        assert!(!log.is_due("unreachable", false, begin));
+        assert!(log.is_due("unreachable", true, begin), "the end of a connection");
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn controller(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     let help = "Generation of the peers that this host has from its controller.";
     write("srd_controller_generation", help, controller.generation as f64)?;
     if let Some(seconds) = controller.last_contact_s {
-        let help = "Seconds since the last message of the controller; absent if there was none.";
+        let help = "Seconds since the last message of the controller; absent before the first.";
         write("srd_controller_last_contact_seconds", help, seconds)?;
     }
     let Some(problem) = &controller.problem else { return Ok(()) };

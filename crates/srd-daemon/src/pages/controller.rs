@@ -10,10 +10,10 @@ use crate::snapshot::{ControllerSnapshot, ControllerState};
 
 /// The state of the connection to the controller; empty if this host has not enrolled at one.
 #[derive(Debug, Default)]
-pub(crate) struct ControllerPage(Mutex<Option<Seen>>);
+pub(crate) struct ControllerPage(Mutex<Option<Observation>>);
 
 #[derive(Debug)]
-struct Seen {
+struct Observation {
     /// Host and port of the controller.
     address: String,
     fingerprint: String,
@@ -25,7 +25,7 @@ struct Seen {
     problem: Option<Problem>,
 }
 
-impl Seen {
+impl Observation {
     fn change(&mut self, state: ControllerState, problem: Option<Problem>) {
         if self.state != state {
             (self.state, self.since) = (state, Instant::now());
@@ -38,7 +38,7 @@ impl ControllerPage {
     /// Records the controller that the host follows from now on, and the generation of the peers
     /// that it has.
     pub(crate) fn begin(&self, address: String, fingerprint: String, generation: u64) {
-        *self.lock() = Some(Seen {
+        *self.lock() = Some(Observation {
             address,
             fingerprint,
             state: ControllerState::Connecting,
@@ -81,7 +81,7 @@ impl ControllerPage {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Seen>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Observation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -38,16 +38,16 @@ pub struct ControllerSnapshot {
     pub state: ControllerState,
     /// Seconds since the state began.
     pub since_s: f64,
-    /// Seconds since the last message of the controller; `None` if there was none since the start
-    /// of the daemon.
+    /// Seconds since the last message of the controller; `None` before the first message since the
+    /// start of the daemon.
     pub last_contact_s: Option<f64>,
-    /// Generation of the peers that this host has from the controller; 0: it has none yet, or the
-    /// controller sends all of them again.
+    /// Generation of the peers that this host has from the controller; 0: they have not arrived
+    /// yet, or the controller sends all of them again.
     pub generation: u64,
     /// Reason why the host is not connected, as one word: `unreachable`, `other-controller` (the
-    /// controller there has another fingerprint), `refused`, `removed` (the controller does not
-    /// know this host any more), `state-directory`, `cloud` (the controller has sent a part of
-    /// the cloud that is not accepted); `None` if it is connected, or at the first attempt.
+    /// controller there has another fingerprint), `refused`, `removed` (the controller has
+    /// removed this host), `state-directory`, `cloud` (the controller has sent a part of the cloud
+    /// that is not accepted); `None` if it is connected, or at the first attempt.
     pub problem: Option<String>,
     /// The reason as a sentence for people, with advice; `None` if `problem` is `None`.
     pub problem_text: Option<String>,

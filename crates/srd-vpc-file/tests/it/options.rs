@@ -81,7 +81,7 @@ fn regression_an_instance_is_in_the_zone_of_its_subnet() {
     let other = format!("{ZONES}zone = \"us-esat-1b\"\n");
     let file = parse(&other, Path::new("vpc.toml")).unwrap();
     let [warning] = &warnings(&file)[..] else { panic!("{:?}", warnings(&file)) };
-    for part in ["instance web", "\"us-esat-1b\"", "subnet s", "interface e", "\"us-east-1b\""] {
+    for part in ["instance web", "`us-esat-1b`", "subnet s", "interface e", "`us-east-1b`"] {
         assert!(warning.contains(part), "{warning}");
     }
 }
