@@ -240,6 +240,8 @@ async fn by_table<T>(hub: &Arc<Hub>, decide: impl Fn(&Table) -> Decision<T>) -> 
     }
     hub.catch_up().await?;
     decide(&hub.hosts().table())
+}
+
 /// Checks the version of a first message.
 pub(super) fn check_version(version: u32) -> Result<(), Refusal> {
     if version == VERSION {
@@ -249,8 +251,6 @@ pub(super) fn check_version(version: u32) -> Result<(), Refusal> {
         "the host uses version {version} of the protocol, and the controller version {VERSION}"
     );
     Err(Refusal::new(RefusalKind::Version, what))
-}
-
 }
 
 /// Sends a host its peers and each change, until the connection ends, or a newer session of the
