@@ -315,8 +315,8 @@ mod tests {
         assert!(next.0 > ahead && last_epoch(&file) == Some(next.0));
     }
 
-    /// Environment variable: if it is set, the test of suspended time runs in a time namespace whose
-    /// machine was suspended for an hour.
+    /// Environment variable: if it is set, the test of suspended time runs in a time namespace in
+    /// which the machine was suspended for an hour.
     const SUSPENDED: &str = "SRD_NET_TEST_SUSPENDED";
 
     /// Regression: an endpoint did not notice the time for which its machine was suspended. A peer

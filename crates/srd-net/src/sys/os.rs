@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::check;
 
-/// Returns `CLOCK_MONOTONIC` in nanoseconds, the clock of the time stamps of BPF programs. It stands
-/// still while the machine is suspended.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds, the clock of the time stamps of BPF programs. It
+/// stands still while the machine is suspended.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }

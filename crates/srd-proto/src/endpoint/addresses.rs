@@ -80,8 +80,9 @@ impl Endpoint {
         self.by_address.get(&(address, self.shared.shard)).copied()
     }
 
-    /// The peer at the address `source` of a packet, which represents this shard of its node. A peer
-    /// that the application named by a link-local address without the link is found on every link.
+    /// The peer at the address `source` of a packet, which represents this shard of its node. A
+    /// peer that the application named by a link-local address without the link is found on every
+    /// link.
     pub(super) fn at_source(&self, source: SocketAddr, partner: u8) -> Option<PeerId> {
         let listed = |at| self.by_address.get(&(at, partner)).copied();
         listed(source).or_else(|| without_link(source).and_then(listed))

@@ -314,7 +314,7 @@ impl Tx {
         Some(probe)
     }
 
-    /// Processes the credit limit, unless an acknowledgement that was sent later has arrived before.
+    /// Processes the credit limit, unless a later acknowledgement has already arrived.
     fn take_credit_limit(&mut self, ack: &AckView<'_>, number: Option<u32>) {
         self.paths.set_senders(ack.head.senders);
         let limit = expand(ack.head.credit_limit_bytes, self.settled_bytes);

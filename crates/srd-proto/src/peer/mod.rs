@@ -201,7 +201,7 @@ pub(crate) struct OutProbe {
 pub(crate) struct CreditSeen {
     /// Bytes that the receiver had received, modulo 2^32. The count never falls within a context.
     pub received_bytes: u32,
-    /// Number of the newest acknowledgement that was a packet of its own; `None` if there was none.
+    /// Number of the newest acknowledgement that was a packet of its own; `None` before the first.
     pub number: Option<u32>,
 }
 

@@ -61,9 +61,9 @@ impl Peer {
         at.min(self.given_up_at(shared_config)).min(self.idle_at(shared_config))
     }
 
-    /// Time of the next probe of a packet size. Such probes are large. Therefore none is sent before
-    /// a packet of the peer has named our context: anyone can send a greeting with the address of
-    /// another host.
+    /// Time of the next probe of a packet size. Such probes are large, and anyone can send a
+    /// greeting with the address of another host. Therefore the first probe waits until a packet of
+    /// the peer has named our context.
     pub(crate) fn mtu_probe_at(&self) -> Instant {
         // E3: Path MTU discovery
         let tx = self.tx.as_deref().filter(|_| self.greeted);

@@ -64,8 +64,8 @@ impl DelayEstimator {
         }
     }
 
-    /// Records a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of `bytes`.
-    /// `most`: the time since the packet left. Returns its queueing delay in nanoseconds.
+    /// Records a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of
+    /// `bytes`. `most`: the time since the packet left. Returns its queueing delay in nanoseconds.
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // modular difference
     pub(crate) fn sample(&mut self, now: Instant, bytes: u16, raw: u32, most: Duration) -> u32 {
         if now >= self.generation_ends {

@@ -69,8 +69,8 @@ fn open_without_end(pair: &mut Pair, config: &Config, keys: std::ops::Range<u8>)
     }
 }
 
-/// Regression: the entries of openings without a session stayed for `idle_reclaim`, so that one host
-/// filled the table with a few hundred openings a second.
+/// Regression: the entries of openings without a session stayed for `idle_reclaim`, so that one
+/// host filled the table with a few hundred openings a second.
 #[test]
 fn regression_openings_that_nobody_confirms_leave_room_for_others() {
     let config = Config { admission: Admission::Anyone, peers_max: PEERS.into(), ..keyed() };

@@ -156,9 +156,9 @@ fn regression_a_plain_datagram_for_a_former_run_is_not_delivered_again() {
     }
 }
 
-/// Regression: the least delay counted for five to ten seconds, although it was impossible. Cause of
-/// the first two cases: the clock of the receiver is shifted once, for one packet or for ever. The
-/// third: a packet waited in the receiver for so long that its delay looked negative.
+/// Regression: the least delay counted for five to ten seconds, although it was impossible. In the
+/// first two cases, the clock of the receiver jumps, and in the second case it jumps back. In the
+/// third case, a packet waits in the receiver for so long that its delay looks negative.
 #[test]
 fn regression_a_clock_of_the_peer_that_jumps_is_no_congestion() {
     for (odd, then) in [(500, 500), (500, 0), (3000, 0)] {

@@ -67,7 +67,7 @@ fn answers_to_probes_wait_up_to_a_limit_and_the_oldest_are_dropped() {
     };
     let echoed: Vec<u32> = packets(&mut node, now).iter().map(echoed).collect();
     // Each probe has two answers.
-    let newest = 100 - ECHOES_MAX as u32 / 2..100;
+    let newest = 100 - u32::try_from(ECHOES_MAX / 2).unwrap()..100;
     assert_eq!(echoed, newest.flat_map(|number| [number; 2]).collect::<Vec<_>>());
 }
 
