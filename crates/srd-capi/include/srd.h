@@ -179,9 +179,9 @@ int srd_connect(srd_endpoint *endpoint, const char *address, srd_peer *peer);
 /*
  * Undoes one srd_connect(). With the last one, the peer's handle becomes invalid, operations in
  * progress to the peer end with SRD_EREMOVED, and receives for this peer wait until they are
- * cancelled. Also accepts a peer that an event named, without an srd_connect(). The handle of a peer
- * without an srd_connect() also becomes invalid when the peer has failed, or was disconnected, and
- * has been silent for long (a minute or more): its use then returns SRD_EHANDLE.
+ * cancelled. Also accepts a peer that an event named, without an srd_connect(). The handle of such a
+ * peer also becomes invalid when the peer has failed and has been silent for long (a minute or
+ * more): its use then returns SRD_EHANDLE.
  * Errors: SRD_EHANDLE.
  */
 int srd_disconnect(srd_endpoint *endpoint, srd_peer peer);

@@ -285,8 +285,8 @@ mod tests {
         host.close();
     }
 
-    /// Regression: after a failure nobody reads the sockets, so a packet kept the progress thread
-    /// awake for ever.
+    /// Regression: after a failure the host reads no packets, so that a packet kept the progress
+    /// thread awake for ever.
     #[test]
     #[allow(unsafe_code, reason = "a call that names no memory")]
     fn regression_after_a_failure_the_progress_thread_sleeps_although_a_packet_waits() {

@@ -32,7 +32,7 @@ fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
             continue;
         }
         let Some(round) = shared.round_for_progress() else { return };
-        // Nobody reads the packets that arrive after a failure, so they must not end the sleep.
+        // After a failure the host reads no packets, so their arrival must not end the sleep.
         sleep(shared, (!round.is_broken).then_some(arrivals), round.due);
     }
 }

@@ -180,7 +180,7 @@ static void cancelled(struct fi_cq_err_entry *error, void *data, size_t size)
 	EXPECT(error->err, FI_ECANCELED);
 }
 
-/* What the application passes in err_data counts only with a size. */
+/* On input, err_data is valid only with a size. */
 static void error_data(void)
 {
 	struct fi_cq_err_entry error;

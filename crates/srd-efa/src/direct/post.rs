@@ -138,7 +138,7 @@ impl Direct {
                 part: false,
             };
             let qpn = self.qpn();
-            // Without space in the send queue, datagrams that wait for an acknowledgement are in it.
+            // If the send queue is full, datagrams in it wait for acknowledgements anyway.
             let _ = self.device.post_send(world.now, world.endpoint, world.memory, qpn, wr);
         }
     }

@@ -1,8 +1,8 @@
 //! The sink of an endpoint's completions: its queues and counters.
 //!
 //! A queue accepts completions also beyond its size, so a full queue delays neither the other queue
-//! nor the counters. The Messaging Layer counts the excess towards its limit of operations that have
-//! ended. So no completion is lost, and an application that does not read its queue gets
+//! nor the counters. The Messaging Layer counts the excess towards its limit of operations that
+//! have ended. So no completion is lost, and an application that does not read its queue gets
 //! `-FI_EAGAIN` when it posts more operations.
 
 use std::io;

@@ -2,10 +2,10 @@
 //!
 //! The transport notices that a peer has failed while the peer owes it an acknowledgement. An
 //! operation may also wait for an answer of the peer's layer: a RECEIPT, a RESULT, an ANSWER,
-//! credit, the data of a read, or the rest of a message. A peer that ends after it has acknowledged
-//! everything would leave such an operation waiting for ever. So the caller asks at intervals, while
-//! anything waits, for a probe of each peer that has been waited for since the last time: a frame
-//! without effect, which the peer's transport has to acknowledge.
+//! credit, the data of a read, or the rest of a message. If the peer ends after it has acknowledged
+//! every datagram, the operation would wait for ever. So while anything waits, the caller asks at
+//! intervals for probes of the peers for which something has waited since the last time. A probe is
+//! a frame without effect, which the peer's transport has to acknowledge.
 //!
 //! Bound: one probe for each connection at a time. An endpoint for which nothing waits sends none.
 
@@ -23,9 +23,9 @@ impl Rdm {
         !(self.ops.is_empty() && self.readings.is_empty() && self.partials.is_empty())
     }
 
-    /// Queues a probe for each peer that has been waited for since the last call, unless the
-    /// transport waits for an acknowledgement of this peer anyway. The interval between two calls is
-    /// the caller's.
+    /// Queues a probe for each peer for which something has waited since the last call, unless the
+    /// transport waits for an acknowledgement of this peer anyway. The caller chooses the interval
+    /// between two calls.
     pub fn probe(&mut self) {
         let operations = self.ops.iter().map(|(_, op)| op.conn);
         let readings = self.readings.iter();

@@ -1,4 +1,4 @@
-//! Peers that end after they have acknowledged an operation, and what finds out.
+//! Peers that end after they have acknowledged an operation, and the probes that notice it (H8).
 
 use super::*;
 
@@ -62,8 +62,11 @@ impl Net {
     }
 }
 
-/// What a node has begun when its peer ends.
-const BEGUN: [(&str, fn(&mut Net, Peer)); 6] = [
+/// Begins an operation of node 0 to a peer.
+type Begin = fn(&mut Net, Peer);
+
+/// Operations that a node has begun when its peer ends.
+const BEGUN: [(&str, Begin); 6] = [
     ("a long message", |net, to| net.send(0, to, 1, 0, 300_000)),
     ("a delivery", |net, to| {
         let iov = [Iov { addr: 0, length: 8 }];

@@ -315,7 +315,7 @@ impl Table {
                 Ok(Some(socket)) => socket,
                 Ok(None) => break,
                 Err(_) => {
-                    // The listener stays readable, so nobody may sleep on it for a while.
+                    // The listener stays readable, so no thread may sleep on it for a while.
                     self.accept_at = now + ACCEPT_PAUSE;
                     self.accept_again(now);
                     break;

@@ -419,8 +419,8 @@ fn regression_the_connection_to_another_users_name_is_closed_without_a_wait() {
 /// Environment variable that marks the child process of the test below.
 const CHILD: &str = "SRD_TEST_WITHOUT_DESCRIPTORS";
 
-/// Without free descriptors, the listener stays readable: a thread that sleeps on the endpoint would
-/// not sleep. The test runs in a process of its own, because the limit is the process's.
+/// Without free descriptors, the listener stays readable, and a thread that waits on it would not
+/// sleep. The test runs in a process of its own, because the limit is the process's.
 #[test]
 fn regression_without_descriptors_a_caller_does_not_keep_a_sleeper_awake() {
     let name = "regression_without_descriptors_a_caller_does_not_keep_a_sleeper_awake";
