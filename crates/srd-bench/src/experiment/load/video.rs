@@ -203,8 +203,7 @@ impl Video {
         target: SocketAddr,
         seconds: u64,
     ) -> Result<Video> {
-        let source_port =
-            stage.first_port().and_then(|port| port.checked_sub(1)).unwrap_or(19_999);
+        let source_port = stage.first_port().and_then(|port| port.checked_sub(1)).unwrap_or(19_999);
         let source = stage.fabric.udp_socket(FROM, Family::V4, source_port)?;
         let receiver = stage.fabric.udp_socket(TO, Family::V4, PORT)?;
         sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)

@@ -33,12 +33,8 @@ pub(in crate::experiment) static JAX: Environment =
     Environment { name: "jax", title: "JAX", version: "0.10.2", lock: include_str!("jax.lock") };
 
 /// Moto, whose server is an object store, and boto3, a client.
-pub(in crate::experiment) static MOTO: Environment = Environment {
-    name: "moto",
-    title: "Moto",
-    version: "5.2.1",
-    lock: include_str!("moto.lock"),
-};
+pub(in crate::experiment) static MOTO: Environment =
+    Environment { name: "moto", title: "Moto", version: "5.2.1", lock: include_str!("moto.lock") };
 
 /// Name of a copy of the lock file, which is written when the environment is complete.
 const DONE: &str = "srd.lock";
