@@ -1,7 +1,7 @@
 //! Log messages on standard error, and the form of their lines.
 //!
 //! ```text
-//!   2026-11-22T20:24:48.125Z b answers (192.0.2.2:7471)        srd up, srd control up, srd nfs-proxy
+//!   2026-11-22T20:24:48.125Z b answers (192.0.2.2:7471)        srd up, srd control up and others
 //!   2026-11-22T20:31:02.750Z warning: b does not answer        srd up
 //!   <4>b does not answer                                       srd up, to the journal
 //!   srd: warning: peers are left as they are                   every other command

@@ -41,7 +41,7 @@ const GROUP: [usize; 2] = [2, 50];
 
 /// The part of a simulated host that the measurement reads.
 #[derive(Default)]
-struct Seen {
+struct Observation {
     /// Generations of the part, with the times at which the host had read them.
     read: Mutex<Vec<(u64, Instant)>>,
     newest: AtomicU64,
@@ -82,7 +82,7 @@ impl Link {
 }
 
 /// Enrols a host, and follows the controller until the process ends.
-fn host(number: usize, at: SocketAddr, token: Token, seen: &Seen) {
+fn host(number: usize, at: SocketAddr, token: Token, seen: &Observation) {
     use base64::Engine as _;
     let identity = Identity::draw().unwrap();
     let mut key = [7; 32];
@@ -124,7 +124,7 @@ fn host(number: usize, at: SocketAddr, token: Token, seen: &Seen) {
 struct Bed {
     control: Arc<Mutex<Control>>,
     parts: Parts,
-    hosts: Vec<Arc<Seen>>,
+    hosts: Vec<Arc<Observation>>,
 }
 
 impl Bed {
@@ -145,7 +145,7 @@ impl Bed {
         serve::start(listener, hub).unwrap();
         let began = Instant::now();
         let start = |number: usize| {
-            let (seen, token) = (Arc::<Seen>::default(), token.clone());
+            let (seen, token) = (Arc::<Observation>::default(), token.clone());
             let shared = Arc::clone(&seen);
             thread::spawn(move || host(number, at, token, &shared));
             while seen.newest.load(Ordering::Acquire) == 0 {

@@ -5,7 +5,7 @@
 //! instances of its own pods only.
 //!
 //! Each request has a connection of its own: the first message of the host is
-//! [`FromHost::Pod`](crate::FromHost::Pod), and the controller closes the connection after its
+//! `FromHost::Pod`, and the controller closes the connection after its
 //! answer.
 //!
 //! Bounds: the constants of this module, which [`PodRequest::check`] enforces at the controller.
@@ -13,8 +13,6 @@
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
-
-use crate::message::{Refusal, RefusalKind};
 
 /// Largest number of security groups of a pod.
 pub const GROUPS_MAX: usize = 16;
@@ -118,18 +116,18 @@ impl PodRequest {
     ///
     /// # Errors
     /// A text for the user.
-    pub fn check(&self) -> Result<(), Refusal> {
+    pub fn check(&self) -> Result<(), String> {
         let mut texts: Vec<&str> = Vec::new();
         let tags = match self {
             Self::Launch(launch) => {
                 let PodLaunch { token, subnet, groups, instance_type, tags, .. } = launch;
                 if groups.len() > GROUPS_MAX {
-                    return refused(format!("a pod has at most {GROUPS_MAX} security groups"));
+                    return Err(format!("a pod has at most {GROUPS_MAX} security groups"));
                 }
                 texts.extend([token.as_str(), subnet, instance_type]);
                 texts.extend(groups.iter().map(String::as_str));
                 if !tags.iter().any(|(key, _)| key == POD_TAG) {
-                    return refused(format!("the tag `{POD_TAG}` is missing"));
+                    return Err(format!("the tag `{POD_TAG}` is missing"));
                 }
                 tags.as_slice()
             }
@@ -140,25 +138,20 @@ impl PodRequest {
             }
         };
         if tags.len() > TAGS_MAX {
-            return refused(format!("a request has at most {TAGS_MAX} tags"));
+            return Err(format!("a request has at most {TAGS_MAX} tags"));
         }
         texts.extend(tags.iter().flat_map(|(key, value)| [key.as_str(), value]));
         if texts.iter().any(|text| text.chars().count() > TEXT_CHARACTERS_MAX) {
-            return refused(format!("a text has at most {TEXT_CHARACTERS_MAX} characters"));
+            return Err(format!("a text has at most {TEXT_CHARACTERS_MAX} characters"));
         }
         Ok(())
     }
-}
-
-fn refused(what: String) -> Result<(), Refusal> {
-    Err(Refusal::new(RefusalKind::Invalid, what))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frame::{HOST_BYTES_MAX, encode};
-    use crate::message::{FromHost, VERSION};
 
     fn launch() -> PodLaunch {
         let long = || "é".repeat(TEXT_CHARACTERS_MAX);
@@ -194,7 +187,7 @@ mod tests {
             with_tag("Name", "x".repeat(TEXT_CHARACTERS_MAX + 1)),
             PodLaunch { tags: [&good.tags[..], &good.tags[..1]].concat(), ..good.clone() },
         ] {
-            assert_eq!(check(bad).unwrap_err().reason, RefusalKind::Invalid);
+            check(bad).unwrap_err();
         }
         let long = "x".repeat(TEXT_CHARACTERS_MAX + 1);
         PodRequest::Terminate { instance: long.clone() }.check().unwrap_err();
@@ -205,11 +198,11 @@ mod tests {
     #[test]
     fn a_request_of_a_usual_size_fits_into_a_message_and_is_read_again() {
         let request = PodRequest::Launch(launch());
-        let message = FromHost::Pod { version: VERSION, request };
-        encode(&message, HOST_BYTES_MAX).unwrap();
-        let text = serde_json::to_string(&message).unwrap();
-        assert_eq!(serde_json::from_str::<FromHost>(&text).unwrap(), message);
+        // The message has two further members.
+        encode(&request, HOST_BYTES_MAX - 100).unwrap();
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(serde_json::from_str::<PodRequest>(&text).unwrap(), request);
         let wrong = text.replace("\"ipv6\"", "\"ipv7\"");
-        assert!(serde_json::from_str::<FromHost>(&wrong).is_err());
+        assert!(serde_json::from_str::<PodRequest>(&wrong).is_err());
     }
 }

@@ -61,8 +61,8 @@ impl Node {
 }
 
 /// The error for an answer to another request.
-fn other(answer: &PodAnswer) -> ApiError {
-    ApiError::Silent(format!("the control plane has answered something else: {answer:?}"))
+fn other() -> ApiError {
+    ApiError::Silent("the control plane has answered another request".to_owned())
 }
 
 /// Tags in the form of a request.
@@ -86,14 +86,14 @@ impl Cloud for Node {
             PodAnswer::Launched { instance, interface, address, mac } => {
                 Ok(Launched { instance, interface, address, mac })
             }
-            answer => Err(other(&answer)),
+            _ => Err(other()),
         }
     }
 
     fn terminate(&self, instance: &str) -> Result<(), ApiError> {
         match self.ask(PodRequest::Terminate { instance: instance.to_owned() })? {
             PodAnswer::Terminated => Ok(()),
-            answer => Err(other(&answer)),
+            _ => Err(other()),
         }
     }
 
@@ -101,14 +101,14 @@ impl Cloud for Node {
         let tags = select.tags().into_iter().map(|(key, value)| (key, value.to_owned()));
         match self.ask(PodRequest::Instances { tags: owned(tags) })? {
             PodAnswer::Instances { instances } => Ok(instances),
-            answer => Err(other(&answer)),
+            _ => Err(other()),
         }
     }
 
     fn free_addresses(&self, subnet: &str) -> Result<u64, ApiError> {
         match self.ask(PodRequest::FreeAddresses { subnet: subnet.to_owned() })? {
             PodAnswer::FreeAddresses { count } => Ok(count),
-            answer => Err(other(&answer)),
+            _ => Err(other()),
         }
     }
 }

@@ -122,7 +122,7 @@ struct Call<'a> {
 }
 
 /// The answer to a request that has taken effect, as a value and in XML.
-struct Done {
+struct Completion {
     answer: Value,
     xml: String,
 }
@@ -351,7 +351,7 @@ impl Control {
         request: &Request,
         at: &(String, String),
         (now, request_id): (u64, &str),
-    ) -> ApiResult<Done> {
+    ) -> ApiResult<Completion> {
         let model = (service.model)();
         let action = (service.find)(&request.action)
             .ok_or_else(|| request::unknown_action(model, &request.action))?;
@@ -377,7 +377,7 @@ impl Control {
     }
 
     /// Runs an action in a region, which gets its first objects before.
-    fn attempt(&mut self, call: Call<'_>, now: u64) -> Result<Done, Failure> {
+    fn attempt(&mut self, call: Call<'_>, now: u64) -> Result<Completion, Failure> {
         let at = call.at;
         if !self.cloud.regions.contains_key(at) {
             let ids = IdGenerator::new(self.ids.next_u64());
@@ -396,7 +396,7 @@ impl Control {
     }
 
     /// Runs an action as one transaction, and returns its answer.
-    fn run(&mut self, call: Call<'_>) -> Result<Done, Failure> {
+    fn run(&mut self, call: Call<'_>) -> Result<Completion, Failure> {
         let Call { model, action, request, at, request_id } = call;
         let write = |answer: &Value| answer::write(model, &request.action, answer, request_id);
         let lost = || ApiError::internal("the region is missing");
@@ -409,7 +409,10 @@ impl Control {
             let earlier = region.tokens.get(token).filter(|used| used.at + TOKEN_S > region.now);
             if let Some(used) = earlier {
                 if used.parameters == *parameters {
-                    return Ok(Done { xml: write(&used.answer)?, answer: used.answer.clone() });
+                    return Ok(Completion {
+                        xml: write(&used.answer)?,
+                        answer: used.answer.clone(),
+                    });
                 }
                 let message = "The client token was used with other parameters";
                 return Err(ApiError::new("IdempotentParameterMismatch", message).into());
@@ -432,7 +435,7 @@ impl Control {
             remember(region, token, parameters, answer.clone());
         }
         self.commit()?;
-        Ok(Done { answer, xml })
+        Ok(Completion { answer, xml })
     }
 
     /// Checks the changes of a request, starts its machines, and stores the changes. If a machine

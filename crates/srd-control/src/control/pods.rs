@@ -1,5 +1,5 @@
-//! Requests of hosts about their pods: actions of the EC2 API, which a host can use for its own pods
-//! only.
+//! Requests of hosts about their pods: actions of the EC2 API, which a host can use for its own
+//! pods only.
 //!
 //! The subnet of a pod determines the account and the region. The tag [`HOST_TAG`] of an instance
 //! names the host that has requested it. Its placement follows this tag.

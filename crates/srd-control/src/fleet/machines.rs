@@ -124,7 +124,8 @@ impl HostMachines {
     }
 }
 
-/// Checks that the changes of a request need nothing that hosts do not have: user data and flow logs.
+/// Checks that the changes of a request need neither user data nor flow logs, which hosts do not
+/// have.
 fn check(cloud: &Cloud) -> Result<(), ApiError> {
     let refused = |what: &str| {
         let message = format!("{what}: instances of this control plane run on hosts.");

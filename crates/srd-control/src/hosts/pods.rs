@@ -9,27 +9,28 @@ use std::sync::Arc;
 use srd_enrol::{Fingerprint, PodAnswer, PodRequest, Refusal, RefusalKind};
 
 use super::hub::Hub;
-use super::session::{Stranger, check_version};
 
-/// Answers the request of the host with this identity. `stranger` is released when the host is
-/// known.
+/// Returns the name of the host with this identity.
 ///
 /// # Errors
-/// If the controller does not know the host, or the host cannot have pods.
+/// If the controller does not have the host.
+pub(super) fn host(hub: &Hub, identity: Fingerprint) -> Result<String, Refusal> {
+    hub.hosts().table().name_of(identity).map(str::to_owned).ok_or_else(|| {
+        let what = "the controller does not have this host: enrol it again";
+        Refusal::new(RefusalKind::HostUnknown, what)
+    })
+}
+
+/// Answers the request of a host.
+///
+/// # Errors
+/// If the request is not valid, or the host may not send it now.
 pub(super) async fn answer(
     hub: &Arc<Hub>,
-    (identity, stranger): (Fingerprint, Stranger),
-    version: u32,
+    (identity, name): (Fingerprint, String),
     request: PodRequest,
 ) -> Result<PodAnswer, Refusal> {
-    check_version(version)?;
-    let name = hub.hosts().table().name_of(identity).map(str::to_owned);
-    let Some(name) = name else {
-        let what = "the controller does not have this host: enrol it again";
-        return Err(Refusal::new(RefusalKind::HostUnknown, what));
-    };
-    drop(stranger);
-    request.check()?;
+    request.check().map_err(|what| Refusal::new(RefusalKind::Invalid, what))?;
     hub.admit_pod(identity)?;
     let hub = Arc::clone(hub);
     let answered = tokio::task::spawn_blocking(move || hub.pod(&name, request));

@@ -1,9 +1,9 @@
 //! Limits of the changes that one host causes in the store. Each change is a transaction.
 //!
-//! A change of a host itself is also a message to all other hosts: a host may make [`BURST`] of them
-//! at once, and then one in [`INTERVAL`]. Of requests about its pods, a host may send [`POD_BURST`]
-//! at once, and then one in [`POD_INTERVAL`]. At most [`HOSTS_MAX`] hosts are remembered beyond those
-//! that wait for the end of an interval.
+//! A change of a host itself is also a message to all other hosts: a host may make [`BURST`] of
+//! them at once, and then one in [`INTERVAL`]. Of requests about its pods, a host may send
+//! [`POD_BURST`] at once, and then one in [`POD_INTERVAL`]. At most [`HOSTS_MAX`] hosts are
+//! remembered beyond those that wait for the end of an interval.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -137,7 +137,13 @@ pub(super) async fn run(
     };
     let ended = match first {
         Ok(FromHost::Pod { version, request }) => {
-            match pods::answer(&hub, (identity, stranger), version, request).await {
+            let host = check_version(version).and_then(|()| pods::host(&hub, identity));
+            drop(stranger);
+            let answered = match host {
+                Ok(name) => pods::answer(&hub, (identity, name), request).await,
+                Err(refusal) => Err(refusal),
+            };
+            match answered {
                 Ok(answer) => link.finish(&FromController::Pod { answer }).await,
                 Err(refusal) => End::Refused(refusal),
             }
@@ -243,7 +249,7 @@ async fn by_table<T>(hub: &Arc<Hub>, decide: impl Fn(&Table) -> Decision<T>) -> 
 }
 
 /// Checks the version of a first message.
-pub(super) fn check_version(version: u32) -> Result<(), Refusal> {
+fn check_version(version: u32) -> Result<(), Refusal> {
     if version == VERSION {
         return Ok(());
     }

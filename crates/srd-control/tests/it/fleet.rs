@@ -328,7 +328,7 @@ fn the_instances_of_a_host_that_is_removed_stop_and_start_elsewhere() {
     let state = client.state();
     let stopped = state.instances.iter().find(is_stopped).unwrap().clone();
     assert!(stopped.state_transition_reason.contains("the host b was removed"), "{stopped:?}");
-    assert_eq!(removed, [stopped.instance_id.clone()]);
+    assert_eq!(removed, std::slice::from_ref(&stopped.instance_id));
     assert!(nodes.text("b").is_empty() && !nodes.text("a").contains(&stopped.instance_id));
     client.ok(&format!("Action=StartInstances&InstanceId.1={}", stopped.instance_id));
     assert_eq!(placed(&client), [("a".to_owned(), 2)].into());

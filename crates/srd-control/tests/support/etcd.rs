@@ -34,7 +34,7 @@ struct Member {
 }
 
 /// The place of a member in a network namespace.
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) namespace: String,
     pub(crate) address: String,
     /// Directory of its data.
@@ -68,8 +68,8 @@ impl Cluster {
     }
 
     /// Starts a cluster with a member at each of these places; `None` if this machine has no etcd.
-    pub(crate) fn start_at(places: Vec<Place>) -> Option<Self> {
-        let member = |Place { namespace, address, data }| Member {
+    pub(crate) fn start_at(places: Vec<Location>) -> Option<Self> {
+        let member = |Location { namespace, address, data }| Member {
             peer: format!("http://{address}:2380"),
             url: format!("http://{address}:2379"),
             namespace: Some(namespace),

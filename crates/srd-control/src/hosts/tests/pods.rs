@@ -31,7 +31,8 @@ fn a_host_sends_a_request_about_pods_on_a_connection_beside_its_session() {
 fn requests_of_strangers_and_unfit_requests_are_refused() {
     let server = Server::new("10.77.0.0/16");
     let (node, _session) = server.enrol("a", 1);
-    let refused = |own: &Identity, message: &FromHost| ask(&server, own, message).unwrap_err().reason;
+    let refused =
+        |own: &Identity, message: &FromHost| ask(&server, own, message).unwrap_err().reason;
     let stranger = Identity::draw().unwrap();
     assert_eq!(refused(&stranger, &request(VERSION)), RefusalKind::HostUnknown);
     assert_eq!(refused(&node.identity, &request(VERSION + 1)), RefusalKind::Version);
@@ -41,7 +42,7 @@ fn requests_of_strangers_and_unfit_requests_are_refused() {
 }
 
 #[test]
-fn a_controller_that_was_not_told_so_starts_no_pods() {
+fn a_controller_without_this_permission_starts_no_pods() {
     let store = Box::<MemoryStore>::default();
     let control = Control::new(Access::AnyCredentials, 1, store, Box::new(NoMachines)).unwrap();
     let hub = Hub::new(Arc::new(Mutex::new(control)), None);

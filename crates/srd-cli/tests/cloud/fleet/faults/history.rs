@@ -58,7 +58,7 @@ impl SequentialSpec for Template {
     }
 }
 
-/// What a client saw of an operation.
+/// Outcome of an operation, as its client saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Answer(Answer),

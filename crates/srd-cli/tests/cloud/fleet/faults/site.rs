@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::*;
-use crate::etcd::{Cluster, Place};
+use crate::etcd::{Cluster, Location};
 
 /// Number of hosts.
 pub(super) const HOSTS: usize = 3;
@@ -82,7 +82,7 @@ impl Bed {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", DISK, "none"]).arg(&disk);
         assert!(mount.status().unwrap().success());
-        let place = |at: usize| Place {
+        let place = |at: usize| Location {
             namespace: fleet.names[FIRST_MEMBER + at].clone(),
             address: format!("198.18.0.{}", FIRST_MEMBER + at + 1),
             data: if at == OF_DISK {

@@ -105,7 +105,7 @@ pub(super) struct Pings {
     output: PathBuf,
 }
 
-/// What came back of pings.
+/// Answers to pings.
 pub(super) struct Silence {
     /// Longest time between two answers.
     pub(super) longest: Duration,
