@@ -245,7 +245,7 @@ pub(super) struct Page {
 
 /// Begin of a page, which its token names. Objects that are deleted meanwhile do not hide others.
 #[derive(Serialize, Deserialize)]
-enum Place {
+enum PageBegin {
     /// The first object in a row after this one.
     AfterRow(u64),
     /// The object after `last`. If that was deleted, the object `next`, which followed it. If both
@@ -263,10 +263,12 @@ impl Page {
     ) -> ApiResult<Self> {
         let begin = match place(request)? {
             None => 0,
-            Some(Place::AfterRow(last)) => (0..count).find(|at| row(*at) > last).unwrap_or(count),
-            Some(Place::Between { .. }) => return Err(bad_token()),
+            Some(PageBegin::AfterRow(last)) => {
+                (0..count).find(|at| row(*at) > last).unwrap_or(count)
+            }
+            Some(PageBegin::Between { .. }) => return Err(bad_token()),
         };
-        Self::new(request, count, begin, |last| Place::AfterRow(row(last)))
+        Self::new(request, count, begin, |last| PageBegin::AfterRow(row(last)))
     }
 
     /// Returns the page that the request selects of this number of objects. `id` returns the
@@ -279,12 +281,12 @@ impl Page {
         let find = |wanted: &str| (0..count).find(|at| id(*at) == wanted);
         let begin = match place(request)? {
             None => 0,
-            Some(Place::Between { last, next }) => {
+            Some(PageBegin::Between { last, next }) => {
                 find(&last).map(|last| last + 1).or_else(|| find(&next)).unwrap_or(0)
             }
-            Some(Place::AfterRow(_)) => return Err(bad_token()),
+            Some(PageBegin::AfterRow(_)) => return Err(bad_token()),
         };
-        Self::new(request, count, begin, |last| Place::Between {
+        Self::new(request, count, begin, |last| PageBegin::Between {
             last: id(last).into_owned(),
             next: id(last + 1).into_owned(),
         })
@@ -296,7 +298,7 @@ impl Page {
         request: &Request,
         count: usize,
         begin: usize,
-        after: impl Fn(usize) -> Place,
+        after: impl Fn(usize) -> PageBegin,
     ) -> ApiResult<Self> {
         let size = match request.number("MaxResults") {
             None if has_pages(&request.action) => usize::try_from(PAGE_MAX).unwrap_or(usize::MAX),
@@ -329,17 +331,17 @@ fn bad_token() -> ApiError {
     ApiError::new("InvalidNextToken", "The token is invalid")
 }
 
-fn token(action: &str, place: &Place) -> ApiResult<String> {
+fn token(action: &str, place: &PageBegin) -> ApiResult<String> {
     let token = serde_json::to_string(&(action, place));
     let token = token.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok(URL_SAFE_NO_PAD.encode(token))
 }
 
 /// Returns the begin of the page that the token of a request names.
-fn place(request: &Request) -> ApiResult<Option<Place>> {
+fn place(request: &Request) -> ApiResult<Option<PageBegin>> {
     let Some(token) = request.text("NextToken") else { return Ok(None) };
     let token = URL_SAFE_NO_PAD.decode(token).map_err(|_| bad_token())?;
-    let (action, place): (String, Place) =
+    let (action, place): (String, PageBegin) =
         serde_json::from_slice(&token).map_err(|_| bad_token())?;
     if action != request.action {
         return Err(bad_token());
@@ -479,8 +481,8 @@ mod tests {
 
     #[test]
     fn tokens_of_other_lists_are_refused() {
-        let of_row = token("DescribeThings", &Place::AfterRow(1)).unwrap();
-        let between = Place::Between { last: "a".to_owned(), next: "b".to_owned() };
+        let of_row = token("DescribeThings", &PageBegin::AfterRow(1)).unwrap();
+        let between = PageBegin::Between { last: "a".to_owned(), next: "b".to_owned() };
         let of_other = token("DescribeOthers", &between).unwrap();
         for bad in ["bogus", "%%%", "eA", &of_row, &of_other] {
             let request = request(json!({"NextToken": bad}));

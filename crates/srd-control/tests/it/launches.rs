@@ -288,7 +288,7 @@ fn regression_an_instance_that_starts_again_gets_another_public_address() {
     assert_eq!(again(&mut client), (vec![elastic.clone()], vec![elastic.clone()]));
     client.ok(&format!("Action=DisassociateAddress&PublicIp={elastic}"));
     assert_eq!(again(&mut client).1.len(), 1);
-    // With a second interface, there is none.
+    // An instance with two interfaces has only its elastic addresses.
     let subnet = first(&client.ok(&describe), "subnetId");
     let create = format!("Action=CreateNetworkInterface&SubnetId={subnet}");
     let second = client.take(&create, "networkInterfaceId");

@@ -424,9 +424,9 @@ impl Follower {
     }
 }
 
-/// Returns the pause after a session that the controller has served for this time. `pause` is the
-/// pause that follows if nothing shortens it or makes it longer: a session that was short does not
-/// shorten it, because the controller may end each session at once.
+/// Returns the pause after a session that the controller has served for this time. After a long
+/// session, the pause is the shortest one. After a short session it is `pause`, because the
+/// controller may end each session at once.
 fn pause_after(pause: Duration, served: Duration, end: &End) -> Duration {
     match end {
         End::Link(LinkError::Refused(refusal)) if !refusal.reason.is_temporary() => REFUSED_PAUSE,
