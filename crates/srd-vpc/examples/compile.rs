@@ -145,7 +145,8 @@ fn judge(directory: &mut Directory, rules: &mut Rules, interfaces: u32) -> Strin
     let packet = Packet { source, destination, inner: Inner::Tcp(40_000, 1000) };
     let back = Packet { source: destination, destination: source, ..packet };
     let receive = nanoseconds(200_000, || {
-        black_box(rules.receive(EniId(0), black_box(&packet), true, Flow::New)).expect("allowed");
+        black_box(rules.receive(EniId(0), black_box(&packet), None, true, Flow::New))
+            .expect("allowed");
     });
     let sent = rules.send(EniId(0), &back, Flow::New).expect("allowed");
     let Next::Ask(question) = sent.next else { panic!("another host has it") };

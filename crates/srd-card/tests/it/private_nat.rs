@@ -336,9 +336,9 @@ fn regression_a_connection_by_a_gateway_ends_with_the_interface_behind_it() {
     };
     let moved = |world: &mut World| interface(world, 1, 11, APP, "three");
     let other = |world: &mut World| interface(world, 3, 11, Ipv4Addr::new(10, 0, 1, 11), "three");
-    let changes: [(&dyn Fn(&mut World), bool); 3] =
-        [(&removed, false), (&moved, false), (&other, true)];
-    for (change, passes) in changes {
+    for (change, passes) in
+        [(&removed as &dyn Fn(&mut World), false), (&moved, false), (&other, true)]
+    {
         let mut lab = Lab::new(&world, &["one", "two"]);
         connect(&mut lab);
         assert!(lab.send(1, 1, tcp(APP, FAR, (40_000, 443), ACK)).is_some());
