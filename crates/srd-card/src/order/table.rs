@@ -157,8 +157,8 @@ impl Order {
         }
         let of_peer = &mut self.peers[index];
         of_peer.silent.push_back((now, number));
-        // If the first frame to arrive has a high sequence number, the flow had an entry before that
-        // was removed, and its earlier frames were delivered. // O4
+        // If the first frame to arrive has a high sequence number, the flow had an entry before
+        // that was removed, and its earlier frames were delivered. // O4
         let replaced = of_peer.replaced_at.is_some_and(|at| now.since(at) < REPLACED_FOR);
         let from = if replaced { REPLACED_FROM } else { WINDOW };
         let next = if sequence < from { 0 } else { sequence };
@@ -248,9 +248,9 @@ impl Order {
     }
 }
 
-/// Removes a flow without waiting frames from the numbers of a peer's flows, and returns its number:
-/// a flow that has been silent for [`UNUSED_AFTER`], or otherwise the flow that has been silent for
-/// longest. Of the peer's flows, [`LOOKS_MAX`] are examined. // O4
+/// Removes a flow without waiting frames from the numbers of a peer's flows, and returns its
+/// number. It is a flow that has been silent for [`UNUSED_AFTER`], or otherwise the flow that has
+/// been silent for longest. Of the peer's flows, [`LOOKS_MAX`] are examined. // O4
 fn longest_silent(
     flows: &HashMap<Key, Flow, Keyed>,
     now: Instant,

@@ -36,8 +36,8 @@ fn ran(card: &Running) -> Vec<u64> {
     all.into_iter().map(|(_, time)| time).collect()
 }
 
-/// Sends numbered packets of `flows` flows at the same time from `app` to `web`, and checks that the
-/// packets of each flow arrive completely and in order.
+/// Sends numbered packets of `flows` flows at the same time from `app` to `web`, and checks that
+/// the packets of each flow arrive completely and in order.
 fn exchange(machine: &Machine, port: u16, flows: usize) {
     let at = within(&machine.instance("web"), || UdpSocket::bind(("0.0.0.0", port)).unwrap());
     at.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,8 +1,8 @@
 //! The experiment `objects`: clients read objects from an object store by S3's protocol, as the
 //! tasks of Hadoop do that read their input by S3A.
 //!
-//! The store is Moto's server, in one host, and the clients are the S3 library boto3, in hosts under
-//! the other leaf. Hadoop's own connector (S3A) is not used: its library for S3 has 600 MB.
+//! The store is Moto's server, in one host, and the clients are the S3 library boto3, in hosts
+//! under the other leaf. Hadoop's own connector (S3A) is not used: its library for S3 has 600 MB.
 
 use super::fetched::MOTO;
 use super::machines::{Machines, UNSHARE};
@@ -35,10 +35,10 @@ const JOB_MAX: Duration = Duration::from_secs(300);
 /// The experiment `objects`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "objects",
-    summary: "How fast do nodes read objects from an object store if each connection has all paths?",
-    about: "An object store with S3's protocol (Moto's server) is in a host of the first leaf, and a \
-            client (boto3) is in each of two hosts of the second one. Each client reads its objects \
-            of 8 MB one after the other, in ranges of 1 MB over one connection, as a task of Hadoop \
+    summary: "How fast do nodes read from an object store if each connection has all paths?",
+    about: "An object store with S3's protocol (Moto's server) is in a host of the first leaf, and \
+            a client (boto3) is in each of two hosts of the second one. Each client reads objects \
+            of 8 MB one after the other, in ranges of 1 MB over one connection, as a Hadoop task \
             reads its input by S3A, or four ranges at a time over four connections. Links of hosts \
             have 200 Mb/s, and each of four uplinks has 50. The run counts only if every byte is \
             right.",

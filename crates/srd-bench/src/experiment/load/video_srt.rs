@@ -1,10 +1,10 @@
-//! The experiment `video-srt`: video frames over a path with losses, as plain UDP, as plain UDP over
-//! ENA Express, and by the protocol SRT between two gateways.
+//! The experiment `video-srt`: video frames over a path with losses, as plain UDP, as plain UDP
+//! over ENA Express, and by the protocol SRT between two gateways.
 //!
 //! SRT (Secure Reliable Transport) is one of the protocols that carry video reliably without
 //! Express. An application has to use it by name: here a gateway in the sender's host takes the
-//! datagrams of the source and sends them by SRT, and a gateway in the receiver's host gives them to
-//! the receiver. Both gateways are Debian's `srt-live-transmit`.
+//! datagrams of the source and sends them by SRT, and a gateway in the receiver's host gives them
+//! to the receiver. Both gateways are Debian's `srt-live-transmit`.
 
 use super::video::{DRAIN, FRAMES_PER_S, FROM, HD, PORT, QUEUE_BYTES, RAMP, RATE_MBPS};
 use super::video::{Shape, TO, Video};
@@ -47,8 +47,8 @@ const SMALL_HD: Shape = Shape { name: "", datagram_bytes: DATAGRAM_BYTES, limite
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "video-srt",
     summary: "Does plain UDP over ENA Express carry video as completely as SRT does?",
-    about: "A source sends 60 frames of 31 KB a second as UDP datagrams of 1,316 bytes, paced at 40 \
-            Mb/s within a frame, over links of 250 Mb/s: with 1 % of the packets lost at every \
+    about: "A source sends 60 frames of 31 KB a second as UDP datagrams of 1,316 bytes, paced at \
+            40 Mb/s within a frame, over links of 250 Mb/s: with 1 % of the packets lost at every \
             spine, or beside 6 long TCP flows between other hosts of the same racks (collisions). \
             In the cases of SRT the source sends to a gateway of its own host (srt-live-transmit), \
             which sends to another one beside the receiver by SRT with its default latency of 120 \

@@ -178,8 +178,8 @@ fn without_order_frames_go_up_as_they_are_whole() {
     assert_eq!(order.bytes(), 0);
 }
 
-/// Puts a frame of ten bytes into an order, and returns the sequence numbers of all frames that have
-/// come out.
+/// Puts a frame of ten bytes into an order, and returns the sequence numbers of all frames that
+/// have come out.
 fn put(order: &mut Order, up: &mut Up, at: u64, flow: u32, sequence: u16) -> Vec<u8> {
     let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
     order.chunk(ms(at), (0, 0), place, &payload, up);
