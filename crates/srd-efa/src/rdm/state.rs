@@ -62,7 +62,7 @@ pub struct Rdm {
     pub(super) entries: Vec<Option<Entry>>,
     /// Free numbers of peers below the highest number in use.
     pub(super) free: BTreeSet<u32>,
-    /// How many times each number was freed, by number; the count wraps around.
+    /// Number of times that each number was freed, by number; the count wraps around.
     pub(super) uses: Vec<u32>,
     /// Numbers of removed peers to which receives or stored messages still refer. Bound: the
     /// number of entries and of connections.

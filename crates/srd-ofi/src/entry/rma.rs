@@ -59,8 +59,8 @@ unsafe fn access(
     }))
 }
 
-/// Returns the endpoint's default flags for an access. `FI_INJECT` is about the buffer of data that
-/// leaves, and a read has none.
+/// Returns the endpoint's default flags for an access. `FI_INJECT` applies to the buffer of data
+/// that leaves, so it has no effect on a read.
 fn default_flags(endpoint: &Endpoint, read: bool) -> u64 {
     endpoint.tx_flags() & if read { !FI_INJECT } else { !0 }
 }

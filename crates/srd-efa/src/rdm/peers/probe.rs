@@ -3,9 +3,9 @@
 //! The transport notices that a peer has failed while the peer owes it an acknowledgement. An
 //! operation may also wait for an answer of the peer's layer: a RECEIPT, a RESULT, an ANSWER,
 //! credit, the data of a read, or the rest of a message. If the peer ends after it has acknowledged
-//! every datagram, the operation would wait for ever. So while anything waits, the caller asks at
-//! intervals for probes of the peers for which something has waited since the last time. A probe is
-//! a frame without effect, which the peer's transport has to acknowledge.
+//! every datagram, the operation would wait for ever. So while anything waits, the caller calls
+//! [`Rdm::probe`] at intervals, which probes each peer for which something has waited since the
+//! last call. A probe is a frame without effect, which the peer's transport has to acknowledge.
 //!
 //! Bound: one probe for each connection at a time. An endpoint for which nothing waits sends none.
 

@@ -79,7 +79,7 @@ const BEGUN: [(&str, Begin); 6] = [
     ("a read", Net::read),
     ("an atomic operation", Net::add),
     ("a message without credit", |net, to| {
-        // Every message of this length but the last uses credit, and nobody gives it back.
+        // These messages use all credit, and the peer returns none.
         let window = net.nodes[1].rdm.bounds.window_bytes_min;
         for _ in 0..window / 1200 {
             net.send(0, to, 2, 0, 1000);
