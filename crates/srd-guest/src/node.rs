@@ -13,7 +13,9 @@ use anyhow::Result;
 use srd_daemon::config::Config;
 use srd_daemon::control_plane::state::{CLOUD, StateDirectory};
 use srd_daemon::plane::{ApplyInstances, InstanceChanges, ReloadInstances, ReloadedInstances};
-use srd_daemon::run::{Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession};
+use srd_daemon::run::{
+    BeginCard, Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession,
+};
 use srd_trust::privileges;
 
 use crate::cloud::file::{check_of_controller, open};
@@ -22,6 +24,8 @@ use crate::cloud::reload::{Reloaded, Reloader};
 use crate::cloud::world::Vpc;
 use crate::control::config::KEYS_OF_NODE;
 use crate::failure::Missing;
+use crate::handover::node::hand_over;
+use crate::helper::Starting;
 use crate::service::Opening;
 use crate::state::{Options, Service};
 use crate::traffic::transport::Transport;
@@ -59,7 +63,8 @@ pub fn start(config: Config) -> Result<Daemon> {
             return Err(error);
         }
     };
-    prepared.start(Some(hosted(opening, own)))
+    let owner = prepared.owner();
+    prepared.start(Some(hosted(opening, owner, own)))
 }
 
 /// Makes the file with the part of the cloud of the controller usable. A file is replaced by one
@@ -82,36 +87,74 @@ fn prepare_cloud(state: &StateDirectory, own: (&str, bool)) -> Result<()> {
     Ok(())
 }
 
-/// Prepares a process that takes over from the node that runs a configuration. That node goes on
-/// until the result is started.
+/// Result of [`take_over`].
+#[derive(Debug)]
+pub enum TakenOver {
+    /// This process continues.
+    Here(Box<Daemon>),
+    /// The process with this number continues: a child of the node that ran, in the unit of that
+    /// node.
+    InUnit(u32),
+}
+
+/// Takes over from the node that runs a configuration. `by_input`: whether that node has started
+/// this process, with a connection to it as standard input.
 ///
 /// # Errors
 /// An error of the configuration or of the operating system, or the refusal of the node that runs,
 /// which goes on as before.
-pub fn take_over(config: Config) -> Result<Succession> {
-    Prepared::take_over(config)
+pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
+    let of_cloud = config.cloud.is_some();
+    let options = of_cloud.then(|| Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref()));
+    let options = options.transpose()?;
+    let own = options.as_ref().map(|options| (options.host.clone(), options.pods));
+    let mut prepared = match Prepared::take_over(config, by_input)? {
+        Succession::InUnit(process) => return Ok(TakenOver::InUnit(process)),
+        Succession::Here(prepared) => *prepared,
+    };
+    let adopt = |options| {
+        let starting = Starting::adopt(prepared.take_instances())?;
+        Opening::adopt(Options { metrics: None, ..options }, starting)
+    };
+    let opening = options.map(adopt).transpose()?;
+    let owner = prepared.owner();
+    let card = opening.zip(own).map(|(opening, own)| hosted(opening, owner, own));
+    let daemon = prepared.start(card)?;
+    Ok(TakenOver::Here(Box::new(daemon)))
 }
 
-/// Returns the card of a node. `own`: the name of this host in the file of its controller, and
-/// whether that file may use pods of this host.
-fn hosted(opening: Opening, own: (String, bool)) -> Hosted {
+/// Returns the card of a node. `owner`: the user that has started the node; `own`: the name of this
+/// host in the file of its controller, and whether that file may use pods of this host.
+fn hosted(opening: Opening, owner: u32, own: (String, bool)) -> Hosted {
     let wake = opening.wake();
-    let (reloader, figures, serve) = (opening.reloader(), opening.figures(), opening.serve());
-    let begin = |first: FirstWorker| {
-        let service = opening.finish(|| Transport::of_node(first).map(Some), None)?;
-        for warning in service.warnings() {
-            tracing::warn!("{warning}");
-        }
-        Ok(Box::new(Hosting(service)) as Box<dyn Instances>)
+    let (reloader, figures) = (opening.reloader(), opening.figures());
+    let (serve, hand_over) = (opening.serve(owner), hand_over(opening.orders()));
+    let prepare = || {
+        let service = opening.prepare()?;
+        Ok(Box::new(|first| begin(service, first)) as BeginCard)
     };
-    let card = HostedCard { wake, begin: Box::new(begin) };
+    let card = HostedCard { wake, prepare: Box::new(prepare) };
     let apply = reloader.clone();
     let apply: ApplyInstances = Arc::new(move |file| {
         let applied = apply.apply(file, (&own.0, own.1));
         applied.map_err(|error| format!("{error:#}"))
     });
     let changes = InstanceChanges { reload: reload(reloader), apply };
-    Hosted { card, changes, figures, serve }
+    Hosted { card, changes, figures, serve, hand_over }
+}
+
+/// Starts the instances, or continues with those of the node that runs.
+fn begin(mut service: Service, mut first: FirstWorker) -> Result<Box<dyn Instances>> {
+    let state = first.take_state();
+    let transport = Transport::of_node(first)?;
+    match state {
+        Some(state) => service.take_state(transport, state)?,
+        None => service.begin_new(Some(transport))?,
+    }
+    for warning in service.warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(Box::new(Hosting(service)))
 }
 
 /// Returns the function that reloads the instances. Its list of changed settings omits those of the

@@ -61,15 +61,15 @@ const EXPIRE_WORK: u32 = 1000;
 
 /// A card whose helper runs, while this process has its privileges and no threads.
 pub(crate) struct Opening {
-    options: Options,
-    vpc: Vpc,
-    world: World,
+    pub(crate) options: Options,
+    pub(crate) vpc: Vpc,
+    pub(crate) world: World,
     /// The card's control socket; `None` if the card belongs to a node.
-    server: Option<Server>,
-    starting: Starting,
-    orders: Orders,
-    commands: Receiver<Command>,
-    wake: Arc<OwnedFd>,
+    pub(crate) server: Option<Server>,
+    pub(crate) starting: Starting,
+    pub(crate) orders: Orders,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) wake: Arc<OwnedFd>,
 }
 
 impl Opening {
@@ -106,6 +106,21 @@ impl Opening {
         Ok(Self { options, vpc, world, server, starting, orders, commands, wake })
     }
 
+    /// Prepares a card that takes over from the card of a node, whose helper continues.
+    ///
+    /// # Errors
+    /// A file is wrong, or the helper does not answer. The node goes on as before.
+    pub(crate) fn adopt(options: Options, starting: Starting) -> Result<Self> {
+        raise_descriptors();
+        // Only the helper may be permitted to read the file.
+        let file = starting.reload()?.map_or_else(|| Vpc::file_of(None), Ok)?;
+        let vpc = Vpc::of(file, &options.host, options.internet_private);
+        let world = vpc.world();
+        guests::check(&world, &options.host)?;
+        let (orders, commands, wake) = Orders::new()?;
+        Ok(Self { options, vpc, world, server: None, starting, orders, commands, wake })
+    }
+
     /// Returns the event descriptor that ends a wait of the card's loop.
     pub(crate) fn wake(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.wake)
@@ -116,9 +131,15 @@ impl Opening {
         Reloader::new(self.orders.clone())
     }
 
-    /// Returns the function that serves requests to the card at the socket of a node.
-    pub(crate) fn serve(&self) -> ServeInstances {
-        server::of_node(self.orders.clone())
+    /// Returns the function that serves requests to the card at the socket of a node. `owner`: the
+    /// user that has started the node.
+    pub(crate) fn serve(&self, owner: u32) -> ServeInstances {
+        server::of_node(self.orders.clone(), owner)
+    }
+
+    /// Returns a handle with which other threads send commands to the card.
+    pub(crate) fn orders(&self) -> Orders {
+        self.orders.clone()
     }
 
     /// Returns the figures of the card for the server of a node.
@@ -142,48 +163,27 @@ impl Opening {
         Ok((transport, metrics))
     }
 
-    /// Starts the instances, and listens at the control socket. `transport` opens the transport to
-    /// other hosts. This process has dropped its privileges.
+    /// Creates the card, which has neither instances nor other hosts yet. This process has dropped
+    /// its privileges.
     ///
     /// # Errors
     /// As [`Service::open`].
-    pub(crate) fn finish(
-        self,
-        transport: impl FnOnce() -> Result<Option<Transport>>,
-        metrics: Option<srd_http::Listener>,
-    ) -> Result<Service> {
+    pub(crate) fn prepare(self) -> Result<Service> {
         let Self { options, vpc, world, server, starting, orders, commands, wake } = self;
         let helper = Ending::new(starting.listen()?);
-        let transport = transport()?;
         orders.set_helper(helper.clone());
-        let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
-        let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
-        helper.sweep(names.collect())?;
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
-        let mut card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
-        let edge = match options.internet {
-            true => {
-                let publics = Vpc::publics(&world);
-                let tun = helper.edge(&publics)?;
-                Some(Edge::new(tun, publics, options.internet_private)?)
-            }
-            false => None,
-        };
-        if let Some(transport) = &transport {
-            card.set_host_bytes_max(transport.bytes_max());
-        }
+        let card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
         let services = Services::new(options.internet)?;
         let processors = options.processors()?;
         let pages = Arc::clone(&orders.pages);
-        let metrics =
-            metrics.map(|listener| metrics::start(listener, orders.clone())).transpose()?;
         if let Some(server) = server {
             server.serve(orders.clone())?;
         }
         let is_ending = Arc::new(AtomicBool::new(false));
         let stopper = Stopper { is_ending, orders: orders.clone() };
         let now = clock::now();
-        let mut service = Service {
+        Ok(Service {
             options,
             vpc,
             world,
@@ -200,7 +200,7 @@ impl Opening {
             changes: Changes::default(),
             sockets: Vec::new(),
             turns: Turns::new()?,
-            gateways: Gateways::new(edge, transport),
+            gateways: Gateways::new(None, None),
             received: Received::default(),
             logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone())),
             services,
@@ -208,25 +208,15 @@ impl Opening {
             commands,
             wake,
             stopper,
-            metrics,
+            metrics: None,
+            taken: None,
             is_handed_over: false,
             expire_at: now,
             moved_at: now,
             began: now,
             publisher: Publisher::new(pages),
             helper,
-        };
-        service.set_edges();
-        let mut needs = service.needs(&service.world)?;
-        // All these instances are in the file, because none was added yet.
-        needs.wanted.iter_mut().for_each(|of| of.may_find = true);
-        let names: Vec<String> = needs.wanted.iter().map(|of| of.name.clone()).collect();
-        let (places, _) = needs.make(&service.helper)?;
-        let is_left_out = |name: &String| !places.contains_key(name);
-        service.guests.left_out = names.into_iter().filter(is_left_out).collect();
-        service.make_guests(now, places)?;
-        service.settle_guests(now);
-        Ok(service)
+        })
     }
 }
 
@@ -252,7 +242,46 @@ impl Service {
                 return Err(error);
             }
         };
-        opening.finish(|| Ok(transport), metrics)
+        let mut service = opening.prepare()?;
+        let orders = service.stopper.orders.clone();
+        service.metrics = metrics.map(|of| metrics::start(of, orders)).transpose()?;
+        service.begin_new(transport)?;
+        Ok(service)
+    }
+
+    /// Starts the instances of this host. `transport`: the transport to other hosts.
+    ///
+    /// # Errors
+    /// As [`Service::open`].
+    pub(crate) fn begin_new(&mut self, transport: Option<Transport>) -> Result<()> {
+        let Self { options, world, helper, card, .. } = &mut *self;
+        let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
+        let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
+        helper.sweep(names.collect())?;
+        let edge = match options.internet {
+            true => {
+                let publics = Vpc::publics(world);
+                let tun = helper.edge(&publics)?;
+                Some(Edge::new(tun, publics, options.internet_private)?)
+            }
+            false => None,
+        };
+        if let Some(transport) = &transport {
+            card.set_host_bytes_max(transport.bytes_max());
+        }
+        self.gateways = Gateways::new(edge, transport);
+        self.set_edges();
+        let now = clock::now();
+        let mut needs = self.needs(&self.world)?;
+        // All these instances are in the file, because none was added yet.
+        needs.wanted.iter_mut().for_each(|of| of.may_find = true);
+        let names: Vec<String> = needs.wanted.iter().map(|of| of.name.clone()).collect();
+        let (places, _) = needs.make(&self.helper)?;
+        let is_left_out = |name: &String| !places.contains_key(name);
+        self.guests.left_out = names.into_iter().filter(is_left_out).collect();
+        self.make_guests(now, places)?;
+        self.settle_guests(now);
+        Ok(())
     }
 
     /// Ends the programs in all namespaces in parallel, if the settings require it.
@@ -276,11 +305,14 @@ impl Service {
     /// # Errors
     /// An error if the wait for packets fails.
     pub fn run(&mut self) -> Result<Ended> {
-        self.join_node();
+        if !self.join_node() {
+            // Everything belongs to the other process, which goes on.
+            self.publisher.end();
+            return Ok(Ended::HandedOver);
+        }
         let ended = self.turn();
         self.publisher.end();
         if self.is_handed_over {
-            self.let_go();
             return Ok(Ended::HandedOver);
         }
         self.end_logs();
@@ -289,10 +321,19 @@ impl Service {
         ended.map(|()| Ended::Stopped)
     }
 
-    /// Waits for the hosts of the node that this card belongs to, if it belongs to one.
-    fn join_node(&mut self) {
+    /// Waits for the hosts of the node that this card belongs to, if it belongs to one. If the node
+    /// takes over from another process, also waits until that process does not go on any more.
+    /// Returns false if that process goes on.
+    fn join_node(&mut self) -> bool {
         self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
+        if let Some(taken) = self.taken.take() {
+            if self.gateways.is_stopped() {
+                return false;
+            }
+            self.begin_taken(clock::now(), taken);
+        }
         self.follow_hosts();
+        true
     }
 
     fn turn(&mut self) -> Result<()> {
@@ -433,6 +474,12 @@ impl Service {
                     let _ = back.send(self.take_trace(now, id));
                 }
                 Command::EndTrace(id) => self.end_trace(id),
+                Command::Hold(back, end) => {
+                    self.hold(&back, &end);
+                    if self.is_handed_over {
+                        return;
+                    }
+                }
                 Command::HandOver(stream, back) => {
                     let handed = self.hand_over(&stream).map_err(|error| format!("{error:#}"));
                     let _ = back.send(handed);

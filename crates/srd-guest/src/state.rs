@@ -22,6 +22,7 @@ use crate::cloud::pending::Changes;
 use crate::cloud::plane::Plane;
 use crate::cloud::world::Vpc;
 use crate::control::orders::{Command, Stopper};
+use crate::control::protocol::NamespaceName;
 use crate::failure::WrongSettings;
 use crate::figures::logs::FlowLogs;
 use crate::figures::pages::publisher::Publisher;
@@ -34,7 +35,7 @@ use crate::machine::maker::Maker;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::resolv_conf::Resolvers;
 use crate::traffic::gateways::Gateways;
-use crate::traffic::hosts::Received;
+use crate::traffic::hosts::{Contact, Received};
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
 use crate::traffic::transport::TransportOptions;
@@ -114,6 +115,16 @@ impl Options {
     }
 }
 
+/// The parts of the state of another card that this process uses when that card does not go on any
+/// more.
+#[derive(Debug)]
+pub(crate) struct TakenOver {
+    /// Counters and session states of the other hosts, by name.
+    pub(crate) hosts: BTreeMap<String, Contact>,
+    /// The namespaces of instances, by the names of the instances.
+    pub(crate) namespaces: BTreeMap<String, NamespaceName>,
+}
+
 /// Reason for the end of a card's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -161,6 +172,9 @@ pub struct Service {
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,
     pub(crate) metrics: Option<srd_http::Server>,
+    /// The state of the card of a node from which this process takes over, until that card does not
+    /// go on any more.
+    pub(crate) taken: Option<TakenOver>,
     /// Whether another process continues with all objects of this process.
     pub(crate) is_handed_over: bool,
     pub(crate) expire_at: Instant,

@@ -6,8 +6,9 @@ use anyhow::{Error, Result};
 use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::control::ClientError;
-use srd_daemon::run::{Daemon, Succession};
+use srd_daemon::run::Daemon;
 use srd_guest::Options;
+use srd_guest::node::TakenOver;
 
 use super::enrol::EnrolArgs;
 use super::explain_of;
@@ -35,9 +36,9 @@ TAKE-OVER
   sudo srd up -c /etc/srd/srd0.toml --take-over
   A new process takes over from the daemon that runs this file: connections through the tunnel
   continue, interface and routes stay. It refuses other values of name, mode, address, listen,
-  mtu, paths, workers, table and kill_switch, and of socket and group of [control]. If it fails, the
-  daemon continues. A daemon of a unit of systemd starts the new process in its unit; the command
-  then ends.
+  mtu, paths, workers, table and kill_switch, of socket and group of [control], and of some keys of
+  [cloud]. Connections of instances continue as well. If it fails, the daemon continues. A daemon of
+  a unit of systemd starts the new process in its unit; the command then ends.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`
@@ -80,6 +81,9 @@ pub(crate) struct UpArgs {
     /// upgrade, in place of a restart.
     #[arg(long, conflicts_with_all = ["check", "first_try", "control"])]
     take_over: bool,
+    /// For a daemon of a unit: the connection to the daemon that runs is standard input.
+    #[arg(long, hide = true, requires = "take_over")]
+    by_input: bool,
     /// Without a configuration: create an encrypted tunnel to the machine at ADDRESS, for a first
     /// try. Without --key, only print the command to type on that machine.
     #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
@@ -123,10 +127,10 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
         srd_guest::node::start(config)?.run()?;
         return Ok(0);
     }
-    let taken = srd_guest::node::take_over(config);
+    let taken = srd_guest::node::take_over(config, args.by_input);
     match taken.map_err(|error| of_take_over(error, &path))? {
-        Succession::Here(prepared) => prepared.start(None)?.run()?,
-        Succession::InUnit(process) => output::say(format!(
+        TakenOver::Here(daemon) => daemon.run()?,
+        TakenOver::InUnit(process) => output::say(format!(
             "process {process} of the unit has taken over; the log of the unit continues"
         ))?,
     }

@@ -31,6 +31,7 @@ mod libfabric;
 mod lives;
 mod local_users;
 mod node;
+mod node_take_over;
 mod privileges;
 mod scaling;
 mod services;

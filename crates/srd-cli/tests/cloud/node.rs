@@ -19,18 +19,18 @@ use crate::support::machine::*;
 use crate::support::pair::must;
 
 /// Addresses of the two machines in the overlay.
-const OVERLAY: [[u8; 4]; 2] = [[10, 77, 0, 1], [10, 77, 0, 2]];
-const RULES: &str = "'tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16'";
+pub(super) const OVERLAY: [[u8; 4]; 2] = [[10, 77, 0, 1], [10, 77, 0, 2]];
+pub(super) const RULES: &str = "'tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16'";
 
 /// Returns the command `srd up` with the settings of a machine, in its network namespace.
-fn node(machine: &Machine, config: &str) -> Command {
+pub(super) fn node(machine: &Machine, config: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", machine.namespace)).arg(SRD);
     command.args(["up", "-c", config]).env("STATE_DIRECTORY", machine.path("state"));
     command
 }
 
-fn up(hosts: &Hosts, end: usize) -> Running {
+pub(super) fn up(hosts: &Hosts, end: usize) -> Running {
     hosts.machines[end].up_by(node(&hosts.machines[end], &hosts.config(end)))
 }
 
@@ -52,7 +52,7 @@ fn reloaded(machine: &Machine) -> String {
 }
 
 /// Gives both machines an overlay beside the instances.
-fn with_overlay(hosts: &Hosts) {
+pub(super) fn with_overlay(hosts: &Hosts) {
     for end in [0, 1] {
         let [own, other] =
             [OVERLAY[end], OVERLAY[1 - end]].map(|[a, b, c, d]| format!("{a}.{b}.{c}.{d}"));
@@ -67,17 +67,23 @@ fn with_overlay(hosts: &Hosts) {
 fn nodes(tag: &str) -> (Hosts, String) {
     let hosts = Hosts::new(tag, 1500);
     let file = hosts.machines[0].two_hosts(RULES);
-    hosts.configure(&file, "");
+    configure(&hosts, &file, "");
+    (hosts, file)
+}
+
+/// Writes the settings of two nodes, which have the sockets of their machines. `lines` are added to
+/// the table `[cloud]`.
+pub(super) fn configure(hosts: &Hosts, file: &str, lines: &str) {
+    hosts.configure(file, lines);
     for end in [0, 1] {
         let socket = format!("[control]\nsocket = \"{}\"\n[cloud]\n", hosts.machines[end].socket());
         hosts.edit(end, |text| text.replace("[cloud]\n", &socket));
     }
-    (hosts, file)
 }
 
 /// Removes the keys from the settings of both machines, and lets every user read them, as the user
 /// of the package can read those in `/etc/srd`.
-fn without_keys(hosts: &Hosts) {
+pub(super) fn without_keys(hosts: &Hosts) {
     for end in [0, 1] {
         hosts.remove_keys(end);
         let directory = hosts.machines[end].path("");
@@ -87,7 +93,7 @@ fn without_keys(hosts: &Hosts) {
 
 /// Returns the network state of a machine, as soon as all of its addresses can be used: IPv6 checks
 /// first whether another machine has the address.
-fn facts_with_addresses(machine: &Machine) -> Vec<String> {
+pub(super) fn facts_with_addresses(machine: &Machine) -> Vec<String> {
     wait_until("all addresses", || !format!("{:?}", machine.facts()).contains("tentative"));
     machine.facts()
 }

@@ -262,7 +262,7 @@ fn a_connection_to_an_instance_of_another_host_lives() {
 }
 
 /// Returns the number of packets that the IP layer of a namespace has received.
-fn received(namespace: &str) -> u64 {
+pub(super) fn received(namespace: &str) -> u64 {
     let text = must(&format!("netns exec {namespace} cat /proc/net/snmp"));
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
     let (names, values) = (lines.next().unwrap(), lines.next().unwrap());

@@ -296,22 +296,22 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
     let said = line(&mut ask(999));
     assert!(said.contains("reads form 999: restart the daemon"), "{said}");
     // The process reads the state, and ends.
-    let mut dies = ask(1);
+    let mut dies = ask(2);
     assert!(line(&mut dies).starts_with("{\"ok\":"));
     drop(dies);
     traffic.passes(&pair);
     // The process may move packets, and ends.
-    let mut dies = ask(1);
+    let mut dies = ask(2);
     assert!(line(&mut dies).starts_with("{\"ok\":"));
     dies.get_mut().write_all(b"ready\n").unwrap();
-    assert_eq!(line(&mut dies), "go");
+    assert_eq!(line(&mut dies), "go 0");
     drop(dies);
     traffic.passes(&pair);
     // The process may move packets, and sends nothing.
-    let mut silent = ask(1);
+    let mut silent = ask(2);
     assert!(line(&mut silent).starts_with("{\"ok\":"));
     silent.get_mut().write_all(b"ready\n").unwrap();
-    assert_eq!(line(&mut silent), "go");
+    assert_eq!(line(&mut silent), "go 0");
     assert_eq!(line(&mut silent), "back");
     traffic.passes(&pair);
 
@@ -323,7 +323,7 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
             let user = Uid::from_raw(54_321);
             // The change of the user affects only this thread.
             set_thread_res_uid(user, user, user).unwrap();
-            line(&mut ask(1))
+            line(&mut ask(2))
         });
         other.join().unwrap()
     });

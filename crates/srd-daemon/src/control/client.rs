@@ -131,6 +131,17 @@ impl Client {
         Ok(client)
     }
 
+    /// Uses a connection to the daemon that has started this process. `path`: the socket of the
+    /// daemon, for errors.
+    ///
+    /// # Errors
+    /// An error of the operating system.
+    pub(crate) fn over(stream: UnixStream, path: &Path) -> Result<Self, ClientError> {
+        let client = Self { stream: BufReader::new(stream), path: path.to_path_buf() };
+        client.wait_at_most(ANSWER_WAIT_MAX)?;
+        Ok(client)
+    }
+
     fn wait_at_most(&self, wait_max: Duration) -> Result<(), ClientError> {
         let stream = self.stream.get_ref();
         let set = stream.set_read_timeout(Some(wait_max));

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
@@ -168,7 +169,7 @@ fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<
             Ok(()) => Ok(()),
             Err(refusal) => write_answer::<()>(stream, Err(refusal)),
         },
-        Request::Succeed => match succession::succeed(stream, shared) {
+        Request::Succeed => match succession::succeed(stream, shared, serve_successor(shared)) {
             Ok(()) => Ok(()),
             Err(refusal) => write_answer::<()>(stream, Err(refusal)),
         },
@@ -186,6 +187,27 @@ fn ask_about_pod(shared: &Shared, request: PodRequest) -> Result<PodAnswer, Refu
         Refusal::new(RefusalKind::BadRequest, text)
     })?;
     Ok(pods.send(request)?)
+}
+
+/// Returns the function that serves the connection of a process that this daemon has started to
+/// take over, on a thread of its own.
+fn serve_successor(shared: &Arc<Shared>) -> impl FnOnce(UnixStream, u32) -> io::Result<()> {
+    let shared = Arc::clone(shared);
+    move |stream, process| {
+        let serve = move || {
+            let Ok(Some(line)) = read_request(&stream) else { return };
+            let handed = match serde_json::from_slice(&line) {
+                Ok(Request::TakeOver { version }) => {
+                    succession::hand_over(&stream, &shared, version, process)
+                }
+                _ => Err(Refusal::new(RefusalKind::BadRequest, "it requests no take-over")),
+            };
+            if let Err(refusal) = handed {
+                let _ = write_answer::<()>(&stream, Err(refusal));
+            }
+        };
+        thread::Builder::new().name("srd-successor".to_owned()).spawn(serve).map(drop)
+    }
 }
 
 /// Takes one of the slots for long-lived connections, or refuses if none is free.

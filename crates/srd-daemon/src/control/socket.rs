@@ -107,6 +107,11 @@ impl Socket {
         self.control.group_captures
     }
 
+    /// Returns the user that created this socket first.
+    pub(crate) fn owner(&self) -> u32 {
+        self.user
+    }
+
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.control.socket

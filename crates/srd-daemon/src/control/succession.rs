@@ -3,6 +3,8 @@
 //! A daemon that is a unit of systemd hands over only to a child of its own: the unit contains the
 //! child, with the confinement of the unit, and would end without the child.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -29,18 +31,21 @@ pub(super) fn take_over(
     version: u32,
 ) -> Result<(), Refusal> {
     let process = process_of(stream)?;
-    // The child has the present user of the daemon, which may have fewer rights than the user that
-    // started the daemon. A user with these rights has requested the child.
-    let child = shared.successor().as_ref().map(|child| child.process);
-    let is_child = child == Some(process) && srd_trust::peer::check(stream).is_ok();
-    if !is_child {
-        check_user(stream, shared)?;
-        if Notify::is_expected() {
-            let text =
-                "this daemon is a unit of systemd, and hands over to a process of its own only";
-            return Err(Refusal::new(RefusalKind::OfUnit, text));
-        }
+    check_user(stream, shared)?;
+    if Notify::is_expected() {
+        let text = "this daemon is a unit of systemd, and hands over to a process of its own only";
+        return Err(Refusal::new(RefusalKind::OfUnit, text));
     }
+    hand_over(stream, shared, version, process)
+}
+
+/// Hands over to the process with this number, which is at the other end and may take over.
+pub(super) fn hand_over(
+    stream: &UnixStream,
+    shared: &Arc<Shared>,
+    version: u32,
+    process: u32,
+) -> Result<(), Refusal> {
     let socket = shared.socket();
     let leaves = |is: bool| shared.is_leaving.store(is, Ordering::Relaxed);
     let given = give::give(stream, &shared.plane, socket.state(), (version, process), leaves);
@@ -51,30 +56,41 @@ pub(super) fn take_over(
     })
 }
 
-/// Starts a process that takes over, and waits until this daemon, or that process, ends.
-pub(super) fn succeed(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), Refusal> {
+/// Starts a process that takes over, and waits until this daemon, or that process, ends. `serve`
+/// serves the connection of the process with this number, on another thread. The process gets the
+/// connection as its standard input, because its user may have no right to connect to the socket:
+/// that of the daemon, which has fewer rights than the user that has started the daemon.
+pub(super) fn succeed(
+    stream: &UnixStream,
+    shared: &Arc<Shared>,
+    serve: impl FnOnce(UnixStream, u32) -> io::Result<()>,
+) -> Result<(), Refusal> {
     check_user(stream, shared)?;
     let failed = |what: &dyn std::fmt::Display| {
         let text = format!("the daemon continues as before: {what}");
         Refusal::new(RefusalKind::Refused, text)
     };
-    let mut child = {
-        // The child may connect only after its number is stored.
+    let (mut child, of_child) = {
         let mut successor = shared.successor();
         if successor.is_some() {
             let text = "another process is taking over already";
             return Err(Refusal::new(RefusalKind::Busy, text));
         }
         let client = stream.try_clone().map_err(|error| failed(&error))?;
+        let (ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
         let config = (shared.loader)().map_err(|error| failed(&error))?;
         srd_net::raw::keep_descriptors_from_children().map_err(|error| failed(&error))?;
         let mut command = Command::new(give::program().map_err(|error| failed(&error))?);
-        command.arg("up").arg("-c").arg(&config.file).arg("--take-over");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("up").arg("-c").arg(&config.file).args(["--take-over", "--by-input"]);
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let child = command.spawn().map_err(|error| failed(&error))?;
         *successor = Some(Successor { process: child.id(), client });
-        child
+        (child, ours)
     };
+    // Without a thread, the child does not take over in time.
+    if let Err(error) = serve(of_child, child.id()) {
+        tracing::warn!("no thread for the process that takes over: {error}");
+    }
     let ended = wait(&mut child, shared, Instant::now() + START_WAIT_MAX);
     Err(failed(&format!(
         "the process that was to take over has failed ({ended}): the log of the unit has the reason"

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 
+use super::instances::HeldInstances;
 use super::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
-use super::{BACK, DONE, GO, READY, VERSION};
+use super::{BACK, DONE, ENDS, GO, READY, VERSION};
 use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
 use crate::plane::{Command, PlaneHandle, oneshot};
@@ -78,14 +79,11 @@ fn hand_over(plane: &PlaneHandle, line: LineConnection, process: u32) -> Result<
     given.map_err(|why| anyhow!(why))
 }
 
-/// Lets the other process move packets, while this process moves none, and waits until it does. If
-/// this fails, the other process has to end.
-pub(crate) fn settle(line: &mut LineConnection) -> Result<()> {
+/// Lets the other process move packets, while this process moves none, and waits until it does.
+/// `held`: the instances, which have stopped. If this fails, the other process has to end.
+pub(crate) fn settle(line: &mut LineConnection, held: Option<&HeldInstances>) -> Result<()> {
     line.limit(Instant::now() + WAIT_MAX);
-    let settled = line.say(GO).and_then(|()| match line.next_line()? {
-        said if said == DONE => Ok(()),
-        said => bail!("the other process reports `{said}` instead"),
-    });
+    let settled = let_go(line, held);
     if settled.is_err() {
         // If the other process has ended, this line reaches no process.
         line.limit(Instant::now() + BACK_WAIT_MAX);
@@ -93,6 +91,25 @@ pub(crate) fn settle(line: &mut LineConnection) -> Result<()> {
         let _ = line.stream().shutdown(std::net::Shutdown::Both);
     }
     settled
+}
+
+fn let_go(line: &mut LineConnection, held: Option<&HeldInstances>) -> Result<()> {
+    let mut all = Vec::new();
+    if let Some(HeldInstances { state, descriptors, .. }) = held {
+        all.push(state.as_fd());
+        all.extend(descriptors.iter().map(|descriptor| descriptor.as_fd()));
+    }
+    if all.len() > DESCRIPTORS_MAX {
+        bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
+    }
+    line.say(&format!("{GO} {}", all.len()))?;
+    line.hand(&all)?;
+    let said = line.next_line()?;
+    if said != DONE {
+        bail!("the other process reports `{said}` instead");
+    }
+    // If the other process has ended since, this fails, and this process continues.
+    line.say(ENDS)
 }
 
 /// Returns the path of this program, at which a package may have put a later build.

@@ -8,9 +8,11 @@
 //!      |                                               | prepares everything
 //!      |<--------- ready ------------------------------|
 //!      | stops moving packets                          |
-//!      |--------- go --------------------------------->| moves packets, greets the peers
+//!      |--------- go, state of the card -------------->| reads the state of the card
+//!      |                                               | moves packets, greets the peers
 //!      |<--------- done -------------------------------|
-//!      | ends, and removes nothing                     | takes the network process over
+//!      |--------- ends ------------------------------->| a node: moves packets now
+//!      | ends, and removes nothing                     | takes the child processes over
 //! ```
 //!
 //! The descriptors are those of the control socket, the sockets to peers, the queues of the
@@ -24,29 +26,50 @@
 //! process continues. Packets wait in the sockets and in the queues of the interface between `go`
 //! and `done`.
 //!
+//! # A node with instances
+//!
+//! The first descriptors include a connection to the helper of the instances, which serves both
+//! processes and gives everything back when the last of its connections is closed. The state of the
+//! card (tracked connections, credits, counters) comes with `go`, and no packet of the node moves
+//! until the process that takes over has received `ends`, or the end of the connection. So the
+//! state is exact in both cases: the process that takes over continues with it, or the daemon that
+//! runs continues with its own state, which nothing has changed. After `ends` the daemon that runs
+//! completes its files of flow logs.
+//!
+//! | end of | before `go` | from `go` to `ends` | later |
+//! |---|---|---|---|
+//! | the daemon that runs | the other process ends, and the helper gives everything back | the other process continues | it was about to end |
+//! | the process that takes over | the daemon that runs continues | the same | the helper gives everything back |
+//!
 //! | file | contents |
 //! |---|---|
 //! | [`wire`] | lines, descriptors, and the file with the state |
 //! | [`state`] | the state, and its comparison with the configuration |
+//! | [`instances`] | what the card of the instances does |
 //! | `owner` | the process that has to end another process |
 //! | `give` | the daemon that runs |
 //! | `take` | the daemon that takes over |
 
 pub(crate) mod give;
+pub mod instances;
 pub(crate) mod owner;
 pub mod state;
 pub(crate) mod take;
 pub mod wire;
 
-/// Version of the format of the hand-over, and of the requests to `srd network` and `srd hooks`,
-/// which are of the earlier build after a take-over. It changes with any change of the format or
-/// its meaning.
-const VERSION: u32 = 1;
+/// Version of the format of the hand-over, and of the requests to `srd network`, to `srd hooks`
+/// and to the helper of instances, which are of the earlier build after a take-over. It changes
+/// with any change of the format or its meaning.
+const VERSION: u32 = 2;
 /// Line of the daemon that takes over: it has prepared everything.
 const READY: &str = "ready";
-/// Line of the daemon that runs: it has stopped, and the other may move packets.
+/// First word of the line of the daemon that runs when it has stopped: the other process may move
+/// packets, or, for a node, prepare to do so. The second word is the number of the descriptors that
+/// follow: those of the state of the card.
 const GO: &str = "go";
 /// Line of the daemon that takes over: it moves packets.
 const DONE: &str = "done";
+/// Line of the daemon that runs: it does not continue, and is about to end.
+const ENDS: &str = "ends";
 /// Line of the daemon that runs: it continues as before, and the other has to end.
 const BACK: &str = "back";

@@ -1,21 +1,24 @@
 //! The state of a daemon that is handed over, and its comparison with the configuration of the
 //! daemon that takes over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::instances::InstancesHandOver;
 use super::owner::Pipes;
-use crate::config::{Config, Mode, PeerSettings};
+use crate::config::{Cloud, Config, Mode, PeerSettings};
 use crate::hooks::Hooks;
 use crate::netconf::Spec;
 use crate::routing;
 
 /// The state of a daemon in a hand-over. Its descriptors come in this order: the pipes to and from
-/// `srd network`, those to and from `srd hooks`, the socket of the metrics, then the sockets and
-/// the queues of each worker.
+/// `srd network`, those to and from `srd hooks`, those of the instances, the socket of the metrics,
+/// then the sockets and the queues of each worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
@@ -35,6 +38,10 @@ pub(crate) struct State {
     pub(crate) has_network: bool,
     /// Whether there is a process `srd hooks`.
     pub(crate) has_hooks: bool,
+    /// Settings of the instances; `None` if the daemon has no instances.
+    pub(crate) cloud: Option<CloudState>,
+    /// Number of the descriptors of the instances.
+    pub(crate) instances: usize,
     /// The address of the server of the metrics.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) workers: Vec<WorkerState>,
@@ -59,6 +66,59 @@ pub(crate) struct PeerState {
     pub(crate) address: Option<SocketAddr>,
 }
 
+/// Settings of the instances of a node that no take-over changes, because the helper of the
+/// instances has got them at its start.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CloudState {
+    /// The configuration, which the helper reads again at a reload.
+    file: PathBuf,
+    host: String,
+    /// Whether the controller of the host sends the content of the VPC's file.
+    is_of_controller: bool,
+    pods: bool,
+    internet: bool,
+    internet_private: bool,
+    vhost_user: BTreeMap<String, PathBuf>,
+    vhost_user_client: BTreeSet<String>,
+}
+
+impl CloudState {
+    /// Returns the settings of a configuration, with absolute paths; `None` if it has no instances.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let Cloud { host, is_of_controller, pods, internet, internet_private, .. } =
+            config.cloud.as_ref()?;
+        let Cloud { vhost_user, vhost_user_client, .. } = config.cloud.as_ref()?;
+        let sockets = vhost_user.iter().map(|(name, path)| (name.clone(), absolute(path)));
+        Some(Self {
+            file: absolute(&config.file),
+            host: host.clone(),
+            is_of_controller: *is_of_controller,
+            pods: *pods,
+            internet: *internet,
+            internet_private: *internet_private,
+            vhost_user: sockets.collect(),
+            vhost_user_client: vhost_user_client.clone(),
+        })
+    }
+
+    /// Returns the keys of settings that differ.
+    fn differs(&self, new: &Self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            ("the path of the file", self.file == new.file),
+            ("host", self.host == new.host),
+            ("[enrol.instances]", self.is_of_controller == new.is_of_controller),
+            ("pods", self.pods == new.pods),
+            ("internet", self.internet == new.internet),
+            ("internet_private", self.internet_private == new.internet_private),
+            ("vhost_user", self.vhost_user == new.vhost_user),
+            ("vhost_user_client", self.vhost_user_client == new.vhost_user_client),
+        ];
+        all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key)
+    }
+}
+
 /// A state with its descriptors.
 #[derive(Debug)]
 pub struct Estate {
@@ -72,6 +132,8 @@ pub(crate) struct Belongings {
     pub(crate) network: Pipes,
     pub(crate) hooks: Pipes,
     pub(crate) metrics: Option<(SocketAddr, Arc<OwnedFd>)>,
+    /// The functions of the card of the instances, if the node has instances.
+    pub(crate) instances: Option<InstancesHandOver>,
     /// UDP payload bytes of a packet on the routes to all peers. A process that takes over cannot
     /// read them from routes that lead into the interface.
     pub(crate) packet_bytes: u16,
@@ -98,10 +160,12 @@ impl State {
             ("paths", self.paths == interface.paths),
             ("workers", self.workers.len() == usize::from(interface.workers)),
             ("mtu", interface.mtu.is_none_or(|mtu| mtu == self.mtu)),
-            // A daemon with instances hands nothing over.
-            ("[cloud]", config.cloud.is_none()),
+            ("[cloud]", self.cloud.is_some() == config.cloud.is_some()),
         ];
-        all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect()
+        let keys = all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key);
+        let new = CloudState::of(config);
+        let of_cloud = self.cloud.as_ref().zip(new.as_ref()).map(|(runs, new)| runs.differs(new));
+        keys.chain(of_cloud.into_iter().flatten()).collect()
     }
 
     /// Returns the name of a peer that a configuration does not contain.
@@ -146,6 +210,8 @@ mod tests {
             hooks: Hooks::default(),
             has_network: true,
             has_hooks: false,
+            cloud: CloudState::of(config),
+            instances: 0,
             metrics: None,
             workers: vec![WorkerState { sockets: 64, queues: 16 }],
             peers: config.peers.iter().map(peer).collect(),
@@ -166,12 +232,28 @@ mod tests {
         ] {
             assert_eq!(differs(line)[0], key);
         }
+        assert_eq!(differs("[cloud]"), ["[cloud]"]);
         let text = serde_json::to_string(&runs).unwrap();
         assert!(serde_json::from_str::<State>(&text).is_ok());
         // A build with another form of the state has another version. If it does not, its state is
         // not accepted in part.
         let more = text.replacen('{', "{\"more\":1,", 1);
         assert!(serde_json::from_str::<State>(&more).is_err());
+    }
+
+    #[test]
+    fn settings_of_instances_that_no_take_over_changes_are_found_and_others_may_differ() {
+        let with = |lines: &str| config(&format!("[cloud]\nhost = \"a\"\n{lines}"), PEER);
+        let runs = state(&with(""));
+        let differs = |lines: &str| runs.differs(&with(lines));
+        assert!(differs("").is_empty() && differs("vpc = \"other.toml\"").is_empty());
+        assert!(differs("processors = 2\nend_programs = true").is_empty());
+        assert_eq!(differs("internet = true"), ["internet"]);
+        let socket = "[cloud.vhost_user]\nweb = \"/run/web.sock\"";
+        assert_eq!(differs(socket), ["vhost_user"]);
+        assert_eq!(runs.differs(&config("", PEER)), ["[cloud]"]);
+        let other = Config { file: "other.toml".into(), ..with("") };
+        assert_eq!(runs.differs(&other), ["the path of the file"]);
     }
 
     #[test]

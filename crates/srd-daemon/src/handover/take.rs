@@ -1,7 +1,8 @@
 //! The side of the daemon that takes over in a hand-over.
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::state::State;
 use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
-use super::{BACK, DONE, GO, READY, VERSION};
+use super::{BACK, DONE, ENDS, GO, READY, VERSION};
 use crate::config::Config;
 use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
@@ -39,10 +40,14 @@ pub(crate) struct Taken {
     descriptors: std::vec::IntoIter<OwnedFd>,
 }
 
-/// Requests the hand-over from the daemon that serves the socket of a configuration.
-pub(crate) fn request(config: &Config) -> Result<Offer> {
+/// Requests the hand-over from the daemon that serves the socket of a configuration, or that has
+/// started this process, with a connection to it as standard input (`by_input`).
+pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
     let path = &config.control.socket;
-    let client = Client::connect(path)?;
+    let client = match by_input {
+        true => Client::over(io::stdin().as_fd().try_clone_to_owned()?.into(), path)?,
+        false => Client::connect(path)?,
+    };
     let stream = client.begin(&Request::TakeOver { version: VERSION })?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
@@ -128,11 +133,15 @@ impl Taken {
     }
 
     /// Reports that everything is prepared, and waits until the daemon that runs has stopped.
-    pub(crate) fn ready(&mut self) -> Result<()> {
+    /// Returns the descriptors of the state of the card; none without instances.
+    pub(crate) fn ready(&mut self) -> Result<Vec<OwnedFd>> {
         self.line.say(READY)?;
         let said = self.line.next_line().context("the daemon that runs goes on as before")?;
-        if said == GO {
-            return Ok(());
+        let count = said.strip_prefix(GO).map(|count| count.trim_start().parse::<usize>());
+        match count {
+            Some(Ok(count)) if count <= DESCRIPTORS_MAX => return self.line.descriptors(count),
+            Some(_) => bail!("the daemon that runs has too many descriptors: {said}"),
+            None => {}
         }
         match serde_json::from_str::<Answer<()>>(&said) {
             Ok(Answer::Error(refusal)) => Err(ClientError::Refused(refusal).into()),
@@ -140,24 +149,73 @@ impl Taken {
         }
     }
 
-    /// Reports that this process moves packets, and waits until the other process has ended.
+    /// Reports that this process moves packets, or, for a node, that it is about to do so. Waits
+    /// until the other process does not go on any more.
     ///
     /// # Errors
-    /// If the other process goes on, because this process took too long. This process has to end.
-    pub(crate) fn done(mut self) -> Result<()> {
-        // If the other process was killed, this process continues alone.
-        let _ = self.line.say(DONE);
-        match self.line.line_or_end() {
-            Ok(None) => Ok(()),
-            Ok(Some(said)) if said == BACK => {
-                bail!("the daemon that runs goes on as before: this process took too long")
-            }
-            // It has sent nothing and cannot go on, since it has the line.
-            Ok(Some(_)) => Ok(()),
-            Err(error) => {
-                tracing::warn!("the process before has not ended yet: {error:#}");
-                Ok(())
-            }
+    /// If the other process goes on, because this process took too long, or may go on. This process
+    /// has to end.
+    pub(crate) fn done(&mut self) -> Result<()> {
+        done(&mut self.line)
+    }
+
+    /// Waits until the other process has ended.
+    pub(crate) fn end(mut self) {
+        if let Err(error) = self.line.line_or_end() {
+            tracing::warn!("the process before has not ended yet: {error:#}");
         }
+    }
+}
+
+fn done(line: &mut LineConnection) -> Result<()> {
+    // If the other process was killed, this process continues alone.
+    let _ = line.say(DONE);
+    match line.line_or_end().context("the daemon that runs may go on as before")? {
+        None => Ok(()),
+        Some(said) if said == ENDS => Ok(()),
+        Some(said) if said == BACK => {
+            bail!("the daemon that runs goes on as before: this process took too long")
+        }
+        Some(said) => bail!("the daemon that runs may go on as before: {said}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Calls [`done`], whose other end `other` has sent its lines before.
+    fn done_with(other: impl FnOnce(UnixStream) -> Option<UnixStream>) -> Result<()> {
+        let (here, there) = UnixStream::pair().unwrap();
+        let _stays = other(there);
+        let mut line = LineConnection::new(here);
+        line.limit(Instant::now() + Duration::from_millis(200));
+        done(&mut line)
+    }
+
+    #[test]
+    fn only_the_end_of_the_other_process_lets_this_process_continue() {
+        let says = |text: &'static str| {
+            move |mut there: UnixStream| {
+                there.write_all(text.as_bytes()).unwrap();
+                Some(there)
+            }
+        };
+        done_with(says("ends\n")).unwrap();
+        // The other process was killed.
+        done_with(|_| None).unwrap();
+        // It was killed before it has read everything.
+        let (mut here, there) = UnixStream::pair().unwrap();
+        here.write_all(b"unread").unwrap();
+        drop(there);
+        done(&mut LineConnection::new(here)).unwrap();
+        let error = done_with(says("back\n")).unwrap_err().to_string();
+        assert!(error.contains("took too long"), "{error}");
+        // A silent process may continue later.
+        assert!(done_with(says("")).is_err() && done_with(says("other\n")).is_err());
     }
 }

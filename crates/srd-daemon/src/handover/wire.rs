@@ -147,6 +147,8 @@ impl LineConnection {
         let count = match received {
             Ok(received) => received.bytes,
             Err(rustix::io::Errno::INTR) => return Ok(true),
+            // The other process was killed before it has read everything.
+            Err(rustix::io::Errno::CONNRESET) => return Ok(false),
             Err(rustix::io::Errno::AGAIN) => bail!("the other process sends nothing"),
             Err(error) => return Err(error).context("the other process"),
         };

@@ -34,6 +34,8 @@ struct Member {
     orders: Orders,
     reports: Receiver<Report>,
     thread: JoinHandle<Ended>,
+    /// Whether a card of instances drives the worker.
+    is_of_instances: bool,
 }
 
 /// The return value of a thread: the worker, which holds its part of the interface, and its result.
@@ -81,7 +83,7 @@ impl Crew {
             let done = worker.run();
             (Box::new(worker) as Box<dyn Any + Send>, done)
         };
-        self.start_thread(work, ends, control)
+        self.start_thread(work, ends, control, false)
     }
 
     /// Starts the worker that a card of instances drives, on a new thread.
@@ -98,7 +100,7 @@ impl Crew {
             let done = instances.run().map_err(Fatal::Instances);
             (Box::new(instances) as Box<dyn Any + Send>, done)
         };
-        self.start_thread(work, ends, control)
+        self.start_thread(work, ends, control, true)
     }
 
     fn start_thread(
@@ -106,6 +108,7 @@ impl Crew {
         work: impl FnOnce() -> Ended + Send + 'static,
         ends: ControlEnds,
         control: Waker,
+        is_of_instances: bool,
     ) -> Result<()> {
         let ending = Ending { flags: Arc::clone(&ends.orders.flags), control };
         let work = move || {
@@ -116,7 +119,7 @@ impl Crew {
         let thread = thread::Builder::new().name(name).spawn(work);
         let thread = thread.context("cannot start a thread that moves packets")?;
         let ControlEnds { orders, reports } = ends;
-        self.members.push(Member { orders, reports, thread });
+        self.members.push(Member { orders, reports, thread, is_of_instances });
         Ok(())
     }
 
@@ -174,7 +177,7 @@ impl Crew {
     }
 
     /// Stops every worker, and waits until all have stopped. The workers continue when the result
-    /// is dropped.
+    /// is dropped. The worker of a card of instances stops with the card, which another call stops.
     ///
     /// # Errors
     /// If a worker has ended. The others continue.
@@ -186,7 +189,16 @@ impl Crew {
             member.wait(&answer)?;
             Ok(sender)
         };
-        self.members.iter().map(hold).collect()
+        self.members.iter().filter(|of| !of.is_of_instances).map(hold).collect()
+    }
+
+    /// Lets the card of instances move packets, which waits for this after a take-over.
+    ///
+    /// # Errors
+    /// If its thread has ended.
+    pub(crate) fn begin_instances(&self) -> Result<()> {
+        let mut all = self.members.iter().filter(|of| of.is_of_instances);
+        all.try_for_each(|member| member.send(Order::Begin))
     }
 
     /// Passes all waiting reports to `each`. Returns whether reports were lost, in which case the

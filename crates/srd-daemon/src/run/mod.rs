@@ -41,6 +41,7 @@ pub mod transport;
 mod waker;
 pub(crate) mod worker;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -69,7 +70,7 @@ use worker::Worker;
 use worker::hosts::NoHosts;
 use worker::publish::Publisher;
 
-pub use worker::carrier::{Carrier, FirstWorker, Hosted, HostedCard, Instances};
+pub use worker::carrier::{BeginCard, Carrier, FirstWorker, Hosted, HostedCard, Instances};
 pub use worker::hosts::{Hosts, context_of};
 
 /// Error if the process lacks a privilege; it has an exit code of its own.
@@ -125,6 +126,7 @@ impl Daemon {
                 tracing::info!("ends, because process {process} has taken over");
                 self.notify.main_process(process);
                 self.socket.answer_successor();
+                self.control.leave();
                 // Everything belongs to the other process, and the end of this process closes the
                 // rest.
                 std::mem::forget(self);
@@ -175,6 +177,8 @@ pub struct Prepared {
     endpoints: Vec<setup::Endpoint>,
     network: Option<Network>,
     hooks: hooks::Running,
+    /// Descriptors of the instances of the daemon that runs.
+    instances: Vec<OwnedFd>,
     /// The daemon that runs, if this one takes over from it.
     taken: Option<Taken>,
 }
@@ -219,21 +223,23 @@ impl Prepared {
             endpoints,
             network,
             hooks,
+            instances: Vec::new(),
             taken: None,
         })
     }
 
-    /// Prepares to take over from the daemon that serves the socket of the configuration. That
+    /// Prepares to take over from the daemon that serves the socket of the configuration, or that
+    /// has started this process, with a connection to it as standard input (`by_input`). That
     /// daemon goes on until [`Prepared::start`], and dropping the result changes nothing. Takes no
     /// privileges.
     ///
     /// # Errors
     /// If no daemon runs, if it refuses, if a setting differs that no take-over changes, or an
     /// error of the operating system.
-    pub fn take_over(config: Config) -> Result<Succession> {
+    pub fn take_over(config: Config, by_input: bool) -> Result<Succession> {
         signals::hold();
         let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
-        let mut taken = match take::request(&config)? {
+        let mut taken = match take::request(&config, by_input)? {
             Offer::Taken(taken) => *taken,
             Offer::Succeeded(process) => return Ok(Succession::InUnit(process)),
         };
@@ -246,6 +252,7 @@ impl Prepared {
         if taken.state.hooks != config.interface.hooks {
             tracing::warn!("the commands for the end stay those of the daemon before");
         }
+        let instances = taken.several(taken.state.instances)?;
         let listener = at.map(|_| taken.next()).transpose()?;
         let listener = match (&config.metrics, listener) {
             (Some(of), Some(listener)) if Some(of.listen) == at => {
@@ -280,8 +287,19 @@ impl Prepared {
             endpoints,
             network,
             hooks,
+            instances,
             taken: Some(taken),
         })))
+    }
+
+    /// Takes the descriptors that the instances of the daemon that runs have handed over.
+    pub fn take_instances(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.instances)
+    }
+
+    /// Returns the user that has started the daemon: the one that has created its control socket.
+    pub fn owner(&self) -> u32 {
+        self.socket.owner()
     }
 
     /// Drops privileges, and starts the workers. `hosted`: the instances of this host, if
@@ -294,26 +312,28 @@ impl Prepared {
         // If a step fails, these are dropped in the opposite order.
         let Self { mut hooks, network, endpoints, queues, mtu, listener, socket, .. } = self;
         let Self { notify, config, mut taken, packet_bytes, .. } = self;
-        let belongings = belongings(network.as_ref(), &hooks, listener.as_ref(), packet_bytes)?;
+        let mut belongings = belongings(network.as_ref(), &hooks, listener.as_ref(), packet_bytes)?;
         if taken.is_some() && privileges::has_none() {
             // A daemon without privileges has started this process.
             privileges::drop_all()?;
         } else {
             setup::give_up_privileges(&config)?;
         }
-        let (hosted, changes, figures, serve) = match hosted {
-            Some(Hosted { card, changes, figures, serve }) => {
+        let (card, changes, figures, serve) = match hosted {
+            Some(Hosted { card, changes, figures, serve, hand_over }) => {
+                belongings.instances = Some(hand_over);
                 (Some(card), Some(changes), Some(figures), Some(serve))
             }
             None => (None, None, None, None),
         };
+        let card = card.map(|HostedCard { wake, prepare }| anyhow::Ok((wake, prepare()?)));
+        let card = card.transpose()?;
         let known = taken.iter().flat_map(Taken::addresses).collect();
-        if let Some(taken) = &mut taken {
-            taken.ready()?;
-        }
+        let state = taken.as_mut().map(Taken::ready).transpose()?;
         let began = srd_net::clock::now();
         let waker = Waker::default();
-        let (crew, pages) = start_workers(&config, (endpoints, queues), (mtu, &waker), hosted)?;
+        let (crew, pages) =
+            start_workers(&config, (endpoints, queues), (mtu, &waker), (card, state))?;
         let woken = waker.clone();
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
         let (statistics, controller) = (Arc::clone(&pages), pages.controller());
@@ -327,10 +347,12 @@ impl Prepared {
         let (network, theirs) = if taken.is_some() { (None, network) } else { (network, None) };
         let mut control = Control::new(parts, network)?;
         let mut socket = socket;
-        if let Some(taken) = taken {
-            let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
+        if let Some(mut taken) = taken {
             let before = enrolled.as_ref().map(|of| read_again(of, &mut control)).transpose()?;
             taken.done()?;
+            control.begin_instances()?;
+            let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
+            taken.end();
             hooks.begin();
             socket.begin();
             if let Some(mut network) = theirs {
@@ -389,24 +411,29 @@ fn belongings(
         network: network.map(Network::pipes).transpose()?.unwrap_or_default(),
         hooks: hooks.pipes()?,
         metrics: metrics.map(listener).transpose()?,
+        instances: None,
         packet_bytes,
     })
 }
 
+/// The card of the instances, which is prepared, with the event descriptor that ends a wait of its
+/// loop.
+type PreparedCard = (Arc<OwnedFd>, BeginCard);
+
 /// Starts one worker for each endpoint, with its queues of the interface. The card of the instances
-/// drives the first one, if there are instances.
+/// drives the first one, if there are instances. `state`: the state of the card of another process.
 fn start_workers(
     config: &Config,
     (endpoints, queues): (Vec<setup::Endpoint>, Vec<Queues>),
     (mtu, waker): (u16, &Waker),
-    mut hosted: Option<HostedCard>,
+    (mut card_of_instances, mut state): (Option<PreparedCard>, Option<Vec<OwnedFd>>),
 ) -> Result<(Crew, Arc<Pages>)> {
     let about = setup::about(config, &endpoints, mtu);
     let (mut crew, mut totals, mut orders) = (Crew::default(), Vec::new(), Vec::new());
     for (number, (mut endpoint, queue)) in endpoints.into_iter().zip(queues).enumerate() {
-        let hosted = hosted.take();
+        let hosted = card_of_instances.take();
         let of_worker = match &hosted {
-            Some(hosted) => WorkerWaker::Card(Arc::clone(&hosted.wake)),
+            Some((wake, _)) => WorkerWaker::Card(Arc::clone(wake)),
             None => {
                 endpoint.io().inner().watch(queue.fd());
                 let waker = endpoint.waker().context("cannot make a descriptor to be woken by")?;
@@ -419,15 +446,16 @@ fn start_workers(
         orders.push(control_ends.orders.clone());
         let publisher = Publisher::new(page, endpoint.now());
         let card = setup::card_config(config, mtu)?;
-        if let Some(hosted) = hosted {
-            let instances = (hosted.begin)(FirstWorker {
+        if let Some((wake, begin)) = hosted {
+            let instances = begin(FirstWorker {
                 endpoint,
                 queues: queue,
                 card,
                 ends: worker_ends,
                 publisher,
-                wake: hosted.wake,
+                wake,
                 interface: config.interface.name.clone(),
+                taken: state.take(),
             })?;
             crew.start_instances(instances, control_ends, waker.clone())?;
             continue;

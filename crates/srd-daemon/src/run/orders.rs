@@ -49,6 +49,8 @@ pub(crate) enum Order {
     Descriptors(Oneshot<io::Result<WorkerDescriptors>>),
     /// Stops the worker until the hold is dropped.
     Hold(Hold),
+    /// Lets a card of instances move packets that has taken over from another process.
+    Begin,
 }
 
 /// Descriptors of everything that a worker reads and writes, for another process that continues

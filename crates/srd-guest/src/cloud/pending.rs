@@ -107,6 +107,7 @@ impl Changes {
                 Command::Detach(_)
                     | Command::Apply(..)
                     | Command::HandOver(..)
+                    | Command::Hold(..)
                     | Command::Attach(..)
             );
             if self.under_way.is_none() || !is_change {

@@ -4,6 +4,7 @@
 //! at most [`GIVE_WAIT_MAX`]. The number of the socket's threads is bounded, and each has one
 //! command at a time. The channel of an answer carries one message.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -31,6 +32,9 @@ const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pause between two attempts to add a command to the full queue.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// The file with the state of a card that has stopped, and the descriptors of its devices.
+pub(crate) type CardState = (File, Vec<Arc<OwnedFd>>);
+
 /// A request to the loop with the channel for its answer, or the end of an instance or a trace that
 /// a connection has begun. Reading figures needs no command: [`crate::pages`].
 pub(crate) enum Command {
@@ -45,6 +49,10 @@ pub(crate) enum Command {
     /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
+    /// Stop, and return the file with the state, and the descriptors of the devices. A card of a
+    /// node continues when the other end of the second channel is dropped; when it receives the
+    /// channel for an answer, its objects belong to another process.
+    Hold(Sender<Result<CardState, String>>, Receiver<Sender<()>>),
     /// Hand the whole card over to the process at the other end of the connection.
     HandOver(UnixStream, Sender<Result<(), String>>),
 }
@@ -93,7 +101,9 @@ impl Orders {
         self.give_within(command, GIVE_WAIT_MAX)
     }
 
-    fn give_within(&self, mut command: Command, time: Duration) -> bool {
+    /// Sends a command, for whose place in the queue it waits for at most `time`. Returns whether
+    /// the loop will receive it.
+    pub(crate) fn give_within(&self, mut command: Command, time: Duration) -> bool {
         let until = WallInstant::now() + time;
         loop {
             command = match self.queue.try_send(command) {

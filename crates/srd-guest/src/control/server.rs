@@ -190,9 +190,10 @@ impl Connections {
 }
 
 /// Returns the function that serves requests about instances at the socket of a node. Root and the
-/// user of this process, which is the one that starts the node, may send requests.
-pub(crate) fn of_node(orders: Orders) -> ServeInstances {
-    let connections = Connections::new(orders, rustix::process::geteuid().as_raw());
+/// user `owner`, which has started the node, may send requests. The user to which the node has
+/// changed may not.
+pub(crate) fn of_node(orders: Orders, owner: u32) -> ServeInstances {
+    let connections = Connections::new(orders, owner);
     Arc::new(move |stream| {
         if let Some(slot) = ConnectionSlot::take(&connections.open) {
             connections.serve_in(stream, slot);

@@ -14,6 +14,7 @@ use super::{GO, READY};
 use srd_daemon::handover::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
 use srd_net::{Tun, clock};
 
+use crate::control::orders::CardState;
 use crate::interfaces::kernel::Kernel;
 use crate::interfaces::port::Port;
 use crate::machine::edge;
@@ -33,6 +34,24 @@ impl Service {
     /// Hands everything over to the process at the other end of `stream`. If the hand-over fails,
     /// this card continues as before.
     pub(crate) fn hand_over(&mut self, stream: &UnixStream) -> Result<()> {
+        let heir = self.helper.heir()?;
+        let (file, descriptors) = self.export(Some(heir))?;
+        let mut all = vec![file.as_fd()];
+        all.extend(descriptors.iter().map(|descriptor| descriptor.as_fd()));
+        if all.len() > DESCRIPTORS_MAX {
+            bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
+        }
+        let stream = stream.try_clone()?;
+        stream.set_read_timeout(Some(READY_WAIT_MAX))?;
+        stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
+        self.settle(&mut LineConnection::new(stream), &all)?;
+        self.let_go();
+        Ok(())
+    }
+
+    /// Returns the file with the state, and the descriptors in the order that [`State`] defines.
+    /// They are valid until the next packet moves. `heir`: the first descriptor, if there is one.
+    pub(super) fn export(&mut self, heir: Option<OwnedFd>) -> Result<CardState> {
         if let Some(name) = self.vpc.added_names().next() {
             bail!(
                 "`srd run` holds the instance `{name}` by its connection to the card that runs, \
@@ -49,18 +68,10 @@ impl Service {
         for kernel in self.devices.values_mut().filter_map(Port::kernel_mut) {
             kernel.interrupt_all();
         }
-        let (state, descriptors) = self.state()?;
+        let (state, descriptors) = self.state(heir)?;
         let state = serde_json::to_vec(&state)?;
         let file = file_of(&[&state, &self.card.export(), &self.gateways.nat.export()])?;
-        let mut all = vec![file.as_fd()];
-        all.extend(descriptors.iter().map(|descriptor| descriptor.as_fd()));
-        if all.len() > DESCRIPTORS_MAX {
-            bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
-        }
-        let stream = stream.try_clone()?;
-        stream.set_read_timeout(Some(READY_WAIT_MAX))?;
-        stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
-        self.settle(&mut LineConnection::new(stream), &all)
+        Ok((file, descriptors))
     }
 
     fn settle(&mut self, line: &mut LineConnection, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
@@ -84,9 +95,8 @@ impl Service {
         Ok(())
     }
 
-    /// Returns the state, and the descriptors in the order that [`State`] defines.
-    fn state(&mut self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
-        let mut descriptors = vec![Arc::new(self.helper.heir()?)];
+    fn state(&mut self, heir: Option<OwnedFd>) -> Result<(State, Vec<Arc<OwnedFd>>)> {
+        let mut descriptors: Vec<_> = heir.into_iter().map(Arc::new).collect();
         let transport = self.gateways.transport.as_mut();
         let to_hosts = transport.map(Transport::sockets).transpose()?.unwrap_or_default();
         let Gateways { edge, transport, lost, .. } = &self.gateways;
@@ -161,6 +171,8 @@ impl Service {
         for device in std::mem::take(&mut self.devices).into_values() {
             device.leave();
         }
+        // Removals that wait are carried out.
+        self.maker.end();
         // Aggregation windows of flow logs that have not ended continue in the other process, which
         // writes them to new files.
         self.end_writing();

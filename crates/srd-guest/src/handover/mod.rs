@@ -1,6 +1,9 @@
 //! The hand-over from one process of the card to the next, during which the guests' connections
 //! survive.
 //!
+//! A node hands its card over as a part of its own hand-over, which
+//! `srd_daemon::handover` describes: `node`. Without a node, the card does it alone:
+//!
 //! ```text
 //!  the card that runs                              the card that takes over
 //!      |                                               | reads its configuration
@@ -21,13 +24,15 @@
 //! | file | contents |
 //! |---|---|
 //! | `state` | the state in addition to that of the card itself |
+//! | `node` | the card of a node |
 //! | `asker` | checks of both processes |
 //! | `give` | the card that runs |
 //! | `take` | the card that takes over |
 
 pub(crate) mod asker;
 pub(crate) mod give;
-mod state;
+pub(crate) mod node;
+pub(crate) mod state;
 pub(crate) mod take;
 
 /// Version of the format of the hand-over. It changes with any change of the format or its meaning.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use srd_card::device::steering::Steering;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::vpc::nat::Nat;
-use srd_card::vpc::{Card, Guest, PortId};
+use srd_card::vpc::{Guest, PortId};
 use srd_daemon::handover::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
 use srd_net::{Tun, clock};
 use srd_proto::time::Instant;
@@ -23,37 +23,27 @@ use srd_vpc::id::{EniId, FlowLogId, InstanceId};
 use super::state::{Instance, State};
 use super::{GO, READY, VERSION, asker};
 use crate::cloud::guests::{burst_of, check, timeouts_of};
-use crate::cloud::pending::Changes;
-use crate::cloud::plane::Plane;
 use crate::control::client::is_default;
-use crate::control::orders::{Orders, Stopper};
-use crate::control::protocol::{DeviceSettings, Request};
+use crate::control::orders::Orders;
+use crate::control::protocol::{DeviceSettings, NamespaceName, Request};
 use crate::control::server::Server;
 use crate::failure::WrongSettings;
-use crate::figures::logging::unix_ns_at_zero;
-use crate::figures::logs::files::Files;
-use crate::figures::logs::{Active, Counts, FlowLogs};
+use crate::figures::logs::{Active, Counts};
 use crate::figures::metrics;
-use crate::figures::pages::publisher::Publisher;
-use crate::helper::{Ending, Starting, spec};
+use crate::helper::{Starting, spec};
 use crate::interfaces::adapter::{Adapter, steering_of};
-use crate::interfaces::gone::{LostDevices, Which};
+use crate::interfaces::gone::Which;
 use crate::interfaces::port::Port;
-use crate::link_local::Services;
 use crate::machine::earlier;
 use crate::machine::edge::Edge;
-use crate::machine::maker::Maker;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::privileges;
-use crate::machine::resolv_conf::Resolvers;
-use crate::state::{Guests, Options, Running, Service};
+use crate::service::Opening;
+use crate::state::{Options, Running, Service};
 use crate::traffic::gateways::Gateways;
-use crate::traffic::hosts::Received;
-use crate::traffic::late::Late;
-use crate::traffic::outside::Shares;
 use crate::traffic::transport::Transport;
 use crate::traffic::transport::own::Plan;
-use crate::traffic::turns::{Turns, raise_descriptors};
+use crate::traffic::turns::raise_descriptors;
 
 /// Longest wait for a line of the card that runs.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -67,12 +57,12 @@ enum HandoverReply {
 }
 
 /// The complete data of a hand-over after parsing. Dropping it removes and restores nothing.
-struct Handed {
-    state: State,
+pub(super) struct Handed {
+    pub(super) state: State,
     card: Vec<u8>,
     nat: Nat,
-    /// The connection of an heir to the helper of the card that runs.
-    heir: OwnedFd,
+    /// The connection of an heir to the helper of the card that runs; `None` for a node.
+    heir: Option<OwnedFd>,
     edge: Option<Tun>,
     transport: Vec<OwnedFd>,
     /// For each instance, the queues of each of its devices.
@@ -96,11 +86,10 @@ impl Service {
         check(&world, &options.host)?;
         let transport = options.transport.as_ref().map(Plan::new).transpose()?;
         let transport = transport.map(Plan::keep_epoch);
-        let services = Services::new(options.internet)?;
-        let secret = clock::secret()?;
         raise_descriptors();
         let stream = connect(&options)?;
         let server = Server::listen_beside(&options.socket)?;
+        let (orders, commands, wake) = Orders::new()?;
         let starting = match Starting::start(&spec(&options, &vpc, Some(server.path()), true)) {
             Ok(starting) => starting,
             Err(error) => {
@@ -110,62 +99,24 @@ impl Service {
         };
         // From here on this process may have threads.
         privileges::leave()?;
-        let helper = Ending::new(starting.listen()?);
-        let (orders, commands, wake) = Orders::new()?;
-        orders.set_helper(helper.clone());
-        let logs = FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone()));
-        let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
-        server.serve(orders.clone())?;
+        let server = Some(server);
+        let opening = Opening { options, vpc, world, server, starting, orders, commands, wake };
+        let mut service = opening.prepare()?;
 
         // From here on the card that runs moves no packets.
         let asked = clock::now();
         let mut line = ask(stream)?;
         let mut handed = Handed::receive(&mut line)?;
-        handed.check(&options).map_err(WrongSettings::of)?;
-        let now = clock::now();
-        let processors = options.processors()?;
-        let card = Card::new(&options.host, Arc::new(rules), secret);
-        let began = Instant::from_nanos(handed.state.began_ns);
-        let mut service = Self {
-            vpc,
-            world,
-            guests: Guests::default(),
-            devices: BTreeMap::new(),
-            processors,
-            held: BTreeSet::new(),
-            gone: LostDevices::default(),
-            late: Late::default(),
-            shares: Shares::default(),
-            changes: Changes::default(),
-            maker: Maker::start(helper.clone(), orders.clone())?,
-            sockets: Vec::new(),
-            turns: Turns::new()?,
-            gateways: Gateways::new(None, None),
-            received: Received::default(),
-            logs,
-            services: services.with_token_key(handed.state.tokens),
-            resolvers: Resolvers::default(),
-            commands,
-            wake,
-            publisher: Publisher::new(Arc::clone(&orders.pages)),
-            stopper: Stopper { is_ending: Arc::new(AtomicBool::new(false)), orders },
-            metrics: None,
-            is_handed_over: false,
-            expire_at: now,
-            moved_at: now,
-            began,
-            helper,
-            card,
-            plane,
-            options,
-        };
-        service.adopt(now, &mut handed, transport)?;
+        handed.check(&service.options).map_err(WrongSettings::of)?;
+        let sockets = std::mem::take(&mut handed.transport);
+        let transport = transport.map(|plan| Transport::adopt(plan, sockets)).transpose()?;
+        service.adopt(clock::now(), &mut handed, transport)?;
         line.say(READY)?;
         let said = line.next_line().context("the card that runs goes on as before")?;
         if said != GO {
             bail!("the card that runs goes on as before: {said}");
         }
-        service.begin(clock::now(), handed);
+        service.begin(clock::now(), handed)?;
         let silence = Duration::from_nanos(clock::now().since(asked).as_nanos());
         Ok((service, silence))
     }
@@ -207,13 +158,19 @@ impl Handed {
             HandoverReply::State { .. } => bail!("the card that runs has too many descriptors"),
             HandoverReply::Failed { what } => bail!("the card that runs goes on as before: {what}"),
         };
-        let mut all = line.descriptors(count)?.into_iter();
+        Self::read(line.descriptors(count)?, true)
+    }
+
+    /// Reads the state. `has_heir`: whether the second descriptor is a connection of an heir.
+    pub(super) fn read(all: Vec<OwnedFd>, has_heir: bool) -> Result<Self> {
+        let count = all.len();
+        let mut all = all.into_iter();
         let mut next = || all.next().context("a descriptor is missing");
         let [state, card, nat] = parts_of(&next()?.into())?;
         let state: State =
             serde_json::from_slice(&state).context("what the card that runs says")?;
         let nat = Nat::import(&nat).map_err(anyhow::Error::msg).context("NAT gateways")?;
-        let heir = next()?;
+        let heir = has_heir.then(&mut next).transpose()?;
         let edge = state.edge.as_ref();
         let edge = edge.map(|edge| Ok(Tun::adopt(next()?, edge.udp_segmentation))).transpose();
         let edge: Option<Tun> = edge.map_err(|error: anyhow::Error| error)?;
@@ -273,13 +230,18 @@ impl Handed {
 impl Service {
     /// Takes over everything that can be taken over without a change to the system. Until the other
     /// card has released its objects, this process must be able to end without a change to them.
-    fn adopt(&mut self, now: Instant, handed: &mut Handed, plan: Option<Plan>) -> Result<()> {
+    pub(super) fn adopt(
+        &mut self,
+        now: Instant,
+        handed: &mut Handed,
+        mut transport: Option<Transport>,
+    ) -> Result<()> {
         let state = &handed.state;
+        self.began = Instant::from_nanos(state.began_ns);
+        self.services.set_token_key(state.tokens);
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
         let private = self.options.internet_private;
         let edge = handed.edge.take().map(|tun| Edge::new(tun, routed, private)).transpose()?;
-        let sockets = std::mem::take(&mut handed.transport);
-        let mut transport = plan.map(|plan| Transport::adopt(plan, sockets)).transpose()?;
         if let Some(transport) = &mut transport {
             transport.adopt_contacts(&state.hosts);
             self.card.set_host_bytes_max(transport.bytes_max());
@@ -356,31 +318,42 @@ impl Service {
 
     /// Continues after the other card has released its objects, which now belong to this process. A
     /// failure is logged, and everything else continues, so that connections of guests survive.
-    fn begin(&mut self, now: Instant, handed: Handed) {
-        let held = self.helper.take_on(&handed.heir).unwrap_or_else(|error| {
+    fn begin(&mut self, now: Instant, handed: Handed) -> Result<()> {
+        let heir = handed.heir.context("a descriptor is missing")?;
+        let held = self.helper.take_on(&heir).unwrap_or_else(|error| {
             tracing::error!("what the card before had is not given back at the end: {error:#}");
             BTreeSet::new()
         });
-        for instance in handed.state.instances {
-            let running = self.guests.by_name.get_mut(&instance.name);
-            if let (Some(running), Some(name)) = (running, instance.namespace) {
-                if !held.contains(&name) {
-                    tracing::error!("the namespace {name} is not this card's; all else goes on");
-                    continue;
-                }
-                let mut namespace = Namespace::new(name, false, self.helper.clone());
-                namespace.set_ends_programs(self.options.end_programs);
-                running.namespace = Some(namespace);
+        let mut namespaces = namespaces(handed.state.instances);
+        namespaces.retain(|_, name| {
+            let has = held.contains(name);
+            if !has {
+                tracing::error!("the namespace {name} is not this card's; all else goes on");
             }
+            has
+        });
+        self.own_namespaces(namespaces);
+        if let Err(error) = self.begin_metrics() {
+            tracing::error!("figures over HTTP: {error:#}; all else goes on");
         }
-        let begun: [(&str, Result<()>); 2] = [
-            ("figures over HTTP", self.begin_metrics()),
-            ("sockets of vhost-user", self.begin_sockets()),
-        ];
-        for (what, begun) in begun {
-            if let Err(error) = begun {
-                tracing::error!("{what}: {error:#}; all else goes on");
-            }
+        self.begin_objects(now);
+        Ok(())
+    }
+
+    /// Takes the namespaces of instances, which the helper of this process has.
+    pub(super) fn own_namespaces(&mut self, namespaces: BTreeMap<String, NamespaceName>) {
+        for (instance, name) in namespaces {
+            let Some(running) = self.guests.by_name.get_mut(&instance) else { continue };
+            let mut namespace = Namespace::new(name, false, self.helper.clone());
+            namespace.set_ends_programs(self.options.end_programs);
+            running.namespace = Some(namespace);
+        }
+    }
+
+    /// Creates sockets of vhost-user again, and the instances of the file that are missing.
+    pub(super) fn begin_objects(&mut self, now: Instant) {
+        if let Err(error) = self.begin_sockets() {
+            tracing::error!("sockets of vhost-user: {error:#}; all else goes on");
         }
         self.begin_guests(now);
     }
@@ -391,6 +364,11 @@ impl Service {
         self.metrics = Some(metrics::start(listener, self.stopper.orders.clone())?);
         Ok(())
     }
+}
+
+/// Returns the namespaces of instances, by the names of the instances.
+pub(super) fn namespaces(instances: Vec<Instance>) -> BTreeMap<String, NamespaceName> {
+    instances.into_iter().filter_map(|of| Some((of.name, of.namespace?))).collect()
 }
 
 /// Returns the n-tuple rules of all interfaces of an instance.

@@ -88,6 +88,8 @@ impl Request {
             Self::Remove { .. }
             | Self::Vpc(_)
             | Self::Reload
+            | Self::Another
+            | Self::Renew
             | Self::Heir
             | Self::TakeOn
             | Self::Hand

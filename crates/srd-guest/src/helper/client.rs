@@ -10,16 +10,14 @@ use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, shutdown};
 use srd_net::Tun;
 use srd_vpc_file::VpcFile;
@@ -27,11 +25,10 @@ use srd_vpc_file::VpcFile;
 use super::wire::{self, Receiver};
 use super::{
     Answer, DESCRIPTORS_MAX, MADE_AT_ONCE, Meet, Message, NAMED_MAX, PACKET_BYTES_MAX, Request,
-    Spec, Upkeep,
+    Upkeep,
 };
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
-use crate::machine::locks;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::place::{InstanceNetwork, NetworkRequest, Places};
 
@@ -40,20 +37,8 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for an answer that only adds data to the status, which is shown without these data
 /// after this time.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Longest wait for the start of the helper. It is longer than the helper waits for the helpers of
-/// killed cards.
-const START_WAIT_MAX: Duration = Duration::from_secs(30);
 
 const GONE: &str = "the helper of this card has ended: end the card, and start it again";
-
-/// A helper process that has been started, before this process has a thread that receives the
-/// helper's answers.
-#[derive(Debug)]
-pub(crate) struct Starting {
-    socket: OwnedFd,
-    child: Child,
-    adds: File,
-}
 
 /// The connection to the helper.
 #[derive(Clone, Debug)]
@@ -64,8 +49,10 @@ struct Inner {
     socket: Arc<OwnedFd>,
     waiting: Arc<Mutex<PendingRequests>>,
     child: Mutex<Option<Child>>,
+    /// The thread that receives answers. It ends when the helper closes the connection.
+    hears: Mutex<Option<JoinHandle<()>>>,
     /// A lock that marks this process as the card of the helper; `None` in tests.
-    _adds: Option<File>,
+    adds: Option<File>,
 }
 
 /// Requests that wait for answers.
@@ -94,57 +81,8 @@ pub(crate) struct Ending {
     pub(crate) is_passed_on: bool,
 }
 
-impl Starting {
-    /// Starts this program as a helper. The helper inherits only one end of a pair of sockets,
-    /// standard output and standard error.
-    pub(crate) fn start(spec: &Spec) -> Result<Self> {
-        locks::make(Path::new(locks::DIRECTORY))?;
-        let (socket, other) = wire::pair()?;
-        let program = std::env::current_exe().context("where is this program")?;
-        srd_net::raw::keep_descriptors_from_children()
-            .context("cannot keep descriptors from the helper")?;
-        let mut command = Command::new(program);
-        command.arg("card-helper").env_clear().stdin(Stdio::from(other));
-        for name in ["PATH", "RUST_LOG", "JOURNAL_STREAM"] {
-            if let Some(value) = std::env::var_os(name) {
-                command.env(name, value);
-            }
-        }
-        // The helper is in a separate process group, so that signals to the programs of the
-        // terminal do not end it.
-        let mut child = command.process_group(0).spawn().context("the helper cannot be started")?;
-        drop(command);
-        let begun = locks::add_to(Path::new(locks::DIRECTORY), child.id())
-            .and_then(|adds| Self::begin(&socket, spec).map(|()| adds));
-        match begun {
-            Ok(adds) => Ok(Self { socket, child, adds }),
-            Err(error) => {
-                // The helper ends when its socket is closed.
-                drop(socket);
-                let _ = child.wait();
-                Err(error)
-            }
-        }
-    }
-
-    /// Sends the settings to the helper, and waits until the helper is ready.
-    fn begin(socket: &OwnedFd, spec: &Spec) -> Result<()> {
-        set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
-        wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
-        let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
-        let said = said.context("the helper has ended")?.message.map_err(anyhow::Error::msg)?;
-        set_socket_timeout(socket, Timeout::Recv, None)?;
-        said.body.context("the helper says nothing")?.ok().map(drop)
-    }
-
-    /// Starts a thread that receives answers. Call this after privileges were dropped.
-    pub(crate) fn listen(self) -> Result<Helper> {
-        Helper::over(self.socket, Some(self.child), Some(self.adds))
-    }
-}
-
 impl Answer {
-    fn ok(self) -> Result<Self> {
+    pub(super) fn ok(self) -> Result<Self> {
         match self {
             Self::Failed { what, is_missing: true } => Err(Missing(what).into()),
             Self::Failed { what, .. } => bail!(what),
@@ -203,8 +141,9 @@ impl Helper {
         lock(&waiting).next = 1;
         let (of_socket, of_waiting) = (Arc::clone(&socket), Arc::clone(&waiting));
         let hear = move || hear(&of_socket, &of_waiting);
-        thread::Builder::new().name("srd-card-helper".into()).spawn(hear).context("a thread")?;
-        Ok(Self(Arc::new(Inner { socket, waiting, child: Mutex::new(child), _adds: adds })))
+        let thread = thread::Builder::new().name("srd-card-helper".into()).spawn(hear);
+        let (child, hears) = (Mutex::new(child), Mutex::new(Some(thread.context("a thread")?)));
+        Ok(Self(Arc::new(Inner { socket, waiting, child, hears, adds })))
     }
 
     /// Sends a request, and waits for the answer.
@@ -483,10 +422,25 @@ impl Helper {
     /// of a cloud), and the keys of changed settings that are not applied.
     pub(crate) fn reload(&self) -> Result<(Option<VpcFile>, Vec<String>)> {
         let (answer, descriptors) = self.ask(Request::Reload)?;
-        let Answer::Reloaded { vpc, others } = answer else { return odd() };
-        let Some(path) = vpc else { return Ok((None, others)) };
-        let file = descriptors.into_iter().next().context("the helper opened nothing")?;
-        Ok((Some(srd_vpc_file::read_from(File::from(file), &path)?), others))
+        reloaded(answer, descriptors)
+    }
+
+    /// Returns a further connection to this helper, for a process that takes the node over.
+    pub(crate) fn another(&self) -> Result<OwnedFd> {
+        let (_, descriptors) = self.ask_with(Request::Another, &[], LOOK_WAIT_MAX)?;
+        descriptors.into_iter().next().context("the helper opened nothing")
+    }
+
+    /// Returns a further connection to this helper, and the lock that marks its card, for
+    /// [`Starting::adopt`] in a process that takes the node over.
+    pub(crate) fn shared(&self) -> Result<Vec<OwnedFd>> {
+        let adds = self.0.adds.as_ref().context("the helper has no lock")?;
+        Ok(vec![self.another()?, adds.try_clone()?.into()])
+    }
+
+    /// Makes the helper read the configuration with which this process has taken the node over.
+    pub(crate) fn renew(&self) {
+        self.tell(Request::Renew);
     }
 
     /// Returns an additional connection to this helper, for the helper of a card that takes over
@@ -503,6 +457,18 @@ impl Helper {
         let Answer::Taken(namespaces) = answer else { return odd() };
         Ok(namespaces)
     }
+}
+
+/// Reads the file of the cloud, and returns it with the keys of changed settings that are not
+/// applied.
+pub(super) fn reloaded(
+    answer: Answer,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(Option<VpcFile>, Vec<String>)> {
+    let Answer::Reloaded { vpc, others } = answer else { return odd() };
+    let Some(path) = vpc else { return Ok((None, others)) };
+    let file = descriptors.into_iter().next().context("the helper opened nothing")?;
+    Ok((Some(srd_vpc_file::read_from(File::from(file), &path)?), others))
 }
 
 /// Splits a list into parts that each fit into one request; returns at least one part.
@@ -557,12 +523,20 @@ impl std::ops::Deref for Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Threads still hold the socket: `shutdown` closes it for the helper anyway.
-        let Inner { socket, child, waiting, .. } = &*self.helper.0;
+        let Inner { socket, child, hears, waiting, .. } = &*self.helper.0;
         lock(waiting).is_over = true;
-        let _ = shutdown(&**socket, Shutdown::Both);
+        if self.is_passed_on {
+            let _ = shutdown(&**socket, Shutdown::Both);
+            return;
+        }
+        // Threads still hold the socket: `shutdown` closes it for the helper anyway. The helper
+        // closes its end when it has given everything back, or at once if it serves another
+        // process.
+        let _ = shutdown(&**socket, Shutdown::Write);
+        let hears = hears.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = hears.map(JoinHandle::join);
         let child = child.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(mut child), false) = (child, self.is_passed_on) {
+        if let Some(mut child) = child {
             let _ = child.wait();
         }
     }

@@ -82,6 +82,13 @@ impl Files {
         Ok(opened)
     }
 
+    /// Reads the configuration with which another process has taken the node over.
+    pub(super) fn renew(&mut self, spec: &Spec) -> Result<()> {
+        let path = spec.config.as_ref().context("the card has no configuration in a file")?;
+        self.runs = Some(config::read(path)?);
+        Ok(())
+    }
+
     /// Reads the configuration again, and opens the file of its cloud.
     pub(super) fn reload(&mut self, spec: &Spec) -> Result<Reloaded> {
         let path = spec.config.as_ref().context("the card has no configuration in a file")?;

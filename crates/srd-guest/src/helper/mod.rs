@@ -13,17 +13,23 @@
 //! nothing else, and are checked before any work begins: `check`. Namespaces have names of
 //! instances, or belong to pods that root has announced: [`crate::machine::pods`].
 //!
-//! A card that takes over starts its own helper, the *heir*. The card that runs gives the heir a
-//! second connection to its own helper. A helper with an heir restores nothing until both
-//! connections are closed. The heir requests all objects of the helper (`Request::Hand`), and then
-//! makes it forget them (`Request::Forget`). So at each moment of a take-over exactly one helper is
-//! responsible for the objects, whichever process ends.
+//! If another process takes a node over, the helper continues: the node that runs requests a second
+//! connection (`Request::Another`) for that process. Both connections have the same rights, because
+//! both processes are of the same program and the same user, or of root. The helper gives
+//! everything back when all connections are closed.
+//!
+//! A card without a node that takes over starts its own helper, the *heir*. The card that runs
+//! gives the heir a second connection to its own helper. A helper with an heir restores nothing
+//! until both connections are closed. The heir requests all objects of the helper
+//! (`Request::Hand`), and then makes it forget them (`Request::Forget`). So at each moment of a
+//! take-over exactly one helper is responsible for the objects, whichever process ends.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `wire` | packets with descriptors |
 //! | `check` | checks of requests |
 //! | `client` | the card's side |
+//! | `start` | the card's side before it has threads |
 //! | `serve` | the helper's loop |
 //! | `holds` | objects that the helper has made, and gives back |
 //! | `files` | files that the helper opens for the card |
@@ -39,6 +45,7 @@ mod files;
 mod holds;
 mod inspect;
 mod serve;
+mod start;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -57,8 +64,9 @@ use crate::machine::place::NetworkRequest;
 use crate::machine::pods::PodInterface;
 use crate::state::Options;
 
-pub(crate) use client::{Ending, Helper, Starting};
+pub(crate) use client::{Ending, Helper};
 pub use serve::serve;
+pub(crate) use start::Starting;
 pub(crate) use upkeep::Upkeep;
 
 /// Maximum size of one request or answer in bytes.
@@ -69,6 +77,8 @@ const DESCRIPTORS_ONCE: usize = 200;
 const DESCRIPTORS_MAX: usize = 65_536;
 /// Maximum number of requests that wait for the helper's thread, which handles them in order.
 const JOBS_MAX: usize = 1024;
+/// Maximum number of connections of cards: the card that runs, and processes that take over.
+const CARDS_MAX: usize = 4;
 /// Maximum number of instances for which one request creates networks.
 pub(crate) const MADE_AT_ONCE: usize = 16;
 /// Maximum number of addresses, namespaces and devices in one request.
@@ -179,6 +189,11 @@ enum Request {
     Vpc(PathBuf),
     /// Read the configuration again, and open the file of its cloud.
     Reload,
+    /// Return a further connection to this helper, for a process that takes the node over.
+    Another,
+    /// Read the configuration again, because another process has taken the node over with it.
+    /// Later reloads report the settings that differ from it.
+    Renew,
     /// Return a second connection to this helper, for the helper of a card that takes over (the
     /// heir).
     Heir,

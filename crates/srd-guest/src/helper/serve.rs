@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver as Jobs, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_trust::privileges;
 
@@ -19,7 +19,7 @@ use super::files::{Files, Reloaded};
 use super::holds::Holds;
 use super::upkeep::{self, Notices};
 use super::wire::{self, Received, Receiver};
-use super::{Answer, JOBS_MAX, Message, Request, Spec};
+use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, Spec};
 use crate::failure::Missing;
 use crate::machine::locks;
 use crate::{interfaces::kernel_counts, machine::place};
@@ -45,7 +45,8 @@ pub fn serve() -> Result<()> {
     let Ok((spec, _lock)) = begun else { return Ok(()) };
     let done = Helping::new(spec, Path::new(locks::DIRECTORY), card).and_then(Helping::run);
     locks::forget_keeper(Path::new(locks::DIRECTORY));
-    done
+    // The card waits until its connection is closed.
+    done.map(drop)
 }
 
 /// Prepares the helper before the first request. It waits until the helpers of killed cards have
@@ -98,8 +99,11 @@ struct Job {
 pub(super) struct Helping {
     spec: Arc<Spec>,
     files: Files,
-    card: Option<Arc<OwnedFd>>,
+    /// Connections of the card, and of processes that take it over: at most [`CARDS_MAX`].
+    cards: Vec<Arc<OwnedFd>>,
     heir: Option<Arc<OwnedFd>>,
+    /// The last connection, after its other end has closed it.
+    last: Option<Arc<OwnedFd>>,
     jobs: SyncSender<Work>,
     /// The kernel's notices of changes of packet rules; `None` if there is no internet's side, or
     /// the kernel offers no notices.
@@ -129,13 +133,27 @@ impl Helping {
             );
             None
         });
-        let (card, heir, tended) = (Some(Arc::new(card)), None, Instant::now());
-        let is_forgotten = false;
-        Ok(Self { spec, files, card, heir, jobs, notices, tended, upkeep, thread, is_forgotten })
+        let (cards, heir, last) = (vec![Arc::new(card)], None, None);
+        let (tended, is_forgotten) = (Instant::now(), false);
+        Ok(Self {
+            spec,
+            files,
+            cards,
+            heir,
+            last,
+            jobs,
+            notices,
+            tended,
+            upkeep,
+            thread,
+            is_forgotten,
+        })
     }
 
-    /// Executes requests until all connections are closed.
-    pub(super) fn run(mut self) -> Result<()> {
+    /// Executes requests until all connections are closed by their other ends, then gives
+    /// everything back. Returns this end of the last connection, whose other end waits until it is
+    /// closed.
+    pub(super) fn run(mut self) -> Result<Option<Arc<OwnedFd>>> {
         let mut receiver = Receiver::new();
         loop {
             let from = match self.wait()? {
@@ -152,7 +170,7 @@ impl Helping {
                 Ok(None) | Err(_) => self.close(&from),
             }
         }
-        let Self { jobs, thread, is_forgotten, .. } = self;
+        let Self { jobs, thread, is_forgotten, last, .. } = self;
         drop(jobs);
         let holds = thread.join();
         let holds = holds.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -161,13 +179,13 @@ impl Helping {
         } else {
             holds.give_back();
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Waits for a packet on a connection, for a notice of a change, or until the next check is
     /// due.
     fn wait(&self) -> io::Result<Next> {
-        let all: Vec<&Arc<OwnedFd>> = self.card.iter().chain(&self.heir).collect();
+        let all: Vec<&Arc<OwnedFd>> = self.cards.iter().chain(&self.heir).collect();
         if all.is_empty() {
             return Ok(Next::Over);
         }
@@ -207,7 +225,13 @@ impl Helping {
     }
 
     fn close(&mut self, from: &Arc<OwnedFd>) {
-        if self.is_heir(from) { self.heir = None } else { self.card = None }
+        if self.is_heir(from) {
+            self.heir = None;
+        }
+        self.cards.retain(|card| !Arc::ptr_eq(card, from));
+        if self.cards.is_empty() && self.heir.is_none() {
+            self.last = Some(Arc::clone(from));
+        }
     }
 
     fn obey(&mut self, from: &Arc<OwnedFd>, received: Received<Request>) {
@@ -257,6 +281,8 @@ impl Helping {
                 let (file, vpc) = vpc.unzip();
                 (Answer::Reloaded { vpc, others }, file.into_iter().map(OwnedFd::from).collect())
             }),
+            Request::Another => self.another(),
+            Request::Renew => self.files.renew(&self.spec).map(|()| done()),
             Request::Heir => self.heir(),
             Request::Forget => {
                 self.is_forgotten = true;
@@ -264,6 +290,16 @@ impl Helping {
             }
             request => return Err(request),
         })
+    }
+
+    /// Creates a further connection, for a process that takes the node over.
+    fn another(&mut self) -> Result<Reply> {
+        if self.cards.len() >= CARDS_MAX {
+            bail!("{CARDS_MAX} processes have this helper already");
+        }
+        let (end, other) = wire::pair()?;
+        self.cards.push(Arc::new(end));
+        Ok((Answer::Done, vec![other]))
     }
 
     /// Creates the connection for an heir, which replaces the connection of a previous heir.

@@ -47,9 +47,14 @@ impl Site {
         drop(UnixListener::bind(&spec.socket.as_ref().unwrap().listens).unwrap());
         let (card, end) = wire::pair().unwrap();
         let helping = Helping::new(spec, &self.path("locks"), end).unwrap();
-        let thread = thread::spawn(move || helping.run().unwrap());
+        let thread = thread::spawn(move || drop(helping.run().unwrap()));
         (Ending::new(Helper::over(card, None, None).unwrap()), thread)
     }
+}
+
+/// Returns a further connection to a helper.
+fn another(helper: &Helper) -> std::os::fd::OwnedFd {
+    helper.another().unwrap()
 }
 
 fn listen(helper: &Helper, path: &Path) -> Result<(), String> {
@@ -94,6 +99,45 @@ fn a_helper_with_an_heir_gives_nothing_back_until_both_have_gone() {
     drop(heir);
     thread.join().unwrap();
     assert!(!web.exists());
+}
+
+/// A process that takes a node over has a connection of its own.
+#[test]
+fn a_helper_of_two_processes_gives_nothing_back_until_both_have_gone() {
+    let site = Site::new();
+    let (first, thread) = site.start(false);
+    let web = site.path("web.sock");
+    listen(&first, &web).unwrap();
+    // A process that was to take over has failed.
+    drop(another(&first));
+    let second = Ending::new(Helper::over(another(&first), None, None).unwrap());
+    listen(&second, &site.path("web.sock.ens6")).unwrap();
+    drop(first);
+    second.end_programs(BTreeSet::new()).unwrap();
+    assert!(web.exists());
+    let third = Ending::new(Helper::over(another(&second), None, None).unwrap());
+    drop(second);
+    assert!(web.exists());
+    // When this returns, everything is given back.
+    drop(third);
+    assert!(!web.exists() && !site.path("web.sock.ens6").exists());
+    thread.join().unwrap();
+}
+
+#[test]
+fn so_many_processes_have_a_helper_and_no_more() {
+    let site = Site::new();
+    let (helper, thread) = site.start(false);
+    let others: Vec<_> = (1..CARDS_MAX).map(|_| another(&helper)).collect();
+    let error = format!("{:#}", helper.another().unwrap_err());
+    assert!(error.contains("processes have this helper already"), "{error}");
+    drop(others);
+    // Requests of one connection are served in their order with the ends of others.
+    while helper.another().is_err() {
+        thread::yield_now();
+    }
+    drop(helper);
+    thread.join().unwrap();
 }
 
 #[test]
@@ -281,7 +325,7 @@ fn an_end_may_ask_for_its_own_and_hears_why_not() {
     let (card, end) = wire::pair().unwrap();
     drop(UnixListener::bind(site.path("card.sock")).unwrap());
     let helping = Helping::new(site.spec(false), &site.path("locks"), end).unwrap();
-    let thread = thread::spawn(move || helping.run().unwrap());
+    let thread = thread::spawn(move || drop(helping.run().unwrap()));
     let mut receiver = wire::Receiver::new();
     let mut answer = || {
         let said = receiver.next::<Answer>(&card).unwrap().unwrap().message.unwrap();

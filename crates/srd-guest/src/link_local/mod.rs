@@ -88,9 +88,8 @@ impl Services {
     }
 
     /// Uses the key with which the process that hands over has issued its tokens.
-    pub(crate) fn with_token_key(mut self, key: [u8; 32]) -> Self {
+    pub(crate) fn set_token_key(&mut self, key: [u8; 32]) {
         self.tokens = Tokens::new(key);
-        self
     }
 
     /// Returns the key of tokens, for a process that takes over.

@@ -296,14 +296,21 @@ fn work(helper: &Helper, job: Job) -> Option<JobResult> {
     }
 }
 
-impl Drop for Maker {
-    /// Waits until everything is removed.
-    fn drop(&mut self) {
+impl Maker {
+    /// Carries out all jobs that wait, and ends the thread. Results are dropped.
+    pub(crate) fn end(&mut self) {
         drop(self.jobs.take());
         drop(self.made.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Maker {
+    /// Waits until everything is removed.
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::FrameRoute;
 use srd_card::{Express, Parcel};
@@ -193,7 +193,8 @@ impl Transport {
     pub(crate) fn sockets(&mut self) -> Result<Vec<OwnedFd>> {
         match &mut self.engine {
             Engine::Own(own) => Ok(PacketIo::sockets(own.endpoint.io())?),
-            Engine::Node(_) => bail!("`srd up` holds this card, and cannot be taken over"),
+            // The node hands its sockets over itself.
+            Engine::Node(_) => Ok(Vec::new()),
         }
     }
 

@@ -5,7 +5,10 @@ use std::sync::mpsc::SyncSender;
 
 use super::Control;
 use crate::handover::give;
-use crate::handover::state::{Belongings, Estate, PeerState, State, WorkerState, identity};
+use crate::handover::instances::HeldInstances;
+use crate::handover::state::{
+    Belongings, CloudState, Estate, PeerState, State, WorkerState, identity,
+};
 use crate::handover::wire::LineConnection;
 use crate::routing;
 
@@ -14,6 +17,7 @@ use crate::routing;
 #[derive(Debug)]
 pub(super) struct Handed {
     process: u32,
+    instances: Option<HeldInstances>,
     _line: LineConnection,
     _holds: Vec<SyncSender<()>>,
 }
@@ -23,6 +27,13 @@ impl Handed {
     pub(super) fn process(&self) -> u32 {
         self.process
     }
+
+    /// Ends the card of the instances, which moves no packets any more.
+    pub(super) fn leave(&mut self) {
+        if let Some(held) = self.instances.take() {
+            (held.leave)();
+        }
+    }
 }
 
 impl Control {
@@ -31,11 +42,11 @@ impl Control {
     /// # Errors
     /// The reason why the daemon cannot be handed over, as a text for people.
     pub(super) fn describe(&self) -> Result<Estate, String> {
-        if self.config.cloud.is_some() {
-            return Err("a node with instances ([cloud]) cannot be handed over".into());
-        }
         let all = self.crew.descriptors().map_err(|error| format!("{error:#}"))?;
-        let Belongings { network, hooks, metrics, packet_bytes } = self.belongings.clone();
+        let Belongings { network, hooks, metrics, instances, packet_bytes } =
+            self.belongings.clone();
+        let instances = instances.map(|of| (of.descriptors)()).transpose();
+        let instances = instances.map_err(|error| format!("{error:#}"))?.unwrap_or_default();
         let opened = network.descriptors().and_then(|of| Ok((of, hooks.descriptors()?)));
         let (network, hooks) = opened.map_err(|error| error.to_string())?;
         let interface = &self.config.interface;
@@ -59,11 +70,14 @@ impl Control {
             hooks: interface.hooks.clone(),
             has_network: network.is_some(),
             has_hooks: hooks.is_some(),
+            cloud: CloudState::of(&self.config),
+            instances: instances.len(),
             metrics: metrics.as_ref().map(|(at, _)| *at),
             workers: all.iter().map(counts).collect(),
             peers: self.peers.iter().map(peer).collect(),
         };
         let mut descriptors: Vec<_> = network.into_iter().chain(hooks).flatten().collect();
+        descriptors.extend(instances.into_iter().map(Arc::new));
         descriptors.extend(metrics.map(|(_, listener)| listener));
         for worker in all {
             descriptors.extend(worker.sockets.into_iter().map(Arc::new));
@@ -79,8 +93,11 @@ impl Control {
         process: u32,
     ) -> Result<(), String> {
         let holds = self.crew.hold().map_err(|error| format!("{error:#}"))?;
-        give::settle(&mut line).map_err(|error| format!("{error:#}"))?;
-        self.handed = Some(Handed { process, _line: line, _holds: holds });
+        let instances = self.belongings.instances.as_ref().map(|of| (of.hold)()).transpose();
+        let instances = instances.map_err(|error| format!("{error:#}"))?;
+        let settled = give::settle(&mut line, instances.as_ref());
+        settled.map_err(|error| format!("{error:#}"))?;
+        self.handed = Some(Handed { process, instances, _line: line, _holds: holds });
         Ok(())
     }
 }

@@ -185,6 +185,19 @@ impl Control {
         Ok(())
     }
 
+    /// Lets the card of the instances move packets, which waits for this after a take-over.
+    ///
+    /// # Errors
+    /// If its thread has ended.
+    pub(crate) fn begin_instances(&self) -> Result<()> {
+        self.crew.begin_instances()
+    }
+
+    /// After a hand-over, ends the card of the instances. The other process moves packets already.
+    pub(crate) fn leave(&mut self) {
+        self.handed.iter_mut().for_each(Handed::leave);
+    }
+
     /// Applies a configuration that was stored while this process took over.
     ///
     /// # Errors

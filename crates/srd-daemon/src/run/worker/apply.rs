@@ -31,16 +31,21 @@ pub(super) enum Pending {
 
 impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// Carries out the first order, which adds the peers, before any packet is processed. Otherwise
-    /// a peer whose handshake arrives early would be treated as unknown.
-    pub(super) fn wait_for_peers(&mut self) {
+    /// a peer whose handshake arrives early would be treated as unknown. `takes_over`: also waits
+    /// for [`Order::Begin`], and carries out the orders before it.
+    pub(super) fn wait_for_peers(&mut self, takes_over: bool) {
+        let mut waits = takes_over;
         while !self.flags.is_stopped() {
             match self.orders.recv_timeout(LOOK_EVERY) {
                 Ok(order) => {
+                    waits &= !matches!(order, Order::Begin);
                     self.pending = self.begin(order);
                     while self.pending.is_some() {
                         self.take_orders();
                     }
-                    return;
+                    if !waits {
+                        return;
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -79,6 +84,7 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
             Order::Flows(list) => self.list_flows(list),
             Order::Descriptors(done) => done.send(self.descriptors()),
             Order::Hold(hold) => hold.wait(),
+            Order::Begin => {}
             Order::Capture(tap) => {
                 self.endpoint.io().taps().add(tap.clone());
                 self.card.port.add_tap(tap);

@@ -24,6 +24,7 @@ use super::hosts::Hosts;
 use super::publish::Publisher;
 use super::{Fatal, Worker, fatal_read};
 use crate::control::ServeInstances;
+use crate::handover::instances::InstancesHandOver;
 use crate::metrics::InstanceFigures;
 use crate::plane::InstanceChanges;
 use crate::run::orders::WorkerEnds;
@@ -49,16 +50,20 @@ pub struct Hosted {
     pub figures: InstanceFigures,
     /// Serves requests about instances at the control socket.
     pub serve: ServeInstances,
+    /// Hands the instances over to another process.
+    pub hand_over: InstancesHandOver,
 }
+
+/// Function that creates the card of the instances, which then drives the first worker.
+pub type BeginCard = Box<dyn FnOnce(FirstWorker) -> Result<Box<dyn Instances>>>;
 
 /// The card of the instances that a node hosts, before the first worker exists.
 pub struct HostedCard {
     /// Event descriptor that ends a wait of the card's loop.
     pub wake: Arc<OwnedFd>,
-    /// Creates the card, which then drives the first worker. The process has already dropped its
-    /// privileges.
-    #[allow(clippy::type_complexity)] // one function
-    pub begin: Box<dyn FnOnce(FirstWorker) -> Result<Box<dyn Instances>>>,
+    /// Prepares the card as far as this is possible without the first worker. The process has
+    /// already dropped its privileges. Another process may still move the packets of the instances.
+    pub prepare: Box<dyn FnOnce() -> Result<BeginCard>>,
 }
 
 impl std::fmt::Debug for Hosted {
@@ -83,6 +88,9 @@ pub struct FirstWorker {
     pub(crate) publisher: Publisher,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) interface: String,
+    /// The state of the card of another process, from which this process takes over; `None` if it
+    /// takes over from no process.
+    pub(crate) taken: Option<Vec<OwnedFd>>,
 }
 
 impl FirstWorker {
@@ -91,11 +99,19 @@ impl FirstWorker {
     /// # Errors
     /// An error of the operating system, if it has no free descriptor.
     pub fn carrier<H: Hosts>(self, hosts: H) -> Result<Carrier<H>> {
-        let Self { mut endpoint, queues, card, ends, publisher, wake, interface } = self;
+        let Self { mut endpoint, queues, card, ends, publisher, wake, interface, taken } = self;
         let arrivals = endpoint.io().inner().arrivals().context("waiting for the sockets")?;
         let descriptors = vec![Arc::new(arrivals), queues.fd(), wake];
         let worker = Worker::new(0, endpoint, (queues, hosts), card, ends, publisher);
-        Ok(Carrier { worker, descriptors, interface, has_more: true, has_work: true })
+        let (takes_over, has_more, has_work) = (taken.is_some(), true, true);
+        Ok(Carrier { worker, descriptors, interface, takes_over, has_more, has_work })
+    }
+
+    /// Takes the descriptors of the state of the card of another process, from which this process
+    /// takes over; `None` if it takes over from no process. The first one is the file with the
+    /// state.
+    pub fn take_state(&mut self) -> Option<Vec<OwnedFd>> {
+        self.taken.as_mut().map(std::mem::take)
     }
 }
 
@@ -106,6 +122,8 @@ pub struct Carrier<H> {
     descriptors: Vec<Arc<OwnedFd>>,
     /// Name of the interface, for errors.
     interface: String,
+    /// Whether this process takes over from another process.
+    takes_over: bool,
     /// Whether more packets can be sent immediately.
     has_more: bool,
     /// Whether the last [`Carrier::work`] left orders, frames of the interface, or an unfinished
@@ -122,9 +140,10 @@ impl<H: Hosts> Carrier<H> {
         &self.descriptors
     }
 
-    /// Waits for the peers of the configuration. Call it once, before any other call.
+    /// Waits for the peers of the configuration. If this process takes over from another one, also
+    /// waits until that process does not go on any more. Call it once, before any other call.
     pub fn wait_for_peers(&mut self) {
-        self.worker.wait_for_peers();
+        self.worker.wait_for_peers(self.takes_over);
     }
 
     /// Whether the control thread has stopped the worker.

@@ -186,7 +186,7 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
     pub(crate) fn run(&mut self) -> Result<(), Fatal> {
-        self.wait_for_peers();
+        self.wait_for_peers(false);
         let done = loop {
             if self.flags.is_stopped() {
                 break Ok(());
