@@ -75,7 +75,7 @@ put 644 "$here/srd-nfs-proxy@.socket" lib/systemd/system/srd-nfs-proxy@.socket
 put 755 "$here/mount.srd-nfs" sbin/mount.srd-nfs
 ln -s mount.srd-nfs "$package/sbin/umount.srd-nfs"
 put 644 "$here/cloud.conf" usr/share/srd/cloud.conf
-put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service
+put 644 "$here/card.conf" usr/share/srd/card.conf
 put 644 "$here/srd-check.service" lib/systemd/system/srd-check.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
 # Container runtimes start a plugin by its name.

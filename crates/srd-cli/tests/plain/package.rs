@@ -115,8 +115,8 @@ fn the_package_holds_what_the_program_says_about_itself() {
     for file in [
         "usr/bin/srd",
         "lib/systemd/system/srd@.service",
-        "lib/systemd/system/srd-card.service",
         "usr/share/srd/cloud.conf",
+        "usr/share/srd/card.conf",
         "lib/systemd/system/srd-check.service",
         "lib/systemd/system/srd-nfs-proxy@.service",
         "lib/systemd/system/srd-nfs-proxy@.socket",
@@ -389,13 +389,20 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     };
     // The link of the rights of a node, beside a file of the administrator.
     let conf = |name: &str| wants.with_file_name(format!("srd@{name}.service.d/cloud.conf"));
-    for (name, to) in [("n", "/usr/share/srd/cloud.conf"), ("own", "/etc/own.conf")] {
+    for (name, to) in [
+        ("n", "/usr/share/srd/cloud.conf"),
+        ("card", "/usr/share/srd/cloud.conf"),
+        ("own", "/etc/own.conf"),
+    ] {
         fs::create_dir_all(conf(name).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(to, conf(name)).unwrap();
     }
+    let of_card = conf("card").with_file_name("card.conf");
+    std::os::unix::fs::symlink("/usr/share/srd/card.conf", of_card).unwrap();
     let removed = run("remove");
     assert!(removed.status.success(), "{removed:?}");
     assert!(!conf("n").parent().unwrap().exists() && conf("own").is_symlink());
+    assert!(!conf("card").parent().unwrap().exists());
     let left: Vec<_> = fs::read_dir(&wants).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["ssh.service"]);
     assert!(link.is_symlink());
@@ -403,6 +410,49 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     let said = String::from_utf8(purged.stdout).unwrap();
     assert!(purged.status.success() && said.contains("deluser --system srd"), "{said}");
     assert!(run("upgrade").status.success());
+}
+
+/// An earlier version had the unit srd-card. A machine on which it was enabled starts the same
+/// command after the upgrade, by the unit srd@card. A unit of the administrator stays.
+#[test]
+fn an_upgrade_replaces_the_unit_of_a_card_that_was_enabled() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("root");
+    let units = root.join("etc/systemd/system");
+    let wants = units.join("multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    // The users of the package exist.
+    let programs = directory.path().join("bin");
+    fs::create_dir_all(&programs).unwrap();
+    fs::write(programs.join("getent"), "#!/bin/sh\nexit 0\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(programs.join("getent"), mode).unwrap();
+    let upgrade = || {
+        let path = format!("{}:/usr/bin:/bin", programs.display());
+        let mut script = Command::new("sh");
+        script.arg(packaging().join("postinst")).args(["configure", "1.0"]);
+        let output = script.env("DPKG_ROOT", &root).env("PATH", path).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let link = wants.join("srd-card.service");
+    std::os::unix::fs::symlink("/etc/systemd/system/srd-card.service", &link).unwrap();
+    assert_eq!(upgrade(), "");
+    assert!(link.is_symlink() && !units.join("srd@card.service.d").exists());
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/lib/systemd/system/srd-card.service", &link).unwrap();
+    fs::create_dir_all(units.join("srd-card.service.d")).unwrap();
+    let said = upgrade();
+    assert!(said.contains("systemctl start srd@card") && said.contains("have no effect"), "{said}");
+    assert!(!link.is_symlink());
+    let target = |path: &str| fs::read_link(units.join(path)).unwrap();
+    let unit = target("multi-user.target.wants/srd@card.service");
+    assert_eq!(unit, Path::new("/lib/systemd/system/srd@.service"));
+    for file in ["cloud.conf", "card.conf"] {
+        let to = target(&format!("srd@card.service.d/{file}"));
+        assert_eq!(to, Path::new("/usr/share/srd").join(file));
+    }
+    assert_eq!(upgrade(), "", "the second upgrade finds nothing to do");
 }
 
 /// Returns the lines `KEY=VALUE` of a unit file.
@@ -452,7 +502,6 @@ fn settings_of_node() -> BTreeSet<String> {
 /// namespaces where `ip netns exec` of other programs cannot find them.
 #[test]
 fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_itself() {
-    let card = settings("srd-card.service");
     let node = settings_of_node();
     let check = settings("srd-check.service");
     for setting in [
@@ -465,10 +514,10 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
         "SystemCallArchitectures=native",
         "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     ] {
-        let all = [&card, &node, &check];
+        let all = [&node, &check];
         assert!(all.iter().all(|unit| unit.contains(setting)), "{setting} is missing");
     }
-    for unit in [&card, &node, &check] {
+    for unit in [&node, &check] {
         for key in [
             "CapabilityBoundingSet=CAP_",
             "SystemCallFilter=@system-service",
@@ -479,7 +528,7 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
     }
     assert!(settings("srd@.service").contains("LimitCORE=0"));
     assert!(check.contains("ProtectSystem=strict") && check.contains("ProtectHome=yes"));
-    for setting in card.iter().chain(&node) {
+    for setting in &node {
         let is_off = ["=no", "=default"].iter().any(|off| setting.ends_with(off));
         let own = OF_MOUNTS.iter().find(|key| setting.starts_with(*key) && !is_off);
         assert!(own.is_none(), "{setting} brings a mount namespace");
@@ -487,11 +536,10 @@ fn regression_the_units_of_root_are_confined_and_the_card_keeps_no_namespace_to_
     assert!(node.contains("RestrictNamespaces=net mnt") && node.contains("User=root"), "{node:?}");
     // The directory `/run/srd-card` belongs to root. It differs from `/run/srd`, which systemd
     // creates for the user of `srd@.service`.
-    for unit in [&card, &node] {
-        assert!(unit.contains("RuntimeDirectory=srd-card"));
-        assert!(unit.contains("RuntimeDirectoryMode=0755"));
-        assert!(!unit.contains("RuntimeDirectory=srd") && !unit.contains("StateDirectory=srd"));
-    }
+    assert!(node.contains("RuntimeDirectory=srd-card"));
+    assert!(node.contains("RuntimeDirectoryMode=0755"));
+    // systemd would give these directories of overlays to root.
+    assert!(!node.contains("RuntimeDirectory=srd") && !node.contains("StateDirectory=srd"));
     assert!(settings("srd@.service").contains("RuntimeDirectory=srd"));
 }
 
@@ -510,8 +558,9 @@ fn systemd_knows_each_setting_of_the_units_and_finds_them_confined() {
         fs::write(to, text.replace("/usr/bin/srd", SRD)).unwrap();
     };
     copy("srd@.service", "srd@.service");
-    copy("srd-card.service", "srd-card.service");
     copy("cloud.conf", "srd@node.service.d/cloud.conf");
+    copy("cloud.conf", "srd@card.service.d/cloud.conf");
+    copy("card.conf", "srd@card.service.d/card.conf");
     let analyze = |args: &[&str]| {
         let mut command = Command::new("systemd-analyze");
         command.args(args).env("SYSTEMD_UNIT_PATH", format!("{}:", directory.path().display()));
@@ -521,7 +570,7 @@ fn systemd_knows_each_setting_of_the_units_and_finds_them_confined() {
     };
     // The highest exposure, in tenths: of an overlay, and of units that make namespaces.
     for (unit, exposure) in
-        [("srd@srd0.service", "25"), ("srd@node.service", "60"), ("srd-card.service", "60")]
+        [("srd@srd0.service", "25"), ("srd@node.service", "60"), ("srd@card.service", "60")]
     {
         analyze(&["verify", "--man=no", "--recursive-errors=no", unit]);
         let threshold = format!("--threshold={exposure}");
