@@ -281,13 +281,15 @@ mod tests {
         // The kernel accepts connections of this listener.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = (silent.local_addr().unwrap(), silent);
-        let settings = tls::of_host(&own, controller.fingerprint()).unwrap();
-        let expects = (&settings, controller.fingerprint());
+        let named = HostPort { host: "ctl".to_owned(), port: 1 };
+        let open = |addresses: &[SocketAddr]| {
+            Link::open_any(&named, addresses, &own, controller.fingerprint())
+        };
         let [right, wrong] = [&controller, &other].map(serve);
-        let mut link = Link::open_any("ctl:1", &[silent.0, wrong, right], expects).unwrap();
+        let mut link = open(&[silent.0, wrong, right]).unwrap();
         assert_eq!(link.receive().unwrap(), Some(FromController::Pong));
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = Link::open_any("ctl:1", &[wrong, closed], expects).unwrap_err();
+        let error = open(&[wrong, closed]).unwrap_err();
         assert!(matches!(error, LinkError::OtherController(_)), "{error:?}");
         let error = error.to_string();
         assert!(

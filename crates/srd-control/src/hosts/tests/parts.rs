@@ -108,9 +108,9 @@ fn regression_a_host_is_refused_before_its_welcome_while_the_store_fails() {
     let shared = stale::SharedStore::default();
     let store = Box::new(shared.clone());
     let server = Server::with_parts("10.77.0.0/16", store, Some(Parts::default()));
-    let capacity = Capacity { zone: "us-east-1a".to_owned(), vcpus: 8, types: Vec::new() };
+    let zone = "us-east-1a".to_owned();
     let mut node = Node::new("a", 1);
-    node.host.capacity = Some(capacity);
+    node.host.capacity = Some(Capacity { zone, vcpus: 8, types: Vec::new(), pods: false });
     let mut client = server.connect(&node.identity);
     client.send(&node.enrol(&server.token(1)));
     assert!(matches!(client.receive(), Ok(FromController::Welcome { .. })));
