@@ -33,10 +33,10 @@ pub(crate) fn open(path: &Path, quotes: bool) -> Result<(File, VpcFile)> {
 }
 
 /// Checks that a file from a controller chooses no directory of this machine, and no public address
-/// outside of [`PUBLIC_POOL`], from which a controller takes public addresses. The card adds a route
-/// for each public address, and this machine may need any other address. `host` is the name of this
-/// host in the file. Unless it accepts pods (`pods`), the file chooses no pod for an instance of
-/// this host.
+/// outside of [`PUBLIC_POOL`], from which a controller takes public addresses. The card adds a
+/// route for each public address, and this machine may need any other address. `host` is the name
+/// of this host in the file. Unless it accepts pods (`pods`), the file chooses no pod for an
+/// instance of this host.
 pub(crate) fn check_of_controller(file: &VpcFile, (host, pods): (&str, bool)) -> Result<()> {
     if !file.world.flow_logs.is_empty() {
         bail!("a controller cannot choose directories for flow logs on this host");
