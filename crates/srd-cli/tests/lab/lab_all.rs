@@ -63,7 +63,7 @@ const CLAIMS: &[(&str, &str, Claim)] = &[
     ("shuffle", "dropped by ports", AtMostOfPlain(0.5)),
     ("nfs", "read", AtLeastOfPlain(1.3)),
     ("hadoop", "read", AtLeastOfPlain(1.2)),
-    ("objects", "read", AtLeastOfPlain(1.1)),
+    ("objects", "dropped by ports", AtMostOfPlain(0.5)),
     ("spark", "sort", Above(0.0)),
     ("dask", "sort", AtMostOfPlain(1.0)),
     ("mpi", "iterations", Above(0.0)),
