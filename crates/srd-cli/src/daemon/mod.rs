@@ -218,8 +218,8 @@ fn not_running(socket: &Path, file: Option<&Path>, has_card: bool) -> String {
     match file {
         _ if has_card => format!(
             "no daemon of `srd up` serves {shown}. But a card of `srd card up` runs: \
-             `srd card status` shows it, `srd card apply FILE` gives it other rules, and \
-             `systemctl reload srd-card` makes the card of the unit read its file again"
+             `srd card status` shows it, `srd card apply FILE` gives it other rules, and SIGHUP \
+             makes a card that was started with -c read its file again"
         ),
         Some(file) => {
             format!("no daemon serves {shown}; start one: srd up -c {}", file.display())

@@ -168,10 +168,10 @@ fn a_program_has_the_user_and_the_groups_that_are_asked_for() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
-/// Returns a command that runs `srd` with the capabilities of the package's unit.
+/// Returns a command that runs `srd` with the capabilities of a unit with instances.
 fn confined(machine: &Machine, words: &[&str]) -> Command {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-    let unit = fs::read_to_string(packaging.join("srd-card.service")).unwrap();
+    let unit = fs::read_to_string(packaging.join("cloud.conf")).unwrap();
     let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
     let set = set.to_lowercase().replace("cap_", "+").replace(' ', ",");
     let mut command = Command::new("nsenter");
