@@ -15,7 +15,7 @@ use crate::config::HostPort;
 /// Longest time for a connection to one address of the controller. TCP repeats the first packet of
 /// a connection after one second, which is no sooner than the next attempt.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Longest time without a packet of a handshake.
+/// Longest time of a handshake.
 const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Longest pause of [`Link::receive`] without a message.
 pub(super) const TICK: Duration = Duration::from_millis(250);
@@ -120,7 +120,7 @@ impl Link {
         let socket = connect(address).map_err(|error| broken(&unreachable(&error)))?;
         let connection = ClientConnection::new(Arc::clone(settings), tls::controller_name());
         let mut stream = StreamOwned::new(connection.map_err(|error| broken(&error))?, socket);
-        shake(&mut stream).map_err(|error| {
+        shake(&mut stream, HANDSHAKE_WAIT_MAX).map_err(|error| {
             let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
             match cause {
                 Some(cause) if tls::is_other_controller(cause) => Failed::Other,
@@ -216,15 +216,42 @@ fn unreachable(error: &io::Error) -> String {
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect_timeout(&address, CONNECT_WAIT_MAX)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(HANDSHAKE_WAIT_MAX))?;
     socket.set_write_timeout(Some(WRITE_WAIT_MAX))?;
     Ok(socket)
 }
 
-/// Makes the handshake.
-fn shake(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> io::Result<()> {
+/// A socket whose reads end at a time.
+struct Until<'a> {
+    socket: &'a mut TcpStream,
+    end: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))?;
+        self.socket.read(bytes)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+/// Makes the handshake, which a server that sends few bytes cannot prolong beyond `limit`.
+fn shake(stream: &mut StreamOwned<ClientConnection, TcpStream>, limit: Duration) -> io::Result<()> {
+    let end = Instant::now() + limit;
     while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
+        stream.conn.complete_io(&mut Until { socket: &mut stream.sock, end })?;
     }
     Ok(())
 }
@@ -232,6 +259,29 @@ fn shake(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The limit was one of each read, so one byte from time to time held the host for hours.
+    #[test]
+    fn regression_a_server_that_sends_few_bytes_does_not_prolong_the_handshake() {
+        let own = Identity::draw().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let drips = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The head of a record of a handshake, whose content comes byte by byte.
+            let _ = stream.write_all(&[22, 3, 3, 64, 0]);
+            while stream.write_all(&[0]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let settings = tls::of_host(&own, own.fingerprint()).unwrap();
+        let connection = ClientConnection::new(settings, tls::controller_name()).unwrap();
+        let mut stream = StreamOwned::new(connection, connect(at).unwrap());
+        let error = shake(&mut stream, Duration::from_millis(200)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock), "{error}");
+        drop(stream);
+        drips.join().unwrap();
+    }
 
     /// The text was a link to the manual of rustls.
     #[test]
