@@ -56,11 +56,23 @@ pub(super) fn adopt(
     let listens: Vec<SocketAddr> = config.interface.listens().collect();
     for io in &ios {
         let own = (0..io.local_addresses()).map(|place| io.local_address_at(place));
-        if !own.eq(listens.iter().copied()) {
+        if !are_at(own, &listens) {
             bail!("the daemon that runs does not listen at {}", in_words(listens));
         }
     }
     over(config, packet_bytes, ios)
+}
+
+/// Whether sockets have these addresses. A port of zero stands for any port, because the kernel has
+/// selected it.
+fn are_at(own: impl Iterator<Item = SocketAddr>, wanted: &[SocketAddr]) -> bool {
+    let named = own.enumerate().map(|(place, mut address)| {
+        if wanted.get(place).is_some_and(|wanted| wanted.port() == 0) {
+            address.set_port(0);
+        }
+        address
+    });
+    named.eq(wanted.iter().copied())
 }
 
 fn sockets(config: &Config) -> XdpOptions {
@@ -311,4 +323,24 @@ pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About 
 fn absolute(file: &Path) -> String {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     absolute.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node without `listen` had sockets at ports that the kernel had selected, and could not be
+    /// taken over.
+    #[test]
+    fn regression_any_port_is_as_good_as_the_one_that_the_kernel_has_selected() {
+        let all = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let own = all(&["127.0.0.1:40001", "192.0.2.1:7471"]);
+        let is_same = |wanted: &[&str]| are_at(own.iter().copied(), &all(wanted));
+        assert!(is_same(&["127.0.0.1:0", "192.0.2.1:7471"]));
+        assert!(!is_same(&["127.0.0.2:0", "192.0.2.1:7471"]));
+        assert!(!is_same(&["127.0.0.1:0", "192.0.2.1:7472"]));
+        assert!(!is_same(&["127.0.0.1:0"]) && !is_same(&["127.0.0.1:0"; 3]));
+    }
 }
