@@ -100,8 +100,8 @@ impl Link {
                     is_other = true;
                     causes.push(format!(
                         "{shown}: the controller there does not have the fingerprint \
-                         {fingerprint}: check the address, or enrol this host again with a new \
-                         token"
+                         {fingerprint}: check the address, or remove the directory of [enrol], \
+                         and enrol this host again with a new token"
                     ));
                 }
                 Err(Failed::Broken(why)) => causes.push(format!("{shown}: {why}")),

@@ -97,7 +97,9 @@ impl LineConnection {
     /// # Errors
     /// If the other end sends nothing for the time limit, or closes the connection.
     pub fn next_line(&mut self) -> Result<String> {
-        self.line_or_end()?.context("the other process has closed the connection")
+        self.line_or_end()?.context(
+            "the other process has closed the connection: it has ended, or served another take-over",
+        )
     }
 
     /// Returns the next line that is not empty; `None` if the other end closes the connection.
