@@ -98,7 +98,7 @@ impl LineConnection {
     /// If the other end sends nothing for the time limit, or closes the connection.
     pub fn next_line(&mut self) -> Result<String> {
         self.line_or_end()?.context(
-            "the other process has closed the connection: it has ended, or served another take-over",
+            "the other process has closed the connection: it ended, or served another take-over",
         )
     }
 
