@@ -5,7 +5,7 @@
 //!                                                session of follow  <--  part with the instance
 //! ```
 //!
-//! Bounds: at most [`AT_ONCE_MAX`] requests are sent at the same time; further ones wait.
+//! Bounds: at most four requests are sent at the same time; further ones wait.
 
 use std::fmt;
 use std::net::SocketAddr;
