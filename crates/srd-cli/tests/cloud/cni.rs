@@ -108,17 +108,8 @@ impl Network {
 
     /// Runs the plugin for the interface `eth0` of a container, whose namespace has the same name.
     fn run(&self, command: &str, pod: &str, args: &str, more: &[(&str, Value)]) -> Output {
-        let mut config = self.config();
-        for (key, value) in more {
-            config[key] = value.clone();
-        }
-        let mut child = Command::new(self.directory.path().join("srd-cni"));
-        child.env("CNI_COMMAND", command).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
-        child.env("CNI_NETNS", Path::new("/run/netns").join(pod)).env("CNI_ARGS", args);
-        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = child.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
+        let plugin = Command::new(self.directory.path().join("srd-cni"));
+        run_plugin(plugin, self.config(), (command, pod, args), more)
     }
 
     /// Runs the plugin, which has to succeed. Returns its result.
@@ -538,4 +529,23 @@ fn cnitool_adds_checks_and_deletes() {
     tool("del");
     assert!(!has_device(&pods.0[0]));
     wait_until("the end of all names", || network.left().is_empty());
+}
+
+/// Runs a command of CNI for the interface `eth0` of a pod, whose namespace has the same name, with
+/// the keys of `more` in the configuration. `plugin`: the command that starts the plugin.
+pub(crate) fn run_plugin(
+    mut plugin: Command,
+    mut config: Value,
+    (command, pod, args): (&str, &str, &str),
+    more: &[(&str, Value)],
+) -> Output {
+    for (key, value) in more {
+        config[key] = value.clone();
+    }
+    plugin.env("CNI_COMMAND", command).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
+    plugin.env("CNI_NETNS", Path::new("/run/netns").join(pod)).env("CNI_ARGS", args);
+    plugin.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = plugin.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
 }

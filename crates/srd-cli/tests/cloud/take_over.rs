@@ -262,7 +262,7 @@ fn a_connection_to_an_instance_of_another_host_lives() {
 }
 
 /// Returns the number of packets that the IP layer of a namespace has received.
-pub(super) fn received(namespace: &str) -> u64 {
+fn received(namespace: &str) -> u64 {
     let text = must(&format!("netns exec {namespace} cat /proc/net/snmp"));
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
     let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
@@ -282,28 +282,46 @@ fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
     let file = machine.example("vpc.toml", change);
     let mut card = machine.up(&[&file]);
     let (web, app) = (machine.instance("web"), machine.instance("app"));
-    let facts = || (received(&web), machine.counter("web", "rx_packets"));
-    let _silent = within(&web, || UdpSocket::bind("10.0.1.10:9000").unwrap());
+    let counted = || machine.counter("web", "rx_packets");
+    // Packets are sent before, between and after three take-overs.
+    let ends = [(app.as_str(), "10.0.2.10"), (web.as_str(), "10.0.1.10")];
+    each_packet_is_counted_once(ends, counted, 4, |turn| {
+        if turn > 0 {
+            card = machine.take_over(&mut card, &[&file]);
+        }
+    });
+    assert_eq!(card.end(Signal::TERM), 0);
+}
+
+/// Sends packets without a pause from one instance to another one (namespaces and addresses), while
+/// `hand_over` is called `turns` times. Some packets arrive after each call. In the end, as many
+/// packets have arrived as `counted` returns, which reads the counter of the card.
+pub(super) fn each_packet_is_counted_once(
+    [(from, own), (to, at)]: [(&str, &str); 2],
+    counted: impl Fn() -> u64,
+    turns: usize,
+    mut hand_over: impl FnMut(usize),
+) {
+    let at = format!("{at}:9000");
+    let facts = || (received(to), counted());
+    let _silent = within(to, || UdpSocket::bind(&at).unwrap());
     let before = facts();
-    let sender = within(&app, || UdpSocket::bind("10.0.2.10:9000").unwrap());
+    let sender = within(from, || UdpSocket::bind((own, 9000)).unwrap());
     let ends = AtomicBool::new(false);
     let sent = thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut sent = 0_u64;
             while !ends.load(Ordering::Relaxed) {
-                sent += u64::from(sender.send_to(b"datagram", "10.0.1.10:9000").is_ok());
+                sent += u64::from(sender.send_to(b"datagram", &at).is_ok());
                 thread::sleep(Duration::from_micros(20));
             }
             sent
         });
         let ending = Ending(&ends);
-        // Packets are sent before, between and after three take-overs.
-        for hand_over in 0..4 {
-            if hand_over > 0 {
-                card = machine.take_over(&mut card, &[&file]);
-            }
-            let had = received(&web);
-            wait_until("packets", || received(&web) > had + 300);
+        for turn in 0..turns {
+            hand_over(turn);
+            let had = received(to);
+            wait_until("packets", || received(to) > had + 300);
         }
         drop(ending);
         load.join().unwrap()
@@ -311,5 +329,4 @@ fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
     let after = settled(facts);
     assert_eq!(after.0 - before.0, after.1 - before.1, "of {sent} sent");
     assert!(after.0 - before.0 > 1000, "{sent}");
-    assert_eq!(card.end(Signal::TERM), 0);
 }

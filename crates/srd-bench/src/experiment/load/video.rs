@@ -47,8 +47,8 @@ const UHD: Shape = Shape { name: "4K ", frame_bytes: 125_000, pace_mbps: 100, ..
 /// Payload of a datagram. It fits the MTU of the overlay and of the fabric, so that all variants
 /// send the same datagrams.
 const DATAGRAM_BYTES: usize = 8_800;
-pub(super) const RATE_MBPS: u32 = 250;
-pub(super) const QUEUE_BYTES: u32 = 100_000;
+const RATE_MBPS: u32 = 250;
+const QUEUE_BYTES: u32 = 100_000;
 /// Real-time priority of the sending and the receiving thread.
 const PRIORITY: u8 = 20;
 /// Tolerated lateness of a frame, in seconds, before the interval from the previous frame counts as
@@ -115,14 +115,19 @@ fn cases(options: &Options) -> Vec<Case> {
     chosen.map(|(shape, name, pairs)| case(options, shape, name, pairs)).collect()
 }
 
-fn case(options: &Options, shape: Shape, name: &str, pairs: Vec<(HostId, HostId)>) -> Case {
-    let fabric = FabricConfig {
+/// The fabric of the experiments with video: host links and uplinks have the same rate.
+pub(super) fn fabric(options: &Options) -> FabricConfig {
+    FabricConfig {
         spines: options.spines.unwrap_or(4),
         host_rate_mbps: RATE_MBPS,
         uplink_rate_mbps: RATE_MBPS,
         queue_bytes: QUEUE_BYTES,
         ..FabricConfig::default()
-    };
+    }
+}
+
+fn case(options: &Options, shape: Shape, name: &str, pairs: Vec<(HostId, HostId)>) -> Case {
+    let fabric = fabric(options);
     let seconds = options.seconds_or(60, 2);
     let Shape { frame_bytes, pace_mbps, .. } = shape;
     let limit = shape.limited.then(|| {

@@ -6,15 +6,13 @@
 //! datagrams of the source and sends them by SRT, and a gateway in the receiver's host gives them
 //! to the receiver. Both gateways are Debian's `srt-live-transmit`.
 
-use super::video::{DRAIN, FRAMES_PER_S, FROM, HD, PORT, QUEUE_BYTES, RAMP, RATE_MBPS};
-use super::video::{Shape, TO, Video};
+use super::video::{DRAIN, FRAMES_PER_S, FROM, HD, PORT, RAMP, Shape, TO, Video, fabric};
 use crate::experiment::load::elephants;
 use crate::experiment::measure::frames::{Account, Frames};
 use crate::experiment::measure::programs::{self, Program};
 use crate::experiment::measure::result::{Figure, Measured, Samples};
 use crate::experiment::{Case, Experiment, Options, Stage, Variant, describe};
 use anyhow::{Context, Result, bail};
-use srd_lab::config::FabricConfig;
 use srd_lab::id::{HostId, Network};
 use srd_lab::running::Running;
 use std::io::ErrorKind;
@@ -75,13 +73,7 @@ fn cases(options: &Options) -> Vec<Case> {
 }
 
 fn case(options: &Options, trouble: Trouble, by_srt: bool) -> Case {
-    let fabric = FabricConfig {
-        spines: options.spines.unwrap_or(4),
-        host_rate_mbps: RATE_MBPS,
-        uplink_rate_mbps: RATE_MBPS,
-        queue_bytes: QUEUE_BYTES,
-        ..FabricConfig::default()
-    };
+    let fabric = fabric(options);
     let seconds = options.seconds_or(60, 2);
     let (name, what, pairs) = match trouble {
         Trouble::Loss => ("1 % loss", "1 % of the packets lost at every spine", Vec::new()),

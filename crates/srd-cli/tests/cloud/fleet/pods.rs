@@ -1,12 +1,11 @@
 //! Pods of the plugin `srd-cni` on two hosts behind one controller.
 
-use std::io::Write;
 use std::process::Output;
 
 use serde_json::json;
 
 use super::*;
-use crate::cni::{PODS, Pods, has_device};
+use crate::cni::{PODS, Pods, has_device, run_plugin};
 
 /// The plugin on a host, with records of its own.
 struct Plugin {
@@ -33,18 +32,9 @@ impl Plugin {
 
     /// Runs a command for the interface `eth0` of a pod, whose namespace has the same name.
     fn run(&self, command: &str, pod: &str, args: &str, more: &[(&str, Value)]) -> Output {
-        let mut config = self.config.clone();
-        for (key, value) in more {
-            config[key] = value.clone();
-        }
-        let mut child = Command::new("nsenter");
-        child.arg(format!("--net=/run/netns/{}", self.host)).arg(&self.program);
-        child.env("CNI_COMMAND", command).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
-        child.env("CNI_NETNS", Path::new("/run/netns").join(pod)).env("CNI_ARGS", args);
-        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = child.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
+        let mut plugin = Command::new("nsenter");
+        plugin.arg(format!("--net=/run/netns/{}", self.host)).arg(&self.program);
+        run_plugin(plugin, self.config.clone(), (command, pod, args), more)
     }
 
     /// Runs a command that has to succeed, and returns its result.
