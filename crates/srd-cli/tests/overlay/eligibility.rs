@@ -53,9 +53,13 @@ const QUIET: Duration = Duration::from_millis(1300);
 /// Maximum time until a datagram arrives. Packets are lost only if the session ends.
 const ARRIVAL_MAX: Duration = Duration::from_secs(20);
 /// Maximum number of attempts to check a combination of settings. If the machine is busy, a daemon
-/// may be stopped for so long that the other daemon considers it dead, and packets in flight are
-/// lost. An attempt with this outcome does not count.
+/// may be stopped for so long that packets are lost, as [`LOSSES`] count. An attempt with this
+/// outcome does not count.
 const TRIES: usize = 5;
+/// Counters of packets that are lost because a process waited for a processor: the other daemon
+/// considered it dead, a packet waited too long for the queue, or a piece of a packet arrived after
+/// the longest wait for it (O3).
+const LOSSES: [&str; 4] = ["peer_downs", "queue_drops", "reassembly_drops", "order_late_pkts"];
 
 /// UDP payload bytes of an outer unreliable packet, in addition to the inner frame. [`DATA_BYTES`]
 /// is the same for a data packet, and [`DATA_PAYLOAD_BYTES_MAX`] the largest part of a frame in a
@@ -114,8 +118,8 @@ fn check(cell: Cell) {
     assert!(is_checked, "{cell:?}: the machine was too busy in each of {TRIES} tries");
 }
 
-/// Checks a combination of settings. Returns false if one daemon considered the other daemon dead
-/// during the check, or if packets waited for a processor for so long that the queue dropped them.
+/// Checks a combination of settings. Returns false if a counter of [`LOSSES`] grew during the
+/// check.
 fn is_checked_undisturbed(cell: Cell) -> bool {
     let mut pair = Pair::new("e");
     // Without this setting, the kernel would send requests for IPv6 routers on a new interface,
@@ -133,13 +137,13 @@ fn is_checked_undisturbed(cell: Cell) -> bool {
     for name in &pair.names {
         must(&format!("-n {name} link set srd0 mtu {INTERFACE_MTU}"));
     }
-    let held_up = || {
+    let lost = || {
         [0, 1].map(|end| {
             let counters = counters(&pair, end);
-            (counters["peer_downs"], counters["queue_drops"])
+            LOSSES.map(|name| counters[name])
         })
     };
-    let held_up_before = held_up();
+    let lost_before = lost();
     let captures = [0, 1].map(|end| Capturing::start(&pair, end));
     wait_until_quiet(&pair);
     let before = [0, 1].map(|end| counters(&pair, end));
@@ -147,7 +151,7 @@ fn is_checked_undisturbed(cell: Cell) -> bool {
     wait_until_quiet(&pair);
     let after = [0, 1].map(|end| counters(&pair, end));
     let seen = captures.map(Capturing::end);
-    if held_up() != held_up_before {
+    if lost() != lost_before {
         return false;
     }
     sent.expect("every datagram arrives");
@@ -310,6 +314,15 @@ impl Since<'_> {
     fn grew(&self, name: &str) -> usize {
         (self.after[name] - self.before[name]) as usize
     }
+
+    /// Returns each counter that grew, with the difference.
+    fn all_that_grew(&self) -> BTreeMap<&str, u64> {
+        let all = self
+            .after
+            .iter()
+            .map(|(name, after)| (&**name, after.saturating_sub(self.before[name])));
+        all.filter(|(_, difference)| *difference > 0).collect()
+    }
 }
 
 /// One direction of the traffic in a check of a combination of settings.
@@ -332,7 +345,13 @@ impl CellDirection<'_> {
         };
         let (sent, arrived) = (read(sender, true), read(receiver, false));
         let by_kind = count(&sent);
-        assert_eq!(count(&arrived), by_kind, "{what}: everything arrives");
+        assert_eq!(
+            count(&arrived),
+            by_kind,
+            "{what}: everything arrives; counters of the sender grew by {:?}, of the receiver by {:?}",
+            self.tx.all_that_grew(),
+            self.rx.all_that_grew()
+        );
         self.assert_known_counts(&by_kind, &sent, &what);
         self.assert_counters(&by_kind, &what);
         self.assert_wire(&sent, &what);
