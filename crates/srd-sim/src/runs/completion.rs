@@ -62,9 +62,15 @@ impl Completion {
             completion_us,
             ideal_us,
             over_ideal: completion_us.filter(|_| ideal_ps > 0).map(|us| us / ideal_us),
-            median_rank_us: done.get(done.len() / 2).copied().unwrap_or(0) as f64 / US,
+            median_rank_us: half_done_ps(&done) as f64 / US,
         }
     }
+}
+
+/// Returns the first of the given times, in ascending order, at which half of the ranks are done.
+fn half_done_ps(done: &[u64]) -> u64 {
+    let half = done.len().div_ceil(2);
+    half.checked_sub(1).map_or(0, |at| done[at])
 }
 
 /// A network in which each message has its links to itself, for the computation of ideals.
@@ -178,6 +184,35 @@ mod tests {
         assert!(error.0.contains("a.goal: line 2: no receive fits"), "{error}");
         let early = completion(&waits("irequires"), Transport::Srd);
         assert_eq!(early.completion_us, Some(52.0));
+    }
+
+    /// In an earlier version, the median of two ranks was the time of the later one.
+    #[test]
+    fn regression_half_of_an_even_number_of_ranks_is_done_with_the_earlier_one() {
+        let ranks = "num_ranks 2\nrank 0 { calc 1000 }\nrank 1 { calc 3000 }";
+        let seen = completion(ranks, Transport::Srd);
+        assert_eq!((seen.median_rank_us, seen.completion_us), (1.0, Some(3.0)));
+        let odd = "num_ranks 3\nrank 0 { calc 1000 }\nrank 1 { calc 3000 }\nrank 2 { calc 9000 }";
+        assert_eq!(completion(odd, Transport::Srd).median_rank_us, 3.0);
+        assert_eq!(half_done_ps(&[]), 0);
+    }
+
+    /// In an earlier version, a flow that was not in the schedule ended the first operation, once
+    /// when it arrived and once when it was acknowledged.
+    #[test]
+    fn regression_flows_beside_a_schedule_end_no_operations() {
+        let text = "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 4\nleaf_hosts = 4\n\
+                    [[workload]]\nkind = \"goal\"\npath = \"a.goal\"\n\
+                    [[workload]]\nkind = \"pairs\"\npairs = [[1, 5], [2, 6]]\nbytes = 1000\n";
+        let directory = tempfile::tempdir().unwrap();
+        let goal = "num_ranks 1\nrank 0 {\na: calc 50000\nb: calc 2000\nb requires a\n}";
+        std::fs::write(directory.path().join("a.goal"), goal).unwrap();
+        let scenario = Scenario::read("test", text, directory.path(), &[]).unwrap();
+        for (transport, _) in Transport::ALL {
+            let result = run(&Job { scenario: scenario.clone(), transport, seed: 1 }).unwrap();
+            assert_eq!(result.complaints(), Vec::<String>::new());
+            assert_eq!(result.schedule.unwrap().completion_us, Some(52.0), "{transport:?}");
+        }
     }
 
     #[test]

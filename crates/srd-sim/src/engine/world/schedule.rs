@@ -11,6 +11,8 @@ use crate::workload::schedule::{Action, Lists, Schedule};
 
 /// Value in [`Progress::open`] of an operation that has begun.
 const BEGUN: u32 = u32::MAX;
+/// Operation in [`Progress::flows`] of a flow that is not in the schedule.
+const NONE: u32 = u32::MAX;
 
 /// Progress of a schedule of operations.
 pub struct Progress {
@@ -20,7 +22,7 @@ pub struct Progress {
     // By operation: number of operations for which it still waits; `BEGUN` once it has begun.
     open: Vec<u32>,
     // By flow: the operation that sends it, the operation that receives it, and whether every byte
-    // has arrived.
+    // has arrived. Both operations are `NONE` if the flow is not in the schedule.
     flows: Vec<(u32, u32, bool)>,
     // The busy processors, by rank and processor number, each with the calculations that wait for
     // it.
@@ -42,7 +44,7 @@ impl Progress {
         for wait in schedule.after_end.iter().chain(&schedule.after_begin) {
             open[wait.later as usize] += 1;
         }
-        let mut ends = vec![(0, 0, false); flows];
+        let mut ends = vec![(NONE, NONE, false); flows];
         for (number, operation) in (0_u32..).zip(&schedule.operations) {
             match operation.what {
                 Action::Send { flow } => ends[flow as usize].0 = number,
@@ -151,9 +153,13 @@ impl Progress {
         *done = now_ps.max(*done);
     }
 
-    /// Ends the send operation of a flow, whose sender has got the last acknowledgement.
+    /// Ends the send operation of a flow, whose sender has got the last acknowledgement. A flow
+    /// outside the schedule has no such operation.
     pub(super) fn sent(&mut self, flow: u32, now_ps: u64) {
         let send = self.flows[flow as usize].0;
+        if send == NONE {
+            return;
+        }
         self.go_on(Vec::new(), vec![send], now_ps);
     }
 
@@ -162,7 +168,7 @@ impl Progress {
         let (_, receive, is_there) = &mut self.flows[flow as usize];
         *is_there = true;
         let receive = *receive;
-        if self.open[receive as usize] == BEGUN {
+        if receive != NONE && self.open[receive as usize] == BEGUN {
             self.go_on(Vec::new(), vec![receive], now_ps);
         }
     }
