@@ -72,6 +72,12 @@ impl Series {
     }
 }
 
+/// Returns the number of samples, each with the given number of values, at which pairs of them are
+/// merged. It is even, so that every sample has a partner.
+fn samples_max(values: usize) -> usize {
+    ((VALUES_MAX / values) & !1).max(2)
+}
+
 fn merge(samples: &mut Vec<Vec<u64>>, both: impl Fn(u64, u64) -> u64) {
     let mut all = std::mem::take(samples).into_iter();
     while let Some(mut one) = all.next() {
@@ -141,7 +147,7 @@ impl<N: Node> World<N> {
             queue_peaks: vec![0; queue_ports.len()],
             queue_ports,
             load_ports,
-            samples_max: (VALUES_MAX / values).max(2),
+            samples_max: samples_max(values),
         });
         self.schedule(wanted.interval_ps, Kind::Agenda, agenda::SAMPLE);
         Ok(())
@@ -150,9 +156,6 @@ impl<N: Node> World<N> {
     pub(super) fn sample(&mut self) {
         let Some(sampler) = &mut self.sampler else { return };
         let series = &mut sampler.series;
-        if series.at_ps.len() >= sampler.samples_max {
-            series.coarsen();
-        }
         series.at_ps.push(self.now_ps);
         if sampler.flows {
             let since = |(state, total): (&super::FlowState, &mut u64)| {
@@ -182,6 +185,10 @@ impl<N: Node> World<N> {
             };
             let ports = sampler.load_ports.iter();
             series.load_bytes.push(ports.zip(&mut sampler.load_totals).map(since).collect());
+        }
+        // The next sample covers a whole interval of the merged ones.
+        if series.at_ps.len() >= sampler.samples_max {
+            series.coarsen();
         }
         let next_ps = self.now_ps + series.interval_ps;
         self.schedule(next_ps, Kind::Agenda, agenda::SAMPLE);
