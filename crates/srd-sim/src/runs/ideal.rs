@@ -4,14 +4,14 @@
 //! Flows that start together form a group and share the network. The bottleneck of a group is the
 //! link, or the set of links, that needs the most time for the bytes of the group. Candidates are
 //! the links of each host, and the uplinks of each rack and pod. A flow that starts at another time
-//! (random arrivals, steps of a collective) is a group of its own, and its ideal is that of a flow
-//! alone in the network.
+//! (random arrivals, steps of a collective, flows that a trigger starts one after another) is a
+//! group of its own, and its ideal is that of a flow alone in the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::node::ENDLESS;
 use crate::engine::topology::Topology;
-use crate::workload::{FlowPlan, Start, Workload};
+use crate::workload::{FlowPlan, Start, TriggerId, TriggerKind, Workload};
 
 /// Ideal completion times of all flows of a workload.
 #[derive(Clone, PartialEq, Debug)]
@@ -89,11 +89,13 @@ impl Ideals {
         let goodput_bps = host_links_bps(topology, workload) as f64 * share;
         let mut ideals = Self { group: Vec::new(), ideal_ps: Vec::new(), goodput_bps };
         let mut members: Vec<Vec<&FlowPlan>> = Vec::new();
+        let starts_one =
+            |id: TriggerId| workload.triggers.get(id.0 as usize) == Some(&TriggerKind::MultiShot);
         for flow in &workload.flows {
             let key = match flow.start {
                 Start::At(at_ps) => (0, at_ps),
-                Start::On(id) => (1, u64::from(id.0)),
-                Start::Scheduled => (2, ideals.group.len() as u64),
+                Start::On(id) if !starts_one(id) => (1, u64::from(id.0)),
+                Start::On(_) | Start::Scheduled => (2, ideals.group.len() as u64),
             };
             let fresh = u32::try_from(groups.len()).expect("fewer than 2^32 flows");
             let group = *groups.entry(key).or_insert(fresh);
@@ -185,7 +187,7 @@ fn places(
 mod tests {
     use super::*;
     use crate::engine::topology::clos::{ClosSpec, Links};
-    use crate::workload::pattern::{Incast, pairs};
+    use crate::workload::pattern::{Incast, all_to_all, pairs};
 
     const LINKS: Links = Links {
         host_bps: 100_000_000_000,
@@ -243,5 +245,17 @@ mod tests {
         let flows = vec![FlowPlan::at(0, 0, 4, 1_000_000), FlowPlan::at(5, 1, 4, 1_000_000)];
         let workload = Workload { flows, ..Workload::default() };
         near(longest_us(&tree, &workload).0, 80.0 + 9.35);
+    }
+
+    /// In an earlier version, the flows that one trigger starts one after another were taken for
+    /// flows that share their links, and real completion times were less than the ideal.
+    #[test]
+    fn regression_flows_that_a_trigger_starts_one_by_one_do_not_share() {
+        let tree = ClosSpec::leaf_spine(2, 4, 4, &LINKS).build().unwrap();
+        let hosts: Vec<u32> = (0..8).collect();
+        let one_by_one = all_to_all(&hosts, 1_000_000, Some(1)).unwrap();
+        near(longest_us(&tree, &one_by_one).0, 80.0 + 9.35);
+        let together = all_to_all(&hosts, 1_000_000, None).unwrap();
+        near(longest_us(&tree, &together).0, 7.0 * 80.0 + 9.35);
     }
 }
