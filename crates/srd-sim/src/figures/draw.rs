@@ -101,7 +101,7 @@ fn quantiles(results: &[&RunResult]) -> String {
     let mut over: Vec<f64> =
         flows.filter_map(|(r, f)| Some(f.fct_us? / r.ideal_us.max(1e-9))).collect();
     over.sort_by(f64::total_cmp);
-    let (Some(median), Some(most)) = (over.get(over.len() / 2), over.last()) else {
+    let (Some(median), Some(most)) = (report::median(&over), over.last()) else {
         return "no flow was done".to_owned();
     };
     let mean = over.iter().sum::<f64>() / over.len() as f64;

@@ -96,14 +96,16 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
             transports.push(result.transport);
         }
     }
-    let of = |transport: &str| -> Vec<f64> {
+    // The share is one of all flows that have an end: a curve of unfinished flows ends below 100 %.
+    let of = |transport: &str| -> Vec<(f64, f64)> {
         let mine = results.iter().filter(|r| r.transport == transport);
-        let mut times: Vec<f64> =
-            mine.flat_map(|r| &r.flow_records).filter_map(|f| f.fct_us).collect();
+        let mine: Vec<_> =
+            mine.flat_map(|r| &r.flow_records).filter(|f| f.bytes.is_some()).collect();
+        let mut times: Vec<f64> = mine.iter().filter_map(|f| f.fct_us).collect();
         times.sort_by(f64::total_cmp);
-        times
+        distribution(&times, mine.len())
     };
-    let curve = |transport: &&str| line(*transport, style(transport), distribution(&of(transport)));
+    let curve = |transport: &&str| line(*transport, style(transport), of(transport));
     let lines: Vec<ChartLine> =
         transports.iter().map(curve).filter(|l| !l.points.is_empty()).collect();
     let first = *results.first()?;
@@ -134,12 +136,12 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     })
 }
 
-/// Returns the points of the cumulative distribution of sorted values. A point is a value, and the
-/// percentage of values up to it.
-fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
+/// Returns the points of the cumulative distribution of sorted values, which are those of `all`
+/// items that have a value. A point is a value, and the percentage of items with values up to it.
+fn distribution(sorted: &[f64], all: usize) -> Vec<(f64, f64)> {
     let Some(&first) = sorted.first() else { return Vec::new() };
     let stride = sorted.len().div_ceil(STEPS_MAX);
-    let share = |n: usize| (n + 1) as f64 * 100.0 / sorted.len() as f64;
+    let share = |n: usize| (n + 1) as f64 * 100.0 / all as f64;
     let mut points = vec![(first, 0.0)];
     let last = sorted.len() - 1;
     let some = (0..sorted.len()).filter(|n| n % stride == stride - 1 || *n == last);
@@ -164,11 +166,12 @@ fn column(rows: &[Vec<u64>], n: usize, scale: f64) -> Vec<f64> {
     rows.iter().map(|row| row[n] as f64 * scale).collect()
 }
 
-fn fault_marks(result: &RunResult) -> Vec<Mark> {
+/// Returns marks at the faults and repairs up to the end of a time axis.
+fn fault_marks(result: &RunResult, end_us: f64) -> Vec<Mark> {
     let mut marks = Vec::new();
     for fault in &result.recoveries {
         marks.push(Mark { at: fault.at_us, label: format!("{} breaks", fault.links) });
-        if let Some(at) = fault.until_us {
+        if let Some(at) = fault.until_us.filter(|us| *us <= end_us) {
             marks.push(Mark { at, label: "repaired".to_owned() });
         }
     }
@@ -192,7 +195,7 @@ fn timeline(
         height: HEIGHT,
         x: Axis::linear("time (us)", 0.0, end),
         y: Axis::linear(y, 0.0, top * 1.05),
-        marks: fault_marks(result),
+        marks: fault_marks(result, end),
         levels: level.into_iter().collect(),
         lines,
         steps: false,

@@ -24,6 +24,13 @@ pub use table::table;
 
 use crate::runs::run::RunResult;
 
+/// Returns the median of sorted values: for an even number of values, the mean of the middle two.
+/// `None` if there are no values.
+pub(crate) fn median(sorted: &[f64]) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+}
+
 /// Returns a file name that consists of safe characters only: letters, digits, `-`, `_` and `.`.
 /// Other characters are replaced by `_`.
 fn file_name(parts: &[&str], extension: &str) -> String {

@@ -125,10 +125,13 @@ fn recovery(who: &str, result: &RunResult, r: &Recovery) -> String {
         format!("{:.3} of before, {:.0} us after it broke", r.worst, r.worst_us),
     );
     line("average until the repair", format!("{:.3} of before", r.during));
-    line(
-        "  from the bound on",
-        format!("{:.3} of before (7/8: 0.875): {}", r.from_bound, verdict(r.is_used_from_bound())),
-    );
+    let from_bound = match (r.from_bound, r.is_used_from_bound()) {
+        (Some(share), Some(met)) => {
+            format!("{share:.3} of before (7/8: 0.875): {}", verdict(met))
+        }
+        _ => "not measured: the bound is later".to_owned(),
+    };
+    line("  from the bound on", from_bound);
     if let Some(repaired) = r.repaired {
         line("level after the repair", format!("{repaired:.3} of before"));
     }

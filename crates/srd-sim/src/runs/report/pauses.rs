@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::columns::{align, row};
+use super::median;
 use crate::engine::world::{Deadlock, HeldFlow, PauseReport, PausedLink};
 
 /// Largest number of links that are listed: those that were paused longest.
@@ -63,8 +64,8 @@ impl Pauses {
     /// Returns the shares of their duration for which victims were held: the median and the
     /// largest. `None` if there are no victims.
     pub fn victim_shares(&self) -> Option<(f64, f64)> {
-        let median = self.victims.get(self.victims.len() / 2)?;
-        Some((median.held_share, self.victims.first()?.held_share))
+        let shares: Vec<f64> = self.victims.iter().map(|victim| victim.held_share).collect();
+        Some((median(&shares)?, *shares.first()?))
     }
 
     /// Returns a description of the deadlock; `None` if there was no deadlock.

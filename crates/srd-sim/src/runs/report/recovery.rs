@@ -60,8 +60,8 @@ pub struct Recovery {
     pub during: f64,
     /// Mean goodput from the limit of the recovery time to the repair, relative to the goodput
     /// before the fault. In contrast to means of a few intervals, this mean varies little in a
-    /// network at its capacity.
-    pub from_bound: f64,
+    /// network at its capacity. `None` if the repair, or the end of the run, came before the limit.
+    pub from_bound: Option<f64>,
     /// Mean goodput in the second half of the time after the repair, relative to the goodput before
     /// the fault; `None` if the run ended too early.
     pub repaired: Option<f64>,
@@ -96,7 +96,8 @@ fn recovery(series: &Series, goodput: &[f64], fault: &Fault, bound_us: f64) -> O
     if at < 2 * SMOOTH || end < at + 2 * SMOOTH {
         return None;
     }
-    let before_bps = mean(&goodput[at / 2..at]).max(f64::MIN_POSITIVE);
+    // Without goodput before the fault, there is nothing that could recover.
+    let before_bps = Some(mean(&goodput[at / 2..at])).filter(|bps| *bps > 0.0)?;
     let after = &goodput[at..end];
     let time = |bin: usize| bin as f64 * interval_us;
     let (worst_bin, worst) = after.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
@@ -118,7 +119,10 @@ fn recovery(series: &Series, goodput: &[f64], fault: &Fault, bound_us: f64) -> O
         worst: worst / before_bps,
         worst_us: time(worst_bin),
         during: mean(after) / before_bps,
-        from_bound: mean(after.get(bin(bound_us)..).unwrap_or_default()) / before_bps,
+        from_bound: after
+            .get(bin(bound_us)..)
+            .filter(|rest| !rest.is_empty())
+            .map(|rest| mean(rest) / before_bps),
         repaired: (repaired.len() >= 2 * SMOOTH)
             .then(|| mean(&repaired[repaired.len() / 2..]) / before_bps),
         used_again_us: load.and_then(|l| l.back(series, end)).map(time),
@@ -158,9 +162,9 @@ struct Load {
 
 impl Recovery {
     /// Whether, after the limit of the recovery time, goodput was at least 7/8 of its value before
-    /// the fault.
-    pub fn is_used_from_bound(&self) -> bool {
-        self.from_bound >= RECOVERED
+    /// the fault; `None` if no interval was recorded after the limit.
+    pub fn is_used_from_bound(&self) -> Option<bool> {
+        self.from_bound.map(|share| share >= RECOVERED)
     }
 }
 
@@ -196,6 +200,10 @@ mod tests {
     /// Returns the recovery in a run with two links. The second link fails after 40 intervals and
     /// is repaired after 100 intervals.
     fn recovery_of(goodput: impl Fn(usize) -> f64) -> Recovery {
+        recovery_until(1000.0, goodput).unwrap()
+    }
+
+    fn recovery_until(until_us: f64, goodput: impl Fn(usize) -> f64) -> Option<Recovery> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
         let bytes = |n: usize| (goodput(n) * FULL as f64) as u64;
         let series = Series {
@@ -209,8 +217,8 @@ mod tests {
             ..Series::default()
         };
         let fault =
-            Fault::LinkDown { links: "a-c".to_owned(), at_us: 400.0, until_us: Some(1000.0) };
-        recoveries(&series, &[fault], 8.0).remove(0)
+            Fault::LinkDown { links: "a-c".to_owned(), at_us: 400.0, until_us: Some(until_us) };
+        recoveries(&series, &[fault], 8.0).pop()
     }
 
     #[test]
@@ -230,7 +238,8 @@ mod tests {
         assert_eq!((r.back_us, r.steady_us), (Some(100.0), Some(410.0)));
         assert_eq!(r.steady_of_left_us, Some(70.0));
         // One of the 46 intervals from 140 us on has a fifth of the goodput.
-        assert!((r.from_bound - (1.0 - 0.8 / 46.0)).abs() < 1e-6, "{}", r.from_bound);
+        let from_bound = r.from_bound.unwrap();
+        assert!((from_bound - (1.0 - 0.8 / 46.0)).abs() < 1e-6, "{from_bound}");
     }
 
     #[test]
@@ -239,5 +248,22 @@ mod tests {
         assert_eq!((r.back_us, r.steady_us), (None, None));
         assert_eq!(r.steady_of_left_us, Some(0.0));
         assert!(r.repaired.is_some_and(|level| (level - 1.0).abs() < 1e-6));
+    }
+
+    /// In an earlier version, the goodput after a limit that was later than the repair was 0, which
+    /// missed the goal.
+    #[test]
+    fn regression_a_repair_before_the_limit_leaves_nothing_to_judge_after_it() {
+        let r = recovery_until(520.0, |_| 1.0).unwrap();
+        assert_eq!((r.bound_us, r.from_bound, r.is_used_from_bound()), (140.0, None, None));
+        let r = recovery_until(550.0, |_| 1.0).unwrap();
+        assert!((r.from_bound.unwrap() - 1.0).abs() < 1e-6);
+        assert_eq!(r.is_used_from_bound(), Some(true));
+    }
+
+    /// In an earlier version, the levels after the fault were infinite.
+    #[test]
+    fn regression_flows_that_start_after_the_fault_do_not_recover_from_it() {
+        assert!(recovery_until(1000.0, |n| if n < 40 { 0.0 } else { 1.0 }).is_none());
     }
 }

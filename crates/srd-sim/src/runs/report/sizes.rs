@@ -1,7 +1,7 @@
 //! Slowest flow by transfer size: the result of an incast that is repeated with larger and larger
 //! flows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use srd_chart::{Axis, ChartLine, Colour, Dashes, LineChart};
 
@@ -14,8 +14,17 @@ pub fn flow_bytes(result: &RunResult) -> u64 {
     result.flow_records.first().and_then(|flow| flow.bytes).unwrap_or(0)
 }
 
+/// Returns the runs of a transport with those sizes of which every flow finished in every run.
+fn complete<'a>(results: &[&'a RunResult], transport: &str) -> Vec<&'a RunResult> {
+    let mine = || results.iter().copied().filter(|r| r.transport == transport);
+    let open = mine().filter(|r| r.unfinished > 0 || r.flow_records.is_empty());
+    let open: BTreeSet<u64> = open.map(flow_bytes).collect();
+    mine().filter(|r| !open.contains(&flow_bytes(r))).collect()
+}
+
 /// Returns a chart of the slowest completion time over all seeds for each size: a line for each
-/// transport, and a line of ideals.
+/// transport, and a line of ideals. A size of which a flow is unfinished has no slowest completion
+/// time, and so no point in the transport's line.
 pub(super) fn slowest_by_size(results: &[&RunResult]) -> Option<Chart> {
     let mut transports: Vec<&str> = Vec::new();
     for result in results {
@@ -23,23 +32,23 @@ pub(super) fn slowest_by_size(results: &[&RunResult]) -> Option<Chart> {
             transports.push(result.transport);
         }
     }
-    let of = |pick: &dyn Fn(&RunResult) -> Option<f64>| -> Vec<(f64, f64)> {
+    let of = |runs: &[&RunResult], pick: fn(&RunResult) -> f64| -> Vec<(f64, f64)> {
         let mut most: BTreeMap<u64, f64> = BTreeMap::new();
-        for result in results {
-            let Some(us) = pick(result) else { continue };
-            let slot = most.entry(flow_bytes(result)).or_default();
-            *slot = slot.max(us);
+        for run in runs {
+            let slot = most.entry(flow_bytes(run)).or_default();
+            *slot = slot.max(pick(run));
         }
         most.into_iter().map(|(bytes, us)| (bytes as f64 / 1024.0, us)).collect()
     };
     let mut lines: Vec<ChartLine> = transports
         .iter()
         .map(|&transport| {
-            let points = of(&|r| (r.transport == transport).then_some(r.fct_us.max));
+            let points = of(&complete(results, transport), |r| r.fct_us.max);
             line(transport, style(transport), points)
         })
+        .filter(|line| !line.points.is_empty())
         .collect();
-    let points = of(&|r| Some(r.ideal_us));
+    let points = of(results, |r| r.ideal_us);
     lines.push(line("ideal", (Colour::Ink, Dashes::Solid), points));
     let all = || lines.iter().flat_map(|line| &line.points);
     let range = |of: fn(&(f64, f64)) -> f64| {

@@ -1,6 +1,7 @@
 //! The results of runs as a text table.
 
 use super::columns::{align, row};
+use super::median;
 use super::notes::notes;
 use crate::runs::run::RunResult;
 
@@ -51,15 +52,16 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
         "Mhop/s",
     ])];
     for r in results {
-        // Endless flows have no completion times, so the cells show "-".
-        let times = r.flow_records.iter().any(|f| f.bytes.is_some());
-        let time = |text: String| if times { text } else { "-".to_owned() };
+        // Flows that are endless or unfinished have no completion times, so the cells show "-".
+        let shown = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
+        let time = |text: String| shown(has_times(r), text);
+        let is_finite = r.flow_records.iter().any(|f| f.bytes.is_some());
         rows.push(vec![
             r.transport.to_owned(),
             r.seed.to_string(),
             r.flows.to_string(),
             r.unfinished.to_string(),
-            time(format!("{:.1}", r.ideal_wire_us)),
+            shown(is_finite, format!("{:.1}", r.ideal_wire_us)),
             time(format!("{:.1}", r.fct_us.p50)),
             time(format!("{:.1}", r.fct_us.p99)),
             time(format!("{:.1}", r.fct_us.max)),
@@ -78,7 +80,13 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns the rows of the table of transports: median over the seeds, and worst seed.
+/// Whether a run has completion times: at least one flow finished.
+fn has_times(result: &RunResult) -> bool {
+    result.flow_records.iter().any(|flow| flow.fct_us.is_some())
+}
+
+/// Returns the rows of the table of transports: median over the seeds, and worst seed. A seed of
+/// which no flow finished has no completion times, and only its undone flows count.
 fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
     let mut rows = vec![row([
         "over the seeds",
@@ -109,11 +117,11 @@ fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
             |r| r.over_ideal_wire.p99,
             |r| r.over_ideal_wire.max,
         ] {
-            let mut values: Vec<f64> = of().map(pick).collect();
+            let mut values: Vec<f64> = of().filter(|r| has_times(r)).map(pick).collect();
             values.sort_by(f64::total_cmp);
-            let last = values.len() - 1;
-            cells.push(format!("{:.3}", values[last / 2]));
-            cells.push(format!("{:.3}", values[last]));
+            for value in [median(&values), values.last().copied()] {
+                cells.push(value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}")));
+            }
         }
         rows.push(cells);
     }

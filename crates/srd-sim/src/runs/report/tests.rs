@@ -27,7 +27,13 @@ loads = ["leaf0->spine"]
 "#;
 
 fn results(horizon_us: u32) -> Vec<RunResult> {
-    let sets = [format!("horizon_us={horizon_us}.0").parse().unwrap()];
+    results_of(horizon_us, "endless")
+}
+
+fn results_of(horizon_us: u32, bytes: &str) -> Vec<RunResult> {
+    let horizon = format!("horizon_us={horizon_us}.0");
+    let bytes = format!("workload.0.bytes={bytes}");
+    let sets = [horizon.parse().unwrap(), bytes.parse().unwrap()];
     let scenario = Scenario::read("test", SCENARIO, Path::new("."), &sets).unwrap();
     let one = |transport| run(&Job { scenario: scenario.clone(), transport, seed: 1 }).unwrap();
     [Transport::Srd, Transport::SrdBlind].map(one).to_vec()
@@ -95,4 +101,60 @@ fn regression_a_run_that_was_made_short_has_charts_that_agree_with_its_table() {
     for chart in [charts::goodput(&result), charts::throughput(&result), charts::queues(&result)] {
         assert!(chart.unwrap().drawn.lines.iter().all(|line| line.points.len() >= 10));
     }
+}
+
+/// In an earlier version, the table had completion times of 0 for runs of which no flow finished,
+/// and a median of two seeds was the better of them.
+#[test]
+fn regression_runs_without_completion_times_have_none_in_the_table() {
+    let mut results = results_of(30, "1MiB");
+    assert_eq!(results[0].unfinished, 8);
+    let cells = |table: &str, starts: &str| -> Vec<String> {
+        let line = table.lines().find(|line| line.trim_start().starts_with(starts)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(cells(&table(&results), "srd ")[5..11], ["-"; 6]);
+    results = results_of(9_000, "1MiB");
+    results.truncate(1);
+    let (mut second, mut third) = (results[0].clone(), results[0].clone());
+    (second.seed, third.seed) = (2, 3);
+    results[0].over_ideal_wire.p50 = 1.0;
+    second.over_ideal_wire.p50 = 2.0;
+    third.over_ideal_wire.p50 = 0.0;
+    third.flow_records.iter_mut().for_each(|flow| flow.fct_us = None);
+    third.unfinished = third.flows;
+    results.extend([second, third]);
+    let table = table(&results);
+    let (_, seeds) = table.split_once("over the seeds").unwrap();
+    assert_eq!(cells(seeds, "srd ")[..5], ["srd", "3", "8", "1.500", "2.000"], "{table}");
+}
+
+/// In an earlier version, the curve of completion times rose to 100 % of the flows if only some of
+/// them finished, and an unfinished run was the fastest in the chart of sizes.
+#[test]
+fn regression_unfinished_flows_are_in_no_chart_as_finished_ones() {
+    let mut results = results_of(9_000, "1MiB");
+    results.truncate(1);
+    let heights = |results: &[RunResult]| {
+        let results: Vec<&RunResult> = results.iter().collect();
+        let chart = charts::completion(&results).unwrap();
+        chart.drawn.lines[0].points.iter().map(|point| point.1).fold(0.0, f64::max)
+    };
+    let lines = |results: &[RunResult]| -> Vec<String> {
+        let results: Vec<&RunResult> = results.iter().collect();
+        let chart = sizes::slowest_by_size(&results).unwrap();
+        chart.drawn.lines.into_iter().map(|line| line.label).collect()
+    };
+    assert_eq!((heights(&results), lines(&results).len()), (100.0, 2));
+    results[0].flow_records[..4].iter_mut().for_each(|flow| flow.fct_us = None);
+    results[0].unfinished = 4;
+    assert_eq!((heights(&results), lines(&results)), (50.0, vec!["ideal".to_owned()]));
+}
+
+/// In an earlier version, a repair after the end of a run had a mark at its end.
+#[test]
+fn regression_a_repair_after_the_end_is_in_no_chart() {
+    let marks = |horizon_us| charts::goodput(&results(horizon_us)[0]).unwrap().drawn.marks;
+    assert_eq!(marks(600).len(), 1);
+    assert_eq!(marks(900).len(), 2);
 }
