@@ -11,7 +11,8 @@
 //! | `core->agg:0..4` | links number 0 to 3 from one tier to another |
 //! | `all` | every link |
 //!
-//! Links between two tiers are numbered from 0, in the order of the lower switch.
+//! Links between two tiers are numbered from 0, in the order of the lower switch. The parts `#` and
+//! `:` belong to names of links between two ends, and all numbers must exist.
 
 use std::ops::Range;
 
@@ -81,6 +82,10 @@ impl Topology {
             (from, to, false)
         } else if let Some((from, to)) = pair.split_once('-') {
             (from, to, true)
+        } else if parallel.is_some() || range.is_some() {
+            return fail(format!(
+                "`{name}` has one end; `#` and `:` select links between two, as in leaf->spine:0..2"
+            ));
         } else {
             let one = self.end(pair)?;
             let touches = |p: &u32| {
@@ -101,9 +106,11 @@ impl Topology {
             .collect();
         if let Some(range) = range {
             ports.sort_by_key(|&p| self.lower_end_order(p));
-            let end = range.end.min(ports.len());
-            let start = range.start.min(end);
-            ports = ports[start..end].to_vec();
+            let all = ports.len();
+            let Some(some) = ports.get(range) else {
+                return fail(format!("`{name}`: there are {all} links, with numbers from 0"));
+            };
+            ports = some.to_vec();
         }
         if both {
             let reverse: Vec<u32> = ports.iter().map(|&p| self.ports[p as usize].reverse).collect();
@@ -119,7 +126,7 @@ impl Topology {
     /// their speed.
     ///
     /// # Errors
-    /// If the network has no core.
+    /// If the network has no core, or fewer links.
     pub fn first_core_links(&self, n: usize) -> Result<Vec<u32>, TopologyError> {
         if self.tiers.len() < 3 {
             return fail("only a three-tier network has core links".to_owned());

@@ -169,6 +169,28 @@ fn names_select_what_they_say() {
     assert_eq!(bundled.port_name(one[0]), "leaf0->spine3#1");
 }
 
+/// In an earlier version, a number of a link was ignored after the name of one end, and a range
+/// beyond the last link was cut short.
+#[test]
+fn regression_numbers_of_links_that_do_not_exist_are_refused() {
+    let bundle = Links { bundle: 2, ..links() };
+    let topology = ClosSpec::leaf_spine(2, 4, 3, &bundle).build().unwrap();
+    for (bad, word) in [
+        ("leaf0#1", "has one end"),
+        ("spine1:0..2", "has one end"),
+        ("host5#0", "has one end"),
+        ("leaf->spine:0..17", "there are 16 links"),
+        ("leaf->spine:16", "there are 16 links"),
+        ("leaf->spine:4..2", "there are 16 links"),
+    ] {
+        let error = topology.select(bad).unwrap_err();
+        assert!(error.0.contains(word), "{bad}: {error}");
+    }
+    assert_eq!(topology.select("leaf->spine:0..16").unwrap().len(), 16);
+    let tree = ClosSpec::fat_tree(4, [1, 1], &links()).build().unwrap();
+    assert!(tree.first_core_links(17).unwrap_err().0.contains("there are 16 links"));
+}
+
 #[test]
 fn first_core_links_lead_into_the_first_aggregation_switches() {
     let topology = ClosSpec::fat_tree(8, [1, 1], &links()).build().unwrap();
