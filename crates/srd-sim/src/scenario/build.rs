@@ -189,14 +189,15 @@ impl Scenario {
                 incoming: Arc::new(incoming(workload, topology.hosts)),
             }),
             Transport::Blast => {
-                let window = topology.host_rate_bps(0) / 8
-                    * topology.diameter_rtt_ps(self.packet_bytes.into(), 64)
-                    / 1_000_000_000_000
-                    / u64::from(self.packet_bytes);
+                let rtt_ps = topology.diameter_rtt_ps(self.packet_bytes.into(), 64);
+                let packet_bits = u128::from(self.packet_bytes) * 8;
+                let bits =
+                    u128::from(topology.host_rate_bps(0)) * u128::from(rtt_ps) / 1_000_000_000_000;
+                let window = u64::try_from(bits / packet_bits).unwrap_or(u64::MAX);
                 Recipe::Blast(BlastConfig {
                     packet_bytes: self.packet_bytes,
                     payload_bytes: self.packet_bytes - 64,
-                    window_packets: window + 3,
+                    window_packets: window.saturating_add(3),
                     ..BlastConfig::default()
                 })
             }

@@ -7,6 +7,7 @@
 
 mod build;
 mod card;
+mod limits;
 mod overrides;
 mod roce;
 mod srd;
@@ -356,6 +357,7 @@ impl Scenario {
         if scenario.packet_bytes < 300 {
             return Err(fail("`packet_bytes` must be at least 300".to_owned()));
         }
+        limits::check(&scenario).map_err(fail)?;
         Ok(scenario)
     }
 

@@ -99,7 +99,7 @@ impl TcpKnobs {
         if config.mtu_bytes <= config.header_bytes {
             return Err(ScenarioError(format!(
                 "`tcp`: packets of {packet_bytes} bytes have no room beside {} of headers",
-                config.header_bytes + config.frame_bytes
+                config.header_bytes.saturating_add(config.frame_bytes)
             )));
         }
         if matches!(transport, Transport::Tcp | Transport::Express) {

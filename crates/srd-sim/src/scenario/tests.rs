@@ -148,8 +148,47 @@ fn errors_name_file_place_and_key() {
     refuse("leaf0->spine2", "leaf0->spine9", "workload.1");
     refuse("links = \"all\"", "links = \"leaf9\"", "fault 0: there is no leaf9");
     refuse("bdp = 5.0", "bdp = 5.0\nbytes = 5", "exclude");
+    refuse("bdp = 5.0", "bytes = 4149", "holds 4149 bytes, which is less than one packet of 4150");
+    refuse("leaf_hosts = 4", "leaf_hosts = 4\ngbps = 0.000001", "0.00001 to 100000");
+    refuse("gbps = 10\n", "gbps = 1e9\n", "0.00001 to 100000");
+    refuse("gbps = 10\n", "gbps = 10\npacket_bytes = 1\n", "packets of 64 bytes or more");
+    refuse("gbps = 10\n", "gbps = 10\nstart_us = 9.0\nstop_us = 8.0\n", "ends before it begins");
     refuse("interval_us = 10.0", "interval_us = 0.0", "interval_us");
     refuse("[queue]", "[srd]\npaths = 999\n[queue]", "paths");
     assert!(Scenario::open(Path::new("no-such.toml"), &[]).unwrap_err().0.contains("no-such"));
     assert!(Transport::find("quic").unwrap_err().0.contains("srd-blind"));
+}
+
+/// In an earlier version, a negative time counted as 0, and a time or speed beyond the range of
+/// integers as the largest one.
+#[test]
+fn regression_times_and_speeds_of_transports_are_in_range() {
+    for (set, word) in [
+        ("tcp.rto_min_us=-200.0", "`tcp.rto_min_us` must be between 0 and"),
+        ("tcp.ack_delay_us=-1", "`tcp.ack_delay_us` must be between 0 and"),
+        ("srd.ack_delay_us=nan", "`srd.ack_delay_us` must be between 0 and"),
+        ("srd.link_gbps=-100.0", "`srd.link_gbps` must be between 0.00001 and 100000"),
+        ("roce.additive_mbps=-40.0", "`roce.additive_mbps` must be between 0 and"),
+        ("roce.timeout_us=inf", "`roce.timeout_us` must be between 0 and"),
+        ("card.order_wait_us=1e30", "`card.order_wait_us` must be between 0 and"),
+    ] {
+        let error = read(SMALL, &[set]).unwrap_err();
+        assert!(error.0.contains(word), "{set}: {error}");
+    }
+    read(SMALL, &["srd.link_gbps=400", "tcp.ack_delay_us=0", "roce.hyper_mbps=2e5"]).unwrap();
+}
+
+/// In an earlier version, the product of speed and round trip overflowed.
+#[test]
+fn regression_long_round_trips_have_a_window() {
+    let sets = ["topology.latency_ns=1000000000", "topology.gbps=100000.0", "queue.bdp=0.5"];
+    read(SMALL, &sets).unwrap().build(Transport::Blast, 1).unwrap();
+}
+
+/// In an earlier version, the sum of two sizes overflowed while an error was described.
+#[test]
+fn regression_huge_headers_are_refused() {
+    let sets = ["tcp.header_bytes=4294967295", "tcp.frame_bytes=12"];
+    let error = read(SMALL, &sets).unwrap().build(Transport::Tcp, 1).err().unwrap();
+    assert!(error.0.contains("no room beside 4294967295"), "{error}");
 }

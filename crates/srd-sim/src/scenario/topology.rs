@@ -118,15 +118,19 @@ fn latency_ns() -> u64 {
     1000
 }
 
+/// Lowest and highest speed of a link, in Gb/s. The time of a packet on a slower link would be
+/// beyond the range of the simulator's ports.
+pub(super) const GBPS: std::ops::RangeInclusive<f64> = 0.000_01..=100_000.0;
+
 /// Longest delay of a link or switch that a scenario may set: one second.
 const LATENCY_NS_MAX: u64 = 1_000_000_000;
 
 fn bps(gbps: f64) -> Result<u64, ScenarioError> {
-    if !(0.000_001..=100_000.0).contains(&gbps) {
-        let what = format!("`topology`: a speed of {gbps} Gb/s; it must be 0.000001 to 100000");
+    if !GBPS.contains(&gbps) {
+        let what = format!("`topology`: a speed of {gbps} Gb/s; it must be 0.00001 to 100000");
         return Err(ScenarioError(what));
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 10^3..=10^14
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 10^4..=10^14
     Ok((gbps * 1e9).round() as u64)
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use srd_proto::rng::Rng;
 
+use super::topology::GBPS;
 use super::{Bytes, ScenarioError, us_to_ps};
 use crate::engine::fault::Fault;
 use crate::engine::hash;
@@ -305,8 +306,8 @@ impl WorkloadSpec {
         else {
             unreachable!("called for background load")
         };
-        if !(0.000_001..=100_000.0).contains(gbps) {
-            return Err(ScenarioError(format!("`gbps` must be above zero, not {gbps}")));
+        if !GBPS.contains(gbps) {
+            return Err(ScenarioError(format!("`gbps` must be 0.00001 to 100000, not {gbps}")));
         }
         let src_port = match (through, port) {
             (Some(_), Some(_)) => {
@@ -316,7 +317,7 @@ impl WorkloadSpec {
             (Some(name), None) => port_through(place.topology, *src, *dst, name)?,
             (None, port) => port.unwrap_or(1000),
         };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 10^3..=10^14
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 10^4..=10^14
         let rate_bps = (gbps * 1e9).round() as u64;
         let plan = BackgroundPlan {
             src: HostId(*src),

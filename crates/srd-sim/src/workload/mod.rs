@@ -83,6 +83,9 @@ impl FlowPlan {
 /// Destination UDP port of background load: the discard port.
 pub const BACKGROUND_PORT: u16 = 9;
 
+/// Smallest packet of background load, in bytes on the wire: the smallest Ethernet frame.
+pub const BACKGROUND_BYTES_MIN: u16 = 64;
+
 /// Background load: a flow of fixed rate on a single path, without acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundPlan {
@@ -92,7 +95,7 @@ pub struct BackgroundPlan {
     pub dst: HostId,
     /// Rate on the wire, in bits per second.
     pub rate_bps: u64,
-    /// Bytes of each packet on the wire.
+    /// Bytes of each packet on the wire; [`BACKGROUND_BYTES_MIN`] or more.
     pub packet_bytes: u16,
     /// Time at which the load begins, in picoseconds.
     pub start_ps: u64,
@@ -129,8 +132,8 @@ impl std::fmt::Display for WorkloadError {
 impl std::error::Error for WorkloadError {}
 
 impl Workload {
-    /// Checks that every host and trigger exists, that no host sends to itself, and that every flow
-    /// has bytes.
+    /// Checks that every host and trigger exists, that no host sends to itself, that every flow has
+    /// bytes, and that background load is in range.
     ///
     /// # Errors
     /// A description of the first flow that is not valid.
@@ -174,8 +177,14 @@ impl Workload {
             if src >= hosts || dst >= hosts || src == dst {
                 return fail(format!("background flow {n} cannot run from {src} to {dst}"));
             }
-            if load.rate_bps == 0 || load.packet_bytes == 0 {
-                return fail(format!("background flow {n} needs a rate and a packet size"));
+            if load.rate_bps == 0 || load.packet_bytes < BACKGROUND_BYTES_MIN {
+                return fail(format!(
+                    "background flow {n} needs a rate, and packets of {BACKGROUND_BYTES_MIN} bytes \
+                     or more"
+                ));
+            }
+            if load.stop_ps <= load.start_ps {
+                return fail(format!("background flow {n} ends before it begins"));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use srd_proto::rng::Rng;
 
 use super::sizes::Sizes;
 use super::{FlowPlan, Start, TriggerId, TriggerKind, Workload, WorkloadError};
+use crate::engine::node::ENDLESS;
 
 /// Largest number of flows in a pattern.
 pub const FLOWS_MAX: u64 = 20_000_000;
@@ -161,11 +162,14 @@ pub fn all_to_all(
 /// from its predecessor.
 ///
 /// # Errors
-/// If there are fewer than two hosts, or too many flows.
+/// If there are fewer than two hosts, too many flows, or if the data is endless.
 pub fn all_reduce_ring(hosts: &[u32], bytes: u64) -> Result<Workload, WorkloadError> {
     let n = hosts.len();
     if n < 2 {
         return fail("an all-reduce needs two hosts or more".to_owned());
+    }
+    if bytes == ENDLESS {
+        return fail("an all-reduce has an end: its data cannot be endless".to_owned());
     }
     let steps = 2 * (n - 1);
     bounded((n as u64).saturating_mul(steps as u64))?;
@@ -405,5 +409,11 @@ mod tests {
         both.check(4).unwrap();
         let id = TriggerId(u32::try_from(triggers).unwrap());
         assert_eq!(both.flows[flows + 4].start, Start::On(id));
+    }
+
+    /// In an earlier version, the parts of endless data had an end after 2^64 / n bytes.
+    #[test]
+    fn regression_an_all_reduce_has_an_end() {
+        assert!(all_reduce_ring(&[0, 1], ENDLESS).unwrap_err().0.contains("endless"));
     }
 }

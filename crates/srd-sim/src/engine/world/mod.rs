@@ -213,7 +213,7 @@ impl<N: Node> World<N> {
         let lossless = lossless::Lossless::new(config.lossless, &config.rules, &topology)?;
         let queues = match config.lossless {
             Some(_) => vec![None; topology.ports.len()],
-            None => queue_bytes(&topology, &config.rules),
+            None => queue_bytes(&topology, &config.rules)?,
         };
         let mut ports = egress_ports(&topology, &queues, &config.rules);
         if lossless.is_on() {
@@ -442,14 +442,26 @@ impl PortRules {
 
 /// Returns the queue limit of every port in bytes; `None` for ports of hosts, because a host sends
 /// only when its link is free.
-fn queue_bytes(topology: &Topology, rules: &PortRules) -> Vec<Option<u64>> {
+///
+/// # Errors
+/// If a queue has no space for a full packet: the port would drop or trim every one.
+fn queue_bytes(topology: &Topology, rules: &PortRules) -> Result<Vec<Option<u64>>, WorldError> {
     let rtt_ps = rules.rtt_ps(topology);
     let by_rule = |rate_bps| rules.queue.bytes(rate_bps, rtt_ps);
     let one = |port: &crate::engine::topology::Port| match port.from {
         End::Host(_) => None,
         End::Switch(_) => Some(port.queue_bytes.unwrap_or_else(|| by_rule(port.rate_bps))),
     };
-    topology.ports.iter().map(one).collect()
+    let queues: Vec<_> = topology.ports.iter().map(one).collect();
+    let full = u64::from(rules.packet_bytes);
+    let small = |(port, queue): (u32, &Option<u64>)| queue.filter(|b| *b < full).map(|b| (port, b));
+    match (0..).zip(&queues).find_map(small) {
+        Some((port, bytes)) => Err(WorldError(format!(
+            "the queue of {} holds {bytes} bytes, which is less than one packet of {full}",
+            topology.port_name(port)
+        ))),
+        None => Ok(queues),
+    }
 }
 
 fn egress_ports(topology: &Topology, queues: &[Option<u64>], rules: &PortRules) -> Vec<Egress> {
