@@ -110,23 +110,26 @@ impl Sizes {
         Self::parse(&text).map_err(|e| WorkloadError(format!("`{name}`, {e}")))
     }
 
-    /// Parses a table with lines of `bytes,cumulative probability`. A first line without numbers is
-    /// a heading.
+    /// Parses a table with lines of `bytes,cumulative probability`. The first line, except empty
+    /// lines and comments, is a heading if it is not such a line and does not begin with a digit.
     ///
     /// # Errors
     /// A description of the first line that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut is_first = true;
         for (index, raw) in text.lines().enumerate() {
             let line = raw.split('#').next().unwrap_or("").trim();
             let fail = |what: &str| Err(format!("line {}: {what}", index + 1));
             if line.is_empty() {
                 continue;
             }
+            let is_first = std::mem::replace(&mut is_first, false);
             let mut words = line.split([',', ' ', '\t']).filter(|w| !w.is_empty());
-            let point = (words.next().map(str::parse::<f64>), words.next().map(str::parse::<f64>));
-            let (Some(Ok(bytes)), Some(Ok(probability))) = point else {
-                if points.is_empty() && index == 0 {
+            let mut number = || words.next().map(str::parse::<f64>);
+            let (Some(Ok(bytes)), Some(Ok(probability)), None) = (number(), number(), number())
+            else {
+                if is_first && !line.starts_with(|c: char| c.is_ascii_digit()) {
                     continue;
                 }
                 return fail("expected `bytes,cumulative probability`");
@@ -219,10 +222,22 @@ mod tests {
             ("5,0.5\n1,1", "line 2"),
             ("5,0.5\nx,1", "line 2"),
             ("5,2", "line 1"),
+            ("bytes,cdf\nmean,1\n5,1", "line 2"),
         ] {
             let error = Sizes::parse(bad).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
         assert!(Sizes::find("no-such-file.csv", Path::new(".")).is_err());
+    }
+
+    /// In an earlier version, `1,000,0.5` was a size of 1 with the probability 0, a first line with
+    /// an error was skipped as a heading, and a heading after a comment was an error.
+    #[test]
+    fn regression_a_line_has_two_numbers_and_a_heading_may_follow_comments() {
+        for bad in ["1,000,0.5\n2,000,1.0\n", "1000\n2000,1", "5,1,x"] {
+            assert!(Sizes::parse(bad).unwrap_err().contains("line 1: expected"), "{bad}");
+        }
+        let sizes = Sizes::parse("# from a trace\n\nbytes cdf\n1000 0.5\n2000 1.0\n").unwrap();
+        assert_eq!(sizes.points(), [(1000.0, 0.5), (2000.0, 1.0)]);
     }
 }

@@ -153,13 +153,19 @@ pub fn prefix_of(file: &Path) -> Option<PathBuf> {
 /// Parses a file of process groups: a JSON object with a list of ranks for each group.
 ///
 /// # Errors
-/// If the text has another form.
+/// If the text has another form, or if a group has a rank twice.
 pub fn groups(text: &str) -> Result<Groups, TraceError> {
-    serde_json::from_str(text).map_err(|e| TraceError {
-        rank: None,
-        node: None,
-        what: format!("no process groups: {e}; write {{\"NAME\": [RANK, ...], ...}}"),
-    })
+    let fail = |what: String| TraceError { rank: None, node: None, what };
+    let groups: Groups = serde_json::from_str(text).map_err(|e| {
+        fail(format!("no process groups: {e}; write {{\"NAME\": [RANK, ...], ...}}"))
+    })?;
+    for (name, ranks) in &groups {
+        let mut seen = BTreeSet::new();
+        if let Some(rank) = ranks.iter().find(|rank| !seen.insert(**rank)) {
+            return Err(fail(format!("process group `{name}` has rank {rank} twice")));
+        }
+    }
+    Ok(groups)
 }
 
 /// Parses a trace. The file of rank `n` is `files[n]`, and rank `n` is on host `hosts[n]`.

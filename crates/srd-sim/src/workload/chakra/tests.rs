@@ -352,3 +352,10 @@ fn regression_call_stacks_are_not_waited_for_and_records_of_hosts_take_their_tim
     let silent = node(5, node_type::COLLECTIVE, &[], vec![on(false)]);
     assert!(refused(&[vec![silent]]).contains("no attribute `comm_type`"));
 }
+
+/// In an earlier version, the rank sent to itself, and the error was about hosts of flows.
+#[test]
+fn regression_a_process_group_has_a_rank_once() {
+    let error = groups(r#"{"0": [0, 1, 2], "1": [3, 4, 3]}"#).unwrap_err();
+    assert!(error.to_string().contains("process group `1` has rank 3 twice"), "{error}");
+}
