@@ -74,7 +74,7 @@ pub enum ReadError {
         /// Description of the contradiction.
         why: &'static str,
     },
-    /// The file ends within a record or block.
+    /// The file ends within a record or block, or a compressed file ends within its data.
     Cut {
         /// Byte offset of the record or block.
         offset: u64,
@@ -189,8 +189,11 @@ impl<R: Read> Reader<R> {
     pub fn new(source: R) -> Result<Self, ReadError> {
         let mut input = Input::new(source);
         if !input.fill(4)? {
-            let foreign = ReadError::Foreign(None);
-            return Err(if input.data().is_empty() { ReadError::Empty } else { foreign });
+            return Err(match input.data().is_empty() {
+                _ if input.is_cut() => ReadError::Cut { offset: 0 },
+                true => ReadError::Empty,
+                false => ReadError::Foreign(None),
+            });
         }
         // A file that is too short for the longest magic number may have a shorter one.
         input.fill(MAGIC_BYTES)?;
@@ -216,6 +219,10 @@ impl<R: Read> Reader<R> {
             Format::Ng(blocks) => blocks.step(&mut self.input)?,
         };
         Ok(match step {
+            // The records of a compressed source whose last bytes are missing may be complete.
+            Step::End if self.input.is_cut() => {
+                return Err(ReadError::Cut { offset: self.input.offset() });
+            }
             Step::End => None,
             Step::Interface(found, used) => {
                 self.used = used;

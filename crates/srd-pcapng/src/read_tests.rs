@@ -394,3 +394,32 @@ fn what_the_writer_writes_is_read() {
     assert_eq!((packet.time_ns, packet.length), (Some(time_ns), length));
     assert_eq!((packet.direction, &kept[..]), (Some(Direction::Out), bytes));
 }
+
+/// A source that ends as a decompressor does if its input is cut off.
+struct CutOff<'a>(&'a [u8]);
+
+impl Read for CutOff<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(to)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => Ok(count),
+        }
+    }
+}
+
+/// In an earlier version, a compressed file that was cut off between two packets was read as a
+/// complete file.
+#[test]
+fn regression_a_compressed_source_that_is_cut_off_is_not_complete() {
+    let pcap = BOTH[0].pcap(0xa1b2_c3d4, 4, 1, &[([1, 0, 4, 4], &[1; 4])]);
+    let head = [BOTH[1].section(), BOTH[1].interface(1, 0, &[])].concat();
+    let ng = [head, BOTH[1].packet(0, 1, &[])].concat();
+    for file in [pcap, ng] {
+        let (interfaces, packets, error) = read(CutOff(&file));
+        assert_eq!((interfaces.len(), packets.len()), (1, 1));
+        let end = file.len() as u64;
+        assert!(matches!(error, Some(ReadError::Cut { offset }) if offset == end), "{error:?}");
+    }
+    let error = Reader::new(CutOff(b"")).unwrap_err();
+    assert!(matches!(error, ReadError::Cut { offset: 0 }), "{error:?}");
+}

@@ -16,11 +16,12 @@ pub(super) struct Input<R> {
     end: usize,
     /// Offset in the source of the first byte that was not consumed.
     offset: u64,
+    is_cut: bool,
 }
 
 impl<R> Input<R> {
     pub(super) fn new(source: R) -> Self {
-        Self { source, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, offset: 0 }
+        Self { source, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, offset: 0, is_cut: false }
     }
 
     /// Returns the bytes that were read and not consumed.
@@ -31,6 +32,11 @@ impl<R> Input<R> {
     /// Returns the offset in the source of the first byte that was not consumed.
     pub(super) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Whether the source ended within its data: a compressed source whose last bytes are missing.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Consumes `count` bytes, which must have been read.
@@ -94,8 +100,10 @@ impl<R: Read> Input<R> {
                     return Ok(count);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A compressed source that ends within its data.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    self.is_cut = true;
+                    return Ok(0);
+                }
                 Err(error) => return Err(ReadError::Io(error)),
             }
         }
