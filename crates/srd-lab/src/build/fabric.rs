@@ -113,16 +113,21 @@ impl Fabric {
         remove_all(name, state.as_ref(), &store, lock)
     }
 
-    /// Removes a fabric if it belongs to `owner`; used at the end of a guarding process.
-    pub(crate) fn down_if_owned(name: &str, owner: Owner) -> Result<()> {
+    /// Removes a fabric if it belongs to `owner`; used at the end of a guard or its process. If the
+    /// state file is damaged, the fabric is removed by its name.
+    pub(crate) fn down_if_owned(name: &str, owner: Owner) -> Result<DownReport> {
         let store = Store::open()?;
         let lock = store.lock(name)?;
-        match store.read(name)? {
-            Some(state) if state.owner == Some(owner) => {
-                remove_all(name, Some(&state), &store, lock).map(drop)
+        match store.read(name) {
+            Ok(Some(state)) if state.owner == Some(owner) => {
+                remove_all(name, Some(&state), &store, lock)
             }
-            Some(_) => Ok(()),
-            None => store.remove(name, lock),
+            Ok(Some(_)) => Ok(DownReport::default()),
+            Ok(None) => store.remove(name, lock).map(|()| DownReport::default()),
+            Err(error) => {
+                tracing::warn!("cleaning up by name only: {error:#}");
+                remove_all(name, None, &store, lock)
+            }
         }
     }
 

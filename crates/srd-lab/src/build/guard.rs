@@ -17,10 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A fabric that is removed when this is dropped or when SIGINT, SIGTERM, SIGHUP or SIGQUIT ends
-/// the process.
+/// the process. If the fabric was removed earlier and one of the same name was built since then,
+/// the new one stays.
 #[derive(Debug)]
 pub struct FabricGuard {
     fabric: Fabric,
+    owner: Owner,
     cleanup: Option<CleanupId>,
 }
 
@@ -39,7 +41,7 @@ impl Fabric {
             }
         })?;
         match Fabric::build(config, Some(owner)) {
-            Ok(fabric) => Ok(FabricGuard { fabric, cleanup: Some(cleanup) }),
+            Ok(fabric) => Ok(FabricGuard { fabric, owner, cleanup: Some(cleanup) }),
             Err(error) => {
                 signals::forget(cleanup);
                 Err(error)
@@ -51,10 +53,16 @@ impl Fabric {
 impl FabricGuard {
     /// Removes the fabric now and returns the removed objects.
     pub fn down(mut self) -> Result<DownReport> {
-        if let Some(cleanup) = self.cleanup.take() {
-            signals::forget(cleanup);
-        }
-        Fabric::down_by_name(self.fabric.name())
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<DownReport> {
+        let Some(cleanup) = self.cleanup.take() else { return Ok(DownReport::default()) };
+        // The cleanup stays registered until the fabric is gone, because a signal may arrive during
+        // the removal.
+        let removed = Fabric::down_if_owned(self.fabric.name(), self.owner);
+        signals::forget(cleanup);
+        removed
     }
 }
 
@@ -68,9 +76,7 @@ impl Deref for FabricGuard {
 
 impl Drop for FabricGuard {
     fn drop(&mut self) {
-        let Some(cleanup) = self.cleanup.take() else { return };
-        signals::forget(cleanup);
-        if let Err(error) = Fabric::down_by_name(self.fabric.name()) {
+        if let Err(error) = self.end() {
             tracing::error!("fabric `{}` is left behind: {error:#}", self.fabric.name());
         }
     }
@@ -81,6 +87,8 @@ impl Drop for FabricGuard {
 #[derive(Debug)]
 pub struct DirectoryGuard {
     path: PathBuf,
+    /// Whether this process created the directory and has not removed it.
+    is_ours: Arc<Mutex<bool>>,
     cleanup: Option<CleanupId>,
 }
 
@@ -97,9 +105,7 @@ impl DirectoryGuard {
         // the creation. It waits until it is clear whether this process created the directory.
         let cleanup = signals::on_termination(move || {
             let (path, is_ours) = at_signal;
-            if *is_ours.lock().unwrap_or_else(PoisonError::into_inner) {
-                remove(&path);
-            }
+            remove_own(&is_ours, || remove(&path));
         })?;
         let made = {
             let mut is_ours = is_ours.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +113,7 @@ impl DirectoryGuard {
             *is_ours = made.is_ok();
             made
         };
-        let mut guard = Self { path: path.to_owned(), cleanup: Some(cleanup) };
+        let mut guard = Self { path: path.to_owned(), is_ours, cleanup: Some(cleanup) };
         let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
         match made {
             Ok(()) => Ok(Some(guard)),
@@ -132,14 +138,28 @@ impl DirectoryGuard {
             signals::forget(cleanup);
         }
     }
+
+    fn end_by(&mut self, remove: impl FnOnce(&Path)) {
+        let Some(cleanup) = self.cleanup.take() else { return };
+        // The cleanup stays registered until the directory is gone, because a signal may arrive
+        // during the removal.
+        remove_own(&self.is_ours, || remove(&self.path));
+        signals::forget(cleanup);
+    }
 }
 
 impl Drop for DirectoryGuard {
     fn drop(&mut self) {
-        if let Some(cleanup) = self.cleanup.take() {
-            signals::forget(cleanup);
-            remove(&self.path);
-        }
+        self.end_by(remove);
+    }
+}
+
+/// Calls `remove` if the directory is one that this process created and has not removed. A second
+/// caller waits for the end of the removal.
+fn remove_own(is_ours: &Mutex<bool>, remove: impl FnOnce()) {
+    let mut is_ours = is_ours.lock().unwrap_or_else(PoisonError::into_inner);
+    if std::mem::take(&mut *is_ours) {
+        remove();
     }
 }
 
@@ -176,36 +196,59 @@ mod tests {
 
     const INNER: &str = "SRD_LAB_TEST_DIRECTORY";
 
+    /// Returns the path of the test's directory in the process that this starts. In the process
+    /// that calls it first, expects that the started one is ended by a signal and leaves no
+    /// directory, and returns `None`.
+    fn in_a_process_that_a_signal_ends(test: &str) -> Option<PathBuf> {
+        if let Some(path) = std::env::var_os(INNER) {
+            return Some(PathBuf::from(path));
+        }
+        let path = std::env::temp_dir().join(format!("srdlab-{test}-{}", std::process::id()));
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = &format!("{module}::{test}");
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let status = command.args(["--exact", name]).env(INNER, &path).status().unwrap();
+        let is_left = path.exists();
+        let _ = std::fs::remove_dir(&path);
+        assert!(!status.success() && !is_left, "{status}");
+        None
+    }
+
+    /// Sends SIGTERM to this process, and waits until the thread that runs the cleanups has
+    /// started.
+    fn terminate() {
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::TERM).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+
     /// Regression: a signal between the creation of a directory and its registration left the
     /// directory, and a key in it, behind.
     #[test]
     fn regression_a_signal_while_a_directory_is_made_removes_it() {
-        let path = match std::env::var_os(INNER) {
-            Some(path) => PathBuf::from(path),
-            None => {
-                let name = format!("srdlab-signal-{}", std::process::id());
-                let path = std::env::temp_dir().join(name);
-                let (_, module) = module_path!().split_once("::").unwrap();
-                let test = "regression_a_signal_while_a_directory_is_made_removes_it";
-                let name = &format!("{module}::{test}");
-                let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-                let status = command.args(["--exact", name]).env(INNER, &path).status().unwrap();
-                let is_left = path.exists();
-                let _ = std::fs::remove_dir(&path);
-                assert!(!status.success() && !is_left, "{status}");
-                return;
-            }
-        };
+        let test = "regression_a_signal_while_a_directory_is_made_removes_it";
+        let Some(path) = in_a_process_that_a_signal_ends(test) else { return };
         let make = || {
             std::fs::create_dir(&path)?;
-            let own = rustix::process::getpid();
-            rustix::process::kill_process(own, rustix::process::Signal::TERM)?;
-            // The thread that runs the cleanups has started by now.
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            terminate();
             Ok(())
         };
         let made = DirectoryGuard::make_by(&path, make);
         std::mem::forget(made);
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+
+    /// Regression: a signal during the removal of a directory ended the process, and the rest of
+    /// the directory was left behind.
+    #[test]
+    fn regression_a_signal_while_a_directory_is_removed_does_not_keep_it() {
+        let test = "regression_a_signal_while_a_directory_is_removed_does_not_keep_it";
+        let Some(path) = in_a_process_that_a_signal_ends(test) else { return };
+        let mut guard = DirectoryGuard::make(&path).unwrap().unwrap();
+        guard.end_by(|path| {
+            terminate();
+            remove(path);
+        });
         std::thread::sleep(std::time::Duration::from_secs(60));
     }
 }

@@ -81,9 +81,11 @@ pub fn raise(wait: Duration) -> Result<MeasurementPriority> {
 
 impl Drop for MeasurementPriority {
     fn drop(&mut self) {
-        signals::forget(self.cleanup);
         let _ = rustix::process::setpriority_process(None, self.thread_nice);
+        // The cleanup stays registered until the levels are restored, because a signal may arrive
+        // in between.
         self.undo.apply();
+        signals::forget(self.cleanup);
         if let (Ok(store), Some(lock)) = (Store::open(), self.lock.take()) {
             store.unlock_measurement(lock);
         }
@@ -146,7 +148,13 @@ fn measurement_lock(wait: Duration) -> Result<StateLock> {
 /// Returns the nice level in `/autogroup-123 nice 0`.
 fn autogroup_nice() -> Option<i32> {
     let text = fs::read_to_string(AUTOGROUP).ok()?;
-    text.split_whitespace().next_back()?.parse().ok()
+    text.split_whitespace().next_back()?.parse().ok().map(level_before)
+}
+
+/// Returns the level to restore for one that is found. A run that was killed may have left the high
+/// level; the normal level is zero.
+fn level_before(nice: i32) -> i32 {
+    if nice == NICE_HIGH { 0 } else { nice }
 }
 
 /// Returns the `ksoftirqd` threads and their nice levels.
@@ -158,9 +166,7 @@ fn network_threads() -> Vec<(Pid, i32)> {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if name.starts_with("ksoftirqd/") {
             let nice = rustix::process::getpriority_process(Some(pid)).unwrap_or(0);
-            // A run that was killed may have left the thread at the high level; its normal level is
-            // zero.
-            found.push((pid, if nice == NICE_HIGH { 0 } else { nice }));
+            found.push((pid, level_before(nice)));
         }
     }
     found
@@ -262,6 +268,12 @@ mod tests {
         assert!((used.nice_s - 0.3).abs() < 1e-9);
         assert!((used.available_s - 2.0).abs() < 1e-9);
         assert!((used.busy_share() - 0.4).abs() < 1e-9);
+    }
+
+    /// In an earlier version, a session kept the high level for ever after a run was killed.
+    #[test]
+    fn regression_the_level_of_a_killed_run_is_not_restored() {
+        assert_eq!([NICE_HIGH, -5, 0, 10].map(level_before), [0, -5, 0, 10]);
     }
 
     #[test]

@@ -138,6 +138,27 @@ fn next_up_cleans_up_after_a_crash_and_only_that() {
     outside.wait().unwrap();
 }
 
+/// In an earlier version, a guard removed the fabric that another user had built after the removal
+/// of the guard's fabric.
+#[test]
+fn regression_a_guard_removes_no_later_fabric_of_its_name() {
+    if !ready(None) {
+        return;
+    }
+    let config = FabricConfig { spines: 1, hosts_per_leaf: 1, ..config("later") };
+    let name = config.name_prefix.clone();
+    let guard = Fabric::up_guarded(config.clone()).unwrap();
+    let all = namespaces(&name);
+    Fabric::down_by_name(&name).unwrap();
+    let later = Fabric::up(config.clone()).unwrap();
+    drop(guard);
+    assert_eq!(namespaces(&name), all);
+    later.down().unwrap();
+    let guard = Fabric::up_guarded(config).unwrap();
+    Fabric::down_by_name(&name).unwrap();
+    assert_eq!(guard.down().unwrap().namespaces, [""; 0], "there is nothing to remove");
+}
+
 #[test]
 fn source_ports_spread_over_the_spines() {
     if !ready(None) {
