@@ -172,7 +172,8 @@ impl Fabric {
     }
 
     /// Watches a leaf for `watch` and returns the spine to which it sends most bytes. If only one
-    /// flow is active, this is the spine of that flow.
+    /// flow is active, this is the spine of that flow. If the leaf sends nothing, this is an error:
+    /// the failure of any spine would have no effect.
     pub fn busiest_spine(&self, leaf: u16, watch: Duration) -> Result<SpineShare> {
         let before = self.uplink_ports(leaf)?;
         thread::sleep(watch);
@@ -182,8 +183,9 @@ impl Fabric {
             .zip(&before)
             .map(|(after, before)| after.sent_bytes.saturating_sub(before.sent_bytes))
             .collect();
-        let busiest = (0u16..).zip(&bytes).max_by_key(|(_, bytes)| **bytes);
-        let busiest = busiest.context("a fabric has at least one spine")?.0;
+        let busiest = busiest(&bytes).with_context(|| {
+            format!("leaf {leaf} sends nothing to the spines, so none of them is the busiest")
+        })?;
         Ok(SpineShare { busiest, bytes })
     }
 
@@ -192,6 +194,12 @@ impl Fabric {
         parse_ports(self.config(), name, &json)
             .with_context(|| format!("tc -s -j qdisc show in {name}"))
     }
+}
+
+/// Returns the number of the spine with the most bytes; `None` if no spine has any.
+fn busiest(bytes: &[u64]) -> Option<u16> {
+    let busiest = (0u16..).zip(bytes).max_by_key(|(_, bytes)| **bytes);
+    busiest.filter(|(_, bytes)| **bytes > 0).map(|(spine, _)| spine)
 }
 
 fn parse_ports(config: &FabricConfig, name: &str, json: &str) -> Result<Vec<PortStatus>> {
@@ -248,6 +256,13 @@ mod tests {
         {"kind":"tbf","handle":"8001:","dev":"up3","root":true,"refcnt":3,
          "options":{"rate":31250000,"burst":27031,"lat":5535},"bytes":900,"packets":7,"drops":2,
          "overlimits":0,"requeues":0,"backlog":80,"qlen":0}]"#;
+
+    /// In an earlier version, the last spine was the busiest if none was in use.
+    #[test]
+    fn regression_no_spine_is_the_busiest_without_traffic() {
+        assert_eq!(busiest(&[0, 7, 3]), Some(1));
+        assert_eq!(busiest(&[0, 0, 0]), None);
+    }
 
     #[test]
     fn counters_are_read_from_token_buckets_only() {

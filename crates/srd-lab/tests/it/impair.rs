@@ -9,6 +9,7 @@ use srd_lab::probe::Pair;
 use srd_lab::{Fabric, FabricConfig, FabricGuard, Family, HostId, Impairment};
 use std::ffi::OsString;
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const A: HostId = HostId { leaf: 0, host: 0 };
@@ -100,6 +101,23 @@ fn a_wire_delays_what_two_hosts_say_and_goes_without_a_trace() {
     for family in [Family::V4, Family::V6] {
         assert!(fabric.ping(pair(family), 20_001, WAIT).unwrap().is_some(), "{family:?}");
     }
+}
+
+/// In an earlier version, answers to a host's additional MPTCP addresses used the cables.
+#[test]
+fn regression_a_wire_carries_the_traffic_of_additional_addresses() {
+    let Some(fabric) = fabric("extra") else { return };
+    let wire = fabric.impair([A, B], &even(0)).unwrap();
+    for (host, leaf) in [(A, 1), (B, 0)] {
+        for last in 1..=5 {
+            let address = format!("198.18.{leaf}.{last}");
+            let get = || Command::new("ip").args(["route", "get", &address]).output();
+            let found = fabric.within(host, get).unwrap().unwrap();
+            let route = String::from_utf8_lossy(&found.stdout).into_owned();
+            assert!(route.contains("dev to-h"), "{host} to {address}: {route}");
+        }
+    }
+    wire.stop().unwrap();
 }
 
 #[test]

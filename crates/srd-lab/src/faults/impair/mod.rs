@@ -22,6 +22,7 @@ mod carry;
 mod path;
 mod wire;
 
+use crate::build::address::EXTRA_ADDRESSES_MAX;
 use crate::build::config::{ConfigError, check};
 use crate::build::fabric::Fabric;
 use crate::build::id::{Family, HostId};
@@ -191,10 +192,14 @@ impl Fabric {
         let mut batch = format!(
             "link set dev {device} mtu {mtu} txqueuelen {DEVICE_PACKETS_MAX} addrgenmode none up\n"
         );
-        for family in [Family::V4, Family::V6] {
-            let (own, other) = (address::host(end.host, family), address::host(peer, family));
+        let own = |family| address::host(end.host, family);
+        // MPTCP's additional addresses may be added while the wire is in operation.
+        for extra in 0..=EXTRA_ADDRESSES_MAX {
+            let (other, own) = (address::host_v4(peer, extra), own(Family::V4));
             batch += &format!("route add {other} dev {device} src {own}\n");
         }
+        let (other, own) = (address::host(peer, Family::V6), own(Family::V6));
+        batch += &format!("route add {other} dev {device} src {own}\n");
         command::ip_batch_in(&end.namespace, &batch)?;
         Ok(tun)
     }
