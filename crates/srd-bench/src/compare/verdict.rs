@@ -1,7 +1,7 @@
 //! Compares the transports: is a difference larger than the spread of the repetitions?
 
 use crate::experiment::Variant;
-use crate::experiment::measure::result::{CaseResult, FigureSummary, Measured};
+use crate::experiment::measure::result::{CaseResult, FigureSummary, Measured, Run};
 use srd_chart::{Unit, figure, more_is_better};
 
 /// Name of the figure with the command's duration.
@@ -14,7 +14,7 @@ enum Spread {
     Apart,
     /// The ranges of the runs overlap.
     Overlap,
-    /// Each transport has one run only.
+    /// A transport has one run only.
     Unknown,
 }
 
@@ -37,7 +37,12 @@ pub(super) fn is_count_of_failures(figure: &FigureSummary) -> bool {
 /// Compares each figure of each transport with the same figure of the first transport.
 pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
     let Some((first, others)) = case.summaries.split_first() else { return Vec::new() };
-    let repetitions = case.runs.iter().map(|run| run.repetition + 1).max().unwrap_or(0);
+    let runs = |variant: Variant, name: &str| {
+        let has = |run: &&Run| {
+            run.variant == variant && run.measured.figures.iter().any(|f| f.name == name)
+        };
+        case.runs.iter().filter(has).count()
+    };
     let mut all = Vec::new();
     for other in others {
         for figure in &other.figures {
@@ -45,7 +50,9 @@ pub(super) fn all(case: &CaseResult) -> Vec<Beside<'_>> {
                 continue;
             };
             let apart = figure.min > base.max || figure.max < base.min;
-            let spread = match (apart, repetitions) {
+            // Runs that failed have no figures, so a transport may have fewer runs than another.
+            let count = |variant| runs(variant, &figure.name);
+            let spread = match (apart, count(first.variant).min(count(other.variant))) {
                 (_, 0 | 1) => Spread::Unknown,
                 (true, _) => Spread::Apart,
                 (false, _) => Spread::Overlap,
@@ -83,7 +90,7 @@ impl Beside<'_> {
             return format!("{} where it was 0", figure(self.figure.median));
         }
         let spread = match self.spread {
-            Spread::Unknown => "one run each: no spread is known",
+            Spread::Unknown => "only one run of a transport: no spread is known",
             Spread::Apart => "no run of one is within the runs of the other",
             Spread::Overlap => "WITHIN THE SPREAD of the runs: no difference is shown",
         };
@@ -115,7 +122,7 @@ impl Beside<'_> {
         match self.spread {
             Spread::Apart => format!("{ratio} No run of one is within the runs of the other."),
             Spread::Unknown => {
-                format!("{ratio} There is one run of each, so no spread is known (`--reps`).")
+                format!("{ratio} A transport has one run only, so no spread is known (`--reps`).")
             }
             Spread::Overlap => format!(
                 "No difference is shown: {what} is {now} with {label} and {was} with {first}, and \
@@ -129,7 +136,7 @@ impl Beside<'_> {
 pub(super) mod tests {
     use super::*;
     use crate::experiment::measure::pulse::Lateness;
-    use crate::experiment::measure::result::{Figure, Run};
+    use crate::experiment::measure::result::Figure;
     use srd_lab::priority::CpuUse;
 
     /// Creates a result with runs of plain and of express, which have one figure.
@@ -175,6 +182,16 @@ pub(super) mod tests {
         assert!(verdict(&case(&[4.0], &[1.0])).contains("no spread is known"));
         assert!(verdict(&case(&[0.0, 0.0], &[1.0, 1.0])).contains("1.00 where it was 0"));
         assert_eq!(verdict(&case(&[1.0], &[])), "");
+    }
+
+    /// In an earlier version, a transport with one successful run was compared as if it had a
+    /// spread, because the other transport had several runs.
+    #[test]
+    fn regression_one_surviving_run_has_no_spread() {
+        for case in [case(&[4.0, 4.2, 3.9], &[1.0]), case(&[4.0], &[1.0, 1.1])] {
+            assert!(verdict(&case).contains("no spread is known"), "{}", verdict(&case));
+            assert_eq!(all(&case)[0].is_gain(), None);
+        }
     }
 
     #[test]

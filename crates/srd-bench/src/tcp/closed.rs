@@ -34,6 +34,8 @@ pub struct ClosedLoopResult {
     /// Number of messages that did not complete; `fct_us` includes the time that each of them
     /// waited.
     pub unfinished: usize,
+    /// Number of messages that completed in the time in which messages begin.
+    pub in_time: usize,
 }
 
 impl ClosedLoop {
@@ -80,6 +82,7 @@ impl ClosedLoop {
                 result.fct_us.push(us(now - since));
                 begun[flow] = (now < end).then_some(now);
                 if begun[flow].is_some() {
+                    result.in_time += 1;
                     left[flow] = self.bytes;
                     connection::push(socket, &chunk, &mut left[flow])?;
                 }

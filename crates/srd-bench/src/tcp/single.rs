@@ -66,7 +66,7 @@ pub struct Throughput {
     pub flow: Flow,
     /// All intervals in order, including the intervals without a byte.
     pub intervals: Vec<Interval>,
-    /// Goodput over the whole duration of the flow, in Mb/s.
+    /// Goodput over all intervals, in Mb/s.
     pub mbps: f64,
     /// CPU time of the machine during the measurement.
     pub cpu: CpuUse,
@@ -100,15 +100,17 @@ pub(super) fn single_flow_with<T>(
     let connection = &connections.all[0];
     let cpu = CpuMeter::start()?;
     let (buckets, done) = run(connection, flow, meanwhile)?;
-    let total: u64 = buckets.iter().sum();
+    let mbps = mbps(&buckets, flow.interval_ms);
     let intervals = (0u64..).zip(&buckets).map(|(i, bytes)| (i * flow.interval_ms, *bytes));
-    let throughput = Throughput {
-        flow: *flow,
-        intervals: intervals.collect(),
-        mbps: total as f64 * 8.0 / 1e6 / flow.seconds as f64,
-        cpu: cpu.stop()?,
-    };
+    let throughput =
+        Throughput { flow: *flow, intervals: intervals.collect(), mbps, cpu: cpu.stop()? };
     Ok((throughput, done))
+}
+
+/// Returns the goodput in Mb/s over intervals of a length, with the bytes of each.
+fn mbps(intervals: &[u64], interval_ms: u64) -> f64 {
+    let ms = (intervals.len() as u64 * interval_ms).max(1);
+    intervals.iter().sum::<u64>() as f64 * 8.0 / 1e3 / ms as f64
 }
 
 fn run<T>(
@@ -176,5 +178,19 @@ fn nap(socket: &OwnedFd, flags: PollFlags, at_most: Duration) -> Result<()> {
     match rustix::event::poll(&mut [PollFd::new(socket, flags)], Some(&limit)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("poll"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In an earlier version, the bytes of whole intervals were divided by the time of the flow,
+    /// which may end within an interval.
+    #[test]
+    fn regression_goodput_is_that_of_the_whole_intervals() {
+        // Three intervals of 300 ms, of a flow of one second at 8 Mb/s.
+        assert_eq!(mbps(&[300_000; 3], 300), 8.0);
+        assert_eq!(mbps(&[], 300), 0.0);
     }
 }

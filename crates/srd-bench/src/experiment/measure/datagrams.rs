@@ -202,9 +202,17 @@ impl Arrivals {
 /// Returns the number of datagrams that were due in the given times: one for each period that
 /// begins in them.
 fn sent(period_s: f64, times_s: &[Range<f64>]) -> usize {
-    let before = |time_s: f64| (time_s / period_s).ceil().max(0.0);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a count
-    times_s.iter().map(|time| (before(time.end) - before(time.start)).max(0.0) as usize).sum()
+    let before = |time_s: f64| first_due(period_s, time_s) as usize;
+    times_s.iter().map(|time| before(time.end).saturating_sub(before(time.start))).sum()
+}
+
+/// Returns the number of the first datagram that is due at `time_s` or later.
+fn first_due(period_s: f64, time_s: f64) -> u32 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+    let about = (time_s / period_s) as u32;
+    // The quotient is rounded, so the number next to it may be the first.
+    let mut numbers = about.saturating_sub(1)..u32::MAX;
+    numbers.find(|number| f64::from(*number) * period_s >= time_s).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -242,5 +250,19 @@ mod tests {
         // Datagram 5 was due outside of the times, and 4 arrives after it.
         let seen = account(&[(0, 0.1), (5, 5.1), (4, 5.2)], &[1.0..2.0, 3.5..5.0]);
         assert_eq!((seen.sent, seen.lost, seen.inversions), (2, 1, 1));
+    }
+
+    /// In an earlier version, a datagram counted as sent, and so as lost, if the quotient of time
+    /// and period was rounded up.
+    #[test]
+    fn regression_as_many_are_sent_as_can_arrive() {
+        let period = Duration::from_millis(10);
+        for count in 1..300_u32 {
+            let arrived: Vec<_> = (0..count).map(|n| (n, f64::from(n) / 100.0)).collect();
+            let times_s = [0.0..f64::from(count) / 100.0];
+            let seen = Arrivals(arrived).account(period, &times_s);
+            assert_eq!(seen.sent, seen.delay_ms.len(), "{times_s:?}");
+            assert_eq!(seen.lost, 0, "{times_s:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::experiment::measure::result::{Figure, Measured, Samples};
 use crate::experiment::{Case, Experiment, Options, Stage, describe, hosts, size};
-use crate::tcp::ClosedLoop;
+use crate::tcp::{ClosedLoop, ClosedLoopResult};
 use anyhow::Result;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
@@ -61,6 +61,12 @@ fn case(options: &Options, flows_per_pair: usize, bytes: u64) -> Case {
     }
 }
 
+/// Returns the goodput of all pairs in the time in which messages begin. The messages that complete
+/// later, or never, do not count.
+fn mbps(seen: &ClosedLoopResult, bytes: u64, seconds: u64) -> f64 {
+    seen.in_time as f64 * bytes as f64 * 8.0 / 1e6 / seconds as f64
+}
+
 fn measure(
     stage: &Stage<'_>,
     pairs: &[(HostId, HostId)],
@@ -77,7 +83,7 @@ fn measure(
     let ideal_us = bits / config.goodput_mbps(config.host_rate_mbps);
     let ratios: Vec<f64> = seen.fct_us.iter().map(|us| *us as f64 / ideal_us).collect();
     let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
-    let mbps = seen.fct_us.len() as f64 * bytes as f64 * 8.0 / 1e6 / seconds as f64;
+    let mbps = mbps(&seen, bytes, seconds);
     Ok(Measured {
         figures: vec![
             Figure::new("mean", "x ideal", mean).beside(1.0, "ideal"),
@@ -91,4 +97,18 @@ fn measure(
             .collect(),
         ..Measured::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In an earlier version, messages that completed after the time, or never, counted for the
+    /// goodput within the time.
+    #[test]
+    fn regression_goodput_is_that_of_the_messages_in_time() {
+        let fct_us = vec![1; 14];
+        let seen = ClosedLoopResult { fct_us, unfinished: 1, in_time: 10 };
+        assert_eq!(mbps(&seen, 125_000, 2), 5.0);
+    }
 }
