@@ -92,13 +92,29 @@ fn of_json(pointer: &str, printed: &str) -> Result<f64> {
 }
 
 fn number(text: &str) -> Result<f64> {
-    // A comma separates thousands, as in 12,345.6, and is removed.
-    let number: f64 =
-        text.trim().replace(',', "").parse().with_context(|| format!("`{text}` is no number"))?;
+    let plain = without_commas(text.trim()).with_context(|| {
+        format!("a comma in `{text}` does not separate thousands; decimals follow a point")
+    })?;
+    let number: f64 = plain.parse().with_context(|| format!("`{text}` is no number"))?;
     if !number.is_finite() {
         bail!("`{text}` is not finite");
     }
     Ok(number)
+}
+
+/// Returns a number without the commas that separate its thousands, as in 12,345.6; `None` if a
+/// comma stands elsewhere.
+fn without_commas(text: &str) -> Option<String> {
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut groups = whole.split(',');
+    let first = groups.next().unwrap_or_default();
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_group = |group: &str| group.len() == 3 && is_digits(group);
+    let begins = first.trim_start_matches(['+', '-']);
+    let begins_well = (1..=3).contains(&begins.len()) && is_digits(begins);
+    let is_plain = whole == first;
+    let is_good = is_plain || (begins_well && groups.all(is_group));
+    (is_good && !rest.contains(',')).then(|| text.replace(',', ""))
 }
 
 #[cfg(test)]
@@ -139,5 +155,20 @@ mod tests {
         assert!(error("rate=([0-9").contains("regex"));
         assert!(error("time=(.)").contains("ours"));
         assert!(source("a=(inf)").find("inf").is_err());
+    }
+
+    /// In an earlier version, a decimal comma was removed, and `0,25` was the number 25.
+    #[test]
+    fn regression_a_comma_separates_thousands_or_is_an_error() {
+        let find = |printed: &str| source("a=(\\S+)").find(printed);
+        for (text, value) in
+            [("1,234,567", 1_234_567.0), ("-12,345.5", -12_345.5), ("1e3", 1000.0), ("7", 7.0)]
+        {
+            assert_eq!(find(text).unwrap(), value);
+        }
+        for wrong in ["0,25", "1234,567", "1,23,456", ",5", "1,", "1.234,5", "1,2e3"] {
+            let error = format!("{:#}", find(wrong).unwrap_err());
+            assert!(error.contains("does not separate thousands"), "{error}");
+        }
     }
 }

@@ -64,7 +64,8 @@ pub(crate) fn in_turns(
     say: &mut dyn FnMut(&str),
 ) -> Result<Outcome> {
     let begun = Instant::now();
-    let directory = Directory::new(&options.name, options.keep)?;
+    let kept = last_that_runs(cases, variants).filter(|_| options.keep);
+    let directory = Directory::new(&options.name, kept.is_some())?;
     let mut outcome = Outcome {
         experiment: title.name,
         summary: title.summary,
@@ -84,7 +85,7 @@ pub(crate) fn in_turns(
             options,
             variants,
             repetitions,
-            keep: options.keep && number == last,
+            keep: kept.is_some_and(|kept| kept + 1 == number),
             directory: directory.guard.path(),
         };
         let runs = turns.run(&mut outcome.left_out, &mut say)?;
@@ -93,7 +94,7 @@ pub(crate) fn in_turns(
             outcome.cases.push(CaseResult::new(name, setting, runs));
         }
     }
-    if options.keep {
+    if kept.is_some() {
         let (name, path) = (&options.name, directory.guard.path().display());
         say(&format!("kept: fabric `{name}` (srd lab down --name {name}), {path}"));
     }
@@ -114,6 +115,17 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+/// Returns the variants with which a case runs.
+fn variants_of(case: &Case, variants: &[Variant]) -> Vec<Variant> {
+    let runs = |variant: &&Variant| case.only.is_none_or(|only| only == **variant);
+    variants.iter().filter(runs).copied().collect()
+}
+
+/// Returns the index of the last case that runs with one of the variants: its fabric may be kept.
+fn last_that_runs(cases: &[Case], variants: &[Variant]) -> Option<usize> {
+    cases.iter().rposition(|case| !variants_of(case, variants).is_empty())
+}
+
 /// All runs of one case: the variants in turn, for each repetition.
 struct Turns<'a> {
     case: &'a Case,
@@ -127,8 +139,7 @@ struct Turns<'a> {
 impl Turns<'_> {
     fn run(&self, left_out: &mut Vec<String>, say: &mut dyn FnMut(&str)) -> Result<Vec<Run>> {
         let Turns { case, options, repetitions, .. } = *self;
-        let mut variants = self.variants.to_vec();
-        variants.retain(|variant| case.only.is_none_or(|only| only == *variant));
+        let variants = variants_of(case, self.variants);
         if variants.is_empty() {
             return Ok(Vec::new());
         }
@@ -365,5 +376,23 @@ mod tests {
         assert!(path.exists() && !path.join(IN_USE).exists(), "it was left on purpose");
         fs::remove_dir_all(path).unwrap();
         fs::remove_dir_all(kept).unwrap();
+    }
+
+    /// Regression: nothing was kept if the last case did not run with any of the variants, though
+    /// the name of a kept fabric was printed.
+    #[test]
+    fn regression_the_fabric_of_the_last_case_that_runs_is_kept() {
+        let case = |only| Case {
+            name: String::new(),
+            setting: String::new(),
+            fabric: FabricConfig::default(),
+            hosts: Vec::new(),
+            only,
+            measure: Box::new(|_| Ok(Measured::default())),
+        };
+        let cases = [case(None), case(None), case(Some(Variant::Express))];
+        assert_eq!(last_that_runs(&cases, &[Variant::Plain]), Some(1));
+        assert_eq!(last_that_runs(&cases, &[Variant::Plain, Variant::Express]), Some(2));
+        assert_eq!(last_that_runs(&cases[2..], &[Variant::Plain]), None);
     }
 }

@@ -144,7 +144,7 @@ fn break_and_heal(stage: &mut Stage<'_>, plan: Plan, start: Instant) -> Result<H
     sleep_until(start + plan.fail_at.saturating_sub(WATCH));
     let spine = fabric.busiest_spine(FROM.leaf, WATCH)?.busiest;
     let link = LinkId { leaf: FROM.leaf, spine };
-    let slow_mbps = (fabric.config().uplink_rate_mbps / SLOW_PART).max(1);
+    let slow_mbps = slow_mbps(fabric.config());
     match plan.fault {
         Fault::SpineDies => fabric.fail_spine(spine)?,
         Fault::LinkSlows => fabric.slow_link(link, slow_mbps)?,
@@ -182,7 +182,8 @@ fn summarise(seen: &Timelines, plan: Plan, happened: &Happened, config: &FabricC
         Figure::new("before", "Mb/s", seen.mbps_between(broken_ms.saturating_sub(1000), broken_ms)),
         Figure::new("meanwhile", "Mb/s", meanwhile),
     ];
-    if plan.fault != Fault::DaemonCrashes {
+    // With one spine, nothing is left.
+    if plan.fault != Fault::DaemonCrashes && left_mbps > 0.0 {
         figures.push(
             Figure::new("of what was left", "", meanwhile / left_mbps)
                 .beside(1.0, "all that was left"),
@@ -207,8 +208,13 @@ fn summarise(seen: &Timelines, plan: Plan, happened: &Happened, config: &FabricC
 /// Returns the payload rate in Mb/s of the links that still work during the failure.
 fn remaining_mbps(config: &FabricConfig, fault: Fault) -> f64 {
     let whole = config.uplink_rate_mbps * u32::from(config.spines - 1);
-    let slow = if fault == Fault::LinkSlows { config.uplink_rate_mbps / SLOW_PART } else { 0 };
+    let slow = if fault == Fault::LinkSlows { slow_mbps(config) } else { 0 };
     config.goodput_mbps((whole + slow).min(config.host_rate_mbps))
+}
+
+/// Returns the rate in Mb/s of a link that slows down.
+fn slow_mbps(config: &FabricConfig) -> u32 {
+    (config.uplink_rate_mbps / SLOW_PART).max(1)
 }
 
 fn steps(intervals: &[f64]) -> Vec<f64> {
@@ -265,5 +271,23 @@ mod tests {
         let slow = remaining_mbps(&config, Fault::LinkSlows);
         assert!((dead - config.goodput_mbps(750)).abs() < 1e-9);
         assert!((slow - config.goodput_mbps(775)).abs() < 1e-9);
+    }
+
+    /// In an earlier version, a figure was a quotient by zero if there was only one spine.
+    #[test]
+    fn regression_with_one_spine_nothing_is_left_to_compare_with() {
+        let line = vec![1000u64; 300];
+        let seen =
+            Timelines { interval_ms: INTERVAL_MS, flows: vec![line.clone(), line], ended: vec![] };
+        let happened = Happened { broken_ms: 500, healed_ms: 1000, spine: Some(0) };
+        let config = FabricConfig { spines: 1, uplink_rate_mbps: 1000, ..FabricConfig::default() };
+        let measured = summarise(&seen, PLAN, &happened, &config);
+        assert!(measured.figures.iter().all(|figure| figure.value.is_finite()), "{measured:?}");
+        let slows = Plan { fault: Fault::LinkSlows, ..PLAN };
+        let measured = summarise(&seen, slows, &happened, &config);
+        assert!(figure(&measured, "of what was left") > 0.0);
+        // The lab's slowest link has 1 Mb/s.
+        let slowest = FabricConfig { uplink_rate_mbps: 5, ..config };
+        assert_eq!(remaining_mbps(&slowest, Fault::LinkSlows), slowest.goodput_mbps(1));
     }
 }
