@@ -65,31 +65,38 @@ pub(super) fn ideal_us(
     if bytes < BYTES_MIN {
         return None;
     }
-    let needed = match operation {
-        Operation::AllReduce => all_reduce(bytes, nodes),
-        _ => Needed::of(&traffic(operation, bytes, nodes)),
-    };
+    let needed = Needed::of(operation, bytes, nodes);
     let host = config.goodput_mbps(config.host_rate_mbps);
     let uplink = config.goodput_mbps(config.uplink_rate_mbps) * f64::from(config.spines);
     let us = |bytes: f64, mbps: f64| bytes * 8.0 / mbps;
     Some(us(needed.host_bytes, host).max(us(needed.leaf_bytes, uplink)))
 }
 
-/// Returns the number of bytes that hosts send to other hosts in one iteration.
+/// Returns the number of bytes that hosts send to other hosts in one iteration: for an all-reduce,
+/// the number that they have to send at least.
 pub(super) fn bytes_between_hosts(operation: Operation, bytes: u64, nodes: &Nodes) -> u64 {
-    traffic(operation, bytes, nodes).values().sum()
+    Needed::of(operation, bytes, nodes).all_bytes
 }
 
-/// Bytes on the busiest host's link, and on the uplinks of the busiest leaf, in one direction.
+/// Bytes on the busiest host's link, and on the uplinks of the busiest leaf, in one direction; and
+/// the bytes that all hosts together send to others.
 struct Needed {
     host_bytes: f64,
     leaf_bytes: f64,
+    all_bytes: u64,
 }
 
 type Traffic = BTreeMap<(HostId, HostId), u64>;
 
 impl Needed {
-    fn of(traffic: &Traffic) -> Needed {
+    fn of(operation: Operation, bytes: u64, nodes: &Nodes) -> Needed {
+        match operation {
+            Operation::AllReduce => all_reduce(bytes, nodes),
+            _ => Needed::of_traffic(&traffic(operation, bytes, nodes)),
+        }
+    }
+
+    fn of_traffic(traffic: &Traffic) -> Needed {
         let mut hosts: BTreeMap<(HostId, bool), u64> = BTreeMap::new();
         let mut leaves: BTreeMap<(u16, bool), u64> = BTreeMap::new();
         for ((from, to), bytes) in traffic {
@@ -101,7 +108,11 @@ impl Needed {
             }
         }
         let most = |all: Option<&u64>| all.copied().unwrap_or(0) as f64;
-        Needed { host_bytes: most(hosts.values().max()), leaf_bytes: most(leaves.values().max()) }
+        Needed {
+            host_bytes: most(hosts.values().max()),
+            leaf_bytes: most(leaves.values().max()),
+            all_bytes: traffic.values().sum(),
+        }
     }
 }
 
@@ -113,10 +124,12 @@ fn all_reduce(bytes: u64, nodes: &Nodes) -> Needed {
     Needed {
         host_bytes: bytes as f64 * 2.0 * (hosts - 1.0) / hosts,
         leaf_bytes: if several_leaves { bytes as f64 } else { 0.0 },
+        all_bytes: bytes * 2 * (nodes.len() as u64).saturating_sub(1),
     }
 }
 
-/// Returns the bytes that each host sends to each other host in one iteration.
+/// Returns the bytes that each host sends to each other host in one iteration. For an all-reduce,
+/// they depend on the MPI's algorithm and are not known.
 fn traffic(operation: Operation, bytes: u64, nodes: &Nodes) -> Traffic {
     let ranks: Vec<HostId> = nodes
         .iter()
@@ -131,7 +144,7 @@ fn traffic(operation: Operation, bytes: u64, nodes: &Nodes) -> Traffic {
                 Operation::Bandwidth => u64::from((from, to) == (0, 1)) * WINDOW,
                 Operation::AllToAll => 1,
                 Operation::Across => u64::from((from < half) != (to < half)),
-                Operation::AllReduce => u64::from(to == (from + 1) % ranks.len()) * 2,
+                Operation::AllReduce => 0,
                 Operation::Gather | Operation::Incast => u64::from(to == 0),
             };
             if from_host != to_host && sends > 0 {
@@ -195,6 +208,20 @@ mod tests {
         let alone = [(host(0, 0), 4)];
         assert_eq!(bytes_between_hosts(Operation::AllToAll, MB, &alone), 0);
         assert_eq!(bytes_between_hosts(Operation::AllToAll, MB, &nodes), 6 * MB);
+    }
+
+    /// In an earlier version, an all-reduce in the ideal time had a rate between hosts that was
+    /// above the rate of all links.
+    #[test]
+    fn regression_in_the_ideal_time_no_link_carries_more_than_its_rate() {
+        let (config, nodes) = four();
+        let all_links = config.goodput_mbps(config.host_rate_mbps) * nodes.len() as f64;
+        for operation in Operation::ALL {
+            let bytes = bytes_between_hosts(operation, MB, &nodes) as f64;
+            let mbps = bytes * 8.0 / ideal_us(&config, operation, MB, &nodes).unwrap();
+            assert!(mbps <= all_links * 1.000_001, "{operation:?}: {mbps} of {all_links} Mb/s");
+        }
+        assert_eq!(bytes_between_hosts(Operation::AllReduce, MB, &nodes), 6 * MB);
     }
 
     #[test]
