@@ -167,7 +167,7 @@ mod tests {
     fn each_part_is_a_sentence_with_a_ratio() {
         let story = story();
         for (text, wanted) in [
-            (single(&story), "950 Mb/s, 3.86 times the 246 Mb/s"),
+            (single(&story), "950 Mb/s, 3.91 times the 243 Mb/s"),
             (incast(&story), "after 105 ms, 1.05 times the ideal; with kernel TCP after 400 ms"),
             (failover(&story), "25 ms with SRD, and for 2.90 s with kernel TCP, 116 times"),
             (program(&story), "917 Mb/s through srd up, 3.71 times the 247 Mb/s"),

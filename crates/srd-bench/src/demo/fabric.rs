@@ -214,18 +214,11 @@ fn failovers(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result
     for contestant in ONE_FLOW {
         let run = match tcp_flow(contestant, seconds) {
             Some(flow) => {
-                let seen = tcp::failover(fabric, &tcp::Failover { flow, fail_at_ms, heal_at_ms })?;
-                Failover {
-                    contestant,
-                    failed_ms: seen.failed_ms,
-                    healed_ms: seen.healed_ms,
-                    silence_ms: seen.silence_ms,
-                    interval_ms: INTERVAL_MS,
-                    intervals: seen.throughput.intervals,
-                }
+                tcp_failover(fabric, contestant, &tcp::Failover { flow, fail_at_ms, heal_at_ms })
             }
-            None => srd_failover(fabric, setup, seconds, fail_at_ms, heal_at_ms)?,
+            None => srd_failover(fabric, setup, seconds, fail_at_ms, heal_at_ms),
         };
+        let Some(run) = or_left_out(contestant, run, say)? else { continue };
         say(&format!(
             "    {:<24} silent for {} ms, {:.0} Mb/s while the spine is dead",
             contestant.to_string(),
@@ -235,6 +228,22 @@ fn failovers(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result
         failovers.push(run);
     }
     Ok(failovers)
+}
+
+fn tcp_failover(
+    fabric: &Fabric,
+    contestant: Contestant,
+    failover: &tcp::Failover,
+) -> Result<Failover> {
+    let seen = tcp::failover(fabric, failover)?;
+    Ok(Failover {
+        contestant,
+        failed_ms: seen.failed_ms,
+        healed_ms: seen.healed_ms,
+        silence_ms: seen.silence_ms,
+        interval_ms: INTERVAL_MS,
+        intervals: seen.throughput.intervals,
+    })
 }
 
 fn srd_failover(

@@ -51,9 +51,10 @@ fn overview(page: &mut Page, story: &Story, goals: &[Goal]) {
         })
         .collect();
     let table = |page: &mut Page| page.table(&["goal", "wanted", "seen", ""], &rows);
-    match met == goals.len() {
-        true => page.folded(&format!("The {met} goals that were set, all met"), table),
-        false => table(page),
+    match goals.len() {
+        0 => {}
+        all if met == all => page.folded(&format!("The {met} goals that were set, all met"), table),
+        _ => table(page),
     }
 }
 
@@ -231,8 +232,10 @@ fn incast_bars(incast: &Incast) -> BarChart {
 fn incast_distribution(incast: &Incast) -> LineChart {
     let lines: Vec<ChartLine> = incast.runs.iter().map(distribution).collect();
     let times = || lines.iter().flat_map(|line| line.points.iter().map(|(ms, _)| *ms));
-    let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
     let ideal = incast.runs.iter().find(|run| is_ours(run.contestant)).or(incast.runs.first());
+    // If only some flows finished, the ideal may be beyond all of their times.
+    let ideal_ms = ideal.map_or(0.0, |run| run.ideal_ms);
+    let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(ideal_ms, f64::max));
     let mark = |run: &IncastRun| Mark { at: run.ideal_ms, label: "ideal".into() };
     LineChart {
         title: format!("Distribution of completion times, {} flows", size(incast.bytes)),
@@ -385,8 +388,8 @@ mod tests {
         (tour.changed_s, tour.credits_s, tour.spent) = (0.5, 1.0, points);
         let html = page(&story, &story.goals()).replace('\u{a0}', " ");
         let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no `{text}` in\n{html}"));
-        let verdict = at("<p class=\"verdict bad\">One SRD flow carries 950 Mb/s, 3.86 times");
-        assert!(verdict < at("<td>one flow</td><td>950 Mb/s</td><td>246 Mb/s</td><td>1000 Mb/s"));
+        let verdict = at("<p class=\"verdict bad\">One SRD flow carries 950 Mb/s, 3.91 times");
+        assert!(verdict < at("<td>one flow</td><td>950 Mb/s</td><td>243 Mb/s</td><td>1000 Mb/s"));
         assert!(at(">MISSED<") < at("<h2>One flow</h2>"), "what was missed is not folded");
         assert!(at("How it was measured") > at("A VPC on this machine"));
         for mark in [
@@ -410,6 +413,18 @@ mod tests {
         story.incasts[0].runs.iter_mut().for_each(|run| run.rounds_ms.clear());
         let html = page(&story, &story.goals());
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+    }
+
+    /// In an earlier version, a page without goals said that all of them were met, and the ideal of
+    /// an incast was drawn at the end of the axis if it was beyond the times of all flows.
+    #[test]
+    fn regression_what_was_not_measured_is_not_shown_as_good() {
+        let none = Story::default();
+        assert!(!page(&none, &none.goals()).contains("all met"));
+        let mut story = story();
+        story.incasts[0].runs.iter_mut().for_each(|run| run.ideal_ms = 5_000.0);
+        let chart = incast_distribution(&story.incasts[0]);
+        assert!(chart.marks[0].at < chart.x.max, "{} of {}", chart.marks[0].at, chart.x.max);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! TCP connections of this process between two instances.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -28,6 +29,15 @@ pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStrea
         TcpStream::connect_timeout(&to, SILENCE).with_context(|| format!("port {port}"))
     })?;
     Ok((out, listener.accept()?.0))
+}
+
+/// Accepts a connection, or returns an error if there is none within `limit`.
+pub(super) fn accept(listener: &TcpListener, limit: Duration) -> Result<TcpStream> {
+    let limit = Timespec::try_from(limit).context("a time limit")?;
+    if rustix::event::poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit))? == 0 {
+        bail!("no connection came to {}", listener.local_addr()?);
+    }
+    Ok(listener.accept()?.0)
 }
 
 /// Sends a line from one end of a connection; returns whether it arrives at the other end in time.
@@ -109,5 +119,20 @@ impl Arrivals {
             (each.as_secs_f64() * f64::from(step), mbps)
         };
         (0..steps).map(step).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the demonstration waited for ever for a client that had not reached the server.
+    #[test]
+    fn regression_a_connection_that_never_comes_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = accept(&listener, Duration::from_millis(1)).unwrap_err().to_string();
+        assert!(error.starts_with("no connection came to 127.0.0.1:"), "{error}");
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        accept(&listener, Duration::from_secs(60)).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 //! floods.
 #![allow(clippy::cast_possible_truncation)] // numbers far below the bounds
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -86,6 +86,9 @@ fn run(context: &Context<'_>) -> Result<Findings> {
     let noisy = Noisy::begin(&cloud, Flood::Small)?;
     let without = noisy.rate(time);
     noisy.end();
+    if without <= 0.0 {
+        bail!("nothing of a flood without a neighbour arrives, so no share of it can be told");
+    }
     let quiet = Quiet::begin(&cloud)?;
     (context.say)("alone");
     quiet.trips(trips / 4, PAUSE)?;
@@ -186,9 +189,14 @@ impl Quiet {
             times.push(began.elapsed());
         }
         times.sort_unstable();
-        let at = ((times.len() as f64 * P99) as usize).min(times.len() - 1);
-        Ok(times[at].as_secs_f64() * 1e6)
+        Ok(p99(&times).as_secs_f64() * 1e6)
     }
+}
+
+/// Returns the shortest of sorted times within which 99 of 100 answers arrive.
+fn p99(sorted: &[Duration]) -> Duration {
+    let within = (sorted.len() as f64 * P99).ceil() as usize;
+    sorted.get(within.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 impl Drop for Quiet {
@@ -271,5 +279,19 @@ impl Noisy {
         let [sends, takes] = self.threads;
         let _ = takes.join();
         sends.join().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In an earlier version, the 99th percentile of 100 times was the longest of them.
+    #[test]
+    fn regression_one_of_a_hundred_answers_may_be_later() {
+        let times: Vec<Duration> = (1..=100).map(Duration::from_micros).collect();
+        assert_eq!(p99(&times), Duration::from_micros(99));
+        assert_eq!(p99(&times[..10]), Duration::from_micros(10));
+        assert_eq!(p99(&[]), Duration::ZERO);
     }
 }
