@@ -8,6 +8,9 @@ use crate::engine::topology::Topology;
 use crate::engine::world::ACK_BYTES;
 use crate::machines::tcp::{Congestion, Nagle, RtoRule, TcpConfig};
 
+/// Largest initial window in segments. The model's arithmetic, like Linux's, has 32 bits.
+const WINDOW_SEGMENTS_MAX: u32 = 1_000_000;
+
 /// Parameters of [`TcpConfig`] that a scenario may set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -146,12 +149,12 @@ impl TcpKnobs {
         if config.rto_min == Duration::ZERO
             || config.rto_min > config.rto_max
             || config.rto_initial > config.rto_max
-            || config.window_initial_segments == 0
+            || !(1..=WINDOW_SEGMENTS_MAX).contains(&config.window_initial_segments)
             || !(u64::from(config.mss_bytes())..=1 << 30).contains(&config.window_bytes_max)
         {
             return Err(ScenarioError(
-                "`tcp`: timeouts need 0 < rto_min <= rto_max and rto_initial <= rto_max, windows \
-                 a segment to 1 GiB"
+                "`tcp`: timeouts need 0 < rto_min <= rto_max and rto_initial <= rto_max, the \
+                 window a segment to 1 GiB, and the initial window 1 to 1000000 segments"
                     .to_owned(),
             ));
         }

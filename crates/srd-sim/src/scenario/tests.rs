@@ -185,6 +185,19 @@ fn regression_long_round_trips_have_a_window() {
     read(SMALL, &sets).unwrap().build(Transport::Blast, 1).unwrap();
 }
 
+/// In an earlier version, the window overflowed with the first acknowledgement.
+#[test]
+fn regression_an_initial_window_is_bounded() {
+    let build = |segments: &str| {
+        let set = format!("tcp.window_initial_segments={segments}");
+        read(SMALL, &[&set]).unwrap().build(Transport::Tcp, 1).err().map(|error| error.0)
+    };
+    assert!(build("4294967295").unwrap().contains("initial window 1 to 1000000 segments"));
+    assert_eq!(build("1000000"), None);
+    let set = "tcp.window_initial_segments=1000000";
+    assert_eq!(result(SMALL, &[set], Transport::Tcp).unfinished, 0);
+}
+
 /// In an earlier version, the sum of two sizes overflowed while an error was described.
 #[test]
 fn regression_huge_headers_are_refused() {
