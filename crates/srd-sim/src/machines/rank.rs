@@ -290,8 +290,13 @@ impl RankNode {
             Kind::Send => self.end(flow, (!is_ok).then_some(status_of(done.outcome)), out),
             Kind::Receive if is_ok => {
                 let intact = !self.memory.damaged.contains_key(&flow) && self.received.insert(flow);
-                let bytes = u32::try_from(done.length).unwrap_or(u32::MAX);
-                out.delivered.push(Delivered { flow, index: 0, bytes, intact });
+                let pieces = pieces(done.length);
+                out.delivered.extend(pieces.map(|(index, bytes)| Delivered {
+                    flow,
+                    index,
+                    bytes,
+                    intact,
+                }));
             }
             _ => {
                 out.failed.push(Failed { flow, index: 0, status: status_of(done.outcome) });
@@ -318,6 +323,16 @@ impl RankNode {
         self.news |= any;
         any
     }
+}
+
+/// Returns the pieces in which a message is reported: the offset of each, and its length, which is
+/// less than 2^32.
+fn pieces(length: u64) -> impl Iterator<Item = (u64, u32)> {
+    let most = u64::from(u32::MAX);
+    (0..length.div_ceil(most).max(1)).map(move |n| {
+        let rest = (length - n * most).min(most);
+        (n * most, u32::try_from(rest).unwrap_or(u32::MAX))
+    })
 }
 
 /// Returns the number that stands for an outcome in reports.

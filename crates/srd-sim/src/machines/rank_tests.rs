@@ -90,3 +90,16 @@ fn what_a_rank_that_restarts_was_sending_fails_and_the_others_go_on() {
     }
     assert!(world.flows().iter().any(|flow| flow.failed > 0));
 }
+
+/// In an earlier version, a message of the largest length was one byte short, and so never counted
+/// as received.
+#[test]
+fn regression_the_longest_message_is_reported_whole() {
+    let sum = |length| pieces(length).map(|(_, bytes)| u64::from(bytes)).sum::<u64>();
+    for length in [0, 1, u64::from(u32::MAX), MESSAGE_BYTES_MAX] {
+        assert_eq!(sum(length), length);
+    }
+    let two = [(0, u32::MAX), (u64::from(u32::MAX), 1)];
+    assert_eq!(pieces(MESSAGE_BYTES_MAX).collect::<Vec<_>>(), two);
+    assert_eq!(pieces(7).collect::<Vec<_>>(), [(0, 7)]);
+}

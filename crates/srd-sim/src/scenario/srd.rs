@@ -77,6 +77,8 @@ impl SrdKnobs {
         if transport == Transport::Efa {
             config.idle_hibernate = IDLE_HIBERNATE;
         }
+        // Every host may be a peer of every other one.
+        config.peers_max = config.peers_max.max(topology.hosts);
         // The queue has space for a few datagrams of each of a hundred flows to one peer.
         config.send_queue_datagrams_max = 8192;
         self.apply(&mut config);

@@ -185,6 +185,16 @@ fn regression_long_round_trips_have_a_window() {
     read(SMALL, &sets).unwrap().build(Transport::Blast, 1).unwrap();
 }
 
+/// In an earlier version, a host that sent to more than 16,384 others ended the program.
+#[test]
+fn regression_every_host_may_be_a_peer() {
+    let sets = ["topology.leaves=129", "topology.leaf_hosts=128", "topology.spines=1"];
+    let scenario = read(SMALL, &sets).unwrap();
+    let topology = scenario.topology(1).unwrap();
+    let config = scenario.srd.node(Transport::Srd, &topology, 4150, 1).unwrap().endpoint;
+    assert!(config.peers_max >= 129 * 128, "{}", config.peers_max);
+}
+
 /// In an earlier version, the window overflowed with the first acknowledgement.
 #[test]
 fn regression_an_initial_window_is_bounded() {
