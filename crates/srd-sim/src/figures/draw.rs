@@ -66,7 +66,10 @@ impl Figure {
             Kind::Distribution => quantiles(results),
             Kind::Throughput => shares(results),
         };
-        format!("{name}: {what}")
+        match results.iter().map(|result| result.unfinished).sum::<usize>() {
+            0 => format!("{name}: {what}"),
+            open => format!("{name}: {what}; {open} flows did not finish"),
+        }
     }
 }
 

@@ -36,6 +36,17 @@ fn every_figure_has_its_charts_numbers_and_sentences() {
     }
 }
 
+/// In an earlier version, a sentence about the slowest flow did not say that some flows were
+/// unfinished.
+#[test]
+fn regression_unfinished_flows_are_told() {
+    let figure = figures(true).unwrap().remove(0);
+    let mut result = run::run(&figure.jobs()[0]).unwrap();
+    result.unfinished = 3;
+    let sentence = figure.draw(&[result]).ours.remove(0);
+    assert!(sentence.ends_with("; 3 flows did not finish"), "{sentence}");
+}
+
 /// Returns the completion times of all flows of a transport in milliseconds, in ascending order.
 fn times_ms(results: &[RunResult], transport: Transport) -> Vec<f64> {
     let of = results.iter().filter(|result| result.transport == transport.name());
