@@ -19,10 +19,11 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a linear axis. If `max` is not above `min`, the axis ends at `min + 1`.
+    /// Returns a linear axis. If `max` is not above `min`, the axis ends at `min + 1`, or further if
+    /// the sum would be equal to `min`.
     #[must_use]
     pub fn linear(label: &str, min: f64, max: f64) -> Self {
-        let max = if max > min { max } else { min + 1.0 };
+        let max = if max > min { max } else { min + (min.abs() * 1e-9).max(1.0) };
         Self { label: label.to_owned(), min, max, log: false }
     }
 
@@ -34,15 +35,24 @@ impl Axis {
         Self { label: label.to_owned(), min, max: max.max(min * 1.001), log: true }
     }
 
-    /// Returns an axis that covers the values from `min` to `max`, with a margin. The axis is
-    /// logarithmic if `min` is positive and `max` is more than 20 times as large.
+    /// Returns an axis that covers the values from `min` to `max`, with a margin. The axis of values
+    /// that are not negative begins at zero or above. It is logarithmic if `min` is positive and
+    /// `max` is more than 20 times as large.
     #[must_use]
     pub fn fitting(label: &str, min: f64, max: f64) -> Self {
         if min > 0.0 && max > min * LINEAR_SPAN_MAX {
             return Self::log(label, min * 0.9, max * 1.1);
         }
         let margin = (max - min) * 0.05;
-        Self::linear(label, (min - margin).max(0.0), max + margin)
+        let begin = if min < 0.0 { min - margin } else { (min - margin).max(0.0) };
+        Self::linear(label, begin, max + margin)
+    }
+
+    /// Whether a value is on the axis, except for the error of its computation.
+    #[must_use]
+    pub fn holds(&self, value: f64) -> bool {
+        let error = (self.max - self.min) * 1e-9;
+        (self.min - error..=self.max + error).contains(&value)
     }
 
     /// Returns the position of a value along the axis, from 0 (beginning) to 1 (end).
@@ -119,5 +129,15 @@ mod tests {
         assert!(Axis::fitting("", 10.0, 9000.0).log);
         let near = Axis::fitting("", 10.0, 20.0);
         assert!(!near.log && near.min == 9.5 && near.max == 20.5);
+    }
+
+    /// In an earlier version, the axis of negative values began at zero, where all of them were
+    /// drawn, and an axis of one huge value had no length.
+    #[test]
+    fn regression_every_value_has_its_place() {
+        let axis = Axis::fitting("", -10.0, 10.0);
+        assert_eq!((axis.min, axis.max), (-11.0, 11.0));
+        assert!(axis.place(-10.0) < axis.place(-5.0));
+        assert!(Axis::linear("", 1e20, 1e20).place(1e20).is_finite());
     }
 }

@@ -67,7 +67,7 @@ pub struct LineChart {
     pub y: Axis,
     /// Lines of the chart.
     pub lines: Vec<ChartLine>,
-    /// Vertical marks, from left to right.
+    /// Vertical marks, from left to right. A mark beyond the ends of the axis is not drawn.
     pub marks: Vec<Mark>,
     /// Horizontal marks: limits, and best possible values.
     pub levels: Vec<Mark>,
@@ -112,6 +112,11 @@ impl LineChart {
         Drawing { title, description, height, inside }
     }
 
+    /// Returns the vertical marks that are on the axis.
+    fn marks_seen(&self) -> impl Iterator<Item = &Mark> {
+        self.marks.iter().filter(|mark| self.x.holds(mark.at))
+    }
+
     /// Returns the ranges of axes and lines, and all marks, as text for screen readers.
     fn describe(&self) -> String {
         let (x, y) = (&self.x, &self.y);
@@ -120,7 +125,7 @@ impl LineChart {
             let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
             Some(format!("{}: {} to {}", line.label, number(low), number(high)))
         });
-        let marks = self.marks.iter().map(|mark| format!("{} at {}", mark.label, number(mark.at)));
+        let marks = self.marks_seen().map(|mark| format!("{} at {}", mark.label, number(mark.at)));
         let levels =
             self.levels.iter().map(|level| format!("{}: {}", level.label, number(level.at)));
         let ranges = format!(
@@ -223,14 +228,14 @@ impl Plot<'_> {
             ends[row] = start + width;
             (start, row)
         };
-        self.chart.marks.iter().map(place).collect()
+        self.chart.marks_seen().map(place).collect()
     }
 
     /// Returns the vertical marks and their labels. The labels are above the plot, where no line
     /// crosses them.
     fn marks(&self, labels: &[(f64, usize)]) -> String {
         let (mut marks, mut names) = (String::new(), String::new());
-        for (mark, (start, row)) in self.chart.marks.iter().zip(labels) {
+        for (mark, (start, row)) in self.chart.marks_seen().zip(labels) {
             let (at, up) = (self.x(mark.at), MARK_ROW * *row as f64);
             marks += &line("mark", "", [at, at], [self.top - 6.0 - up, self.bottom()]);
             let y = self.top - 10.0 - up;
@@ -428,6 +433,17 @@ mod tests {
         chart.marks = (0..40).map(|_| near(1.0, "many at once")).collect();
         let plot = Plot { chart: &chart, size: Size::Narrow, top: TOP };
         assert!(plot.mark_labels().iter().all(|(_, row)| *row < MARK_ROWS_MAX));
+    }
+
+    /// In an earlier version, a mark beyond the end of the axis was drawn at its end.
+    #[test]
+    fn regression_a_mark_beyond_the_axis_is_not_drawn() {
+        let mut chart = chart(1);
+        let mark = |at, label: &str| Mark { at, label: label.into() };
+        chart.marks = vec![mark(-0.1, "early"), mark(2.0, "at the end"), mark(2.1, "late")];
+        let svg = chart.to_svg();
+        assert!(svg.contains(">at the end<") && svg.contains("at the end at 2"), "{svg}");
+        assert!(!svg.contains("early") && !svg.contains("late"), "{svg}");
     }
 
     #[test]
