@@ -40,7 +40,8 @@ pub struct ChartLine {
     pub dashes: Dashes,
     /// Whether the line is thin and pale, as one of many in the chart.
     pub faint: bool,
-    /// Points (x, y) of the line, from left to right.
+    /// Points (x, y) of the line, from left to right. A point whose y is NaN ends the line, and the
+    /// next point begins it again: the gap shows that there are no values.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -121,7 +122,7 @@ impl LineChart {
     fn describe(&self) -> String {
         let (x, y) = (&self.x, &self.y);
         let lines = self.lines.iter().filter(|line| !line.label.is_empty()).filter_map(|line| {
-            let values = || line.points.iter().map(|point| point.1);
+            let values = || line.points.iter().map(|point| point.1).filter(|y| !y.is_nan());
             let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
             Some(format!("{}: {} to {}", line.label, number(low), number(high)))
         });
@@ -293,15 +294,22 @@ impl Plot<'_> {
 
     fn line(&self, line: &ChartLine) -> String {
         let mut path = String::new();
-        for (number, (x, y)) in line.points.iter().enumerate() {
-            let (x, y) = (self.x(*x), self.y(*y));
-            let _ = match (number, self.chart.steps) {
-                (0, _) => write!(path, "M{x:.1} {y:.1}"),
-                (_, true) => write!(path, "H{x:.1}V{y:.1}"),
-                (_, false) => write!(path, "L{x:.1} {y:.1}"),
+        let mut is_begun = false;
+        for (x, value) in &line.points {
+            let (x, y) = (self.x(*x), self.y(*value));
+            let _ = match (value.is_nan(), is_begun, self.chart.steps) {
+                // The last value before a gap is valid until the gap begins.
+                (true, true, true) => write!(path, "H{x:.1}"),
+                (true, ..) => Ok(()),
+                (false, false, _) => write!(path, "M{x:.1} {y:.1}"),
+                (false, true, true) => write!(path, "H{x:.1}V{y:.1}"),
+                (false, true, false) => write!(path, "L{x:.1} {y:.1}"),
             };
+            is_begun = !value.is_nan();
         }
-        if let [(x, y)] = line.points.as_slice() {
+        if let [(x, y)] = line.points.as_slice()
+            && !y.is_nan()
+        {
             // A path with one point would draw nothing.
             path = format!("M{:.1} {:.1}h6", self.x(*x) - 3.0, self.y(*y));
         }
@@ -403,6 +411,23 @@ mod tests {
     #[test]
     fn steps_go_right_before_they_go_up() {
         assert!(chart(1).to_svg().contains("M72.0 146.0H427.0V26.0H782.0V86.0"));
+    }
+
+    /// In an earlier version, a chart could not show that there are no values for some time.
+    #[test]
+    fn regression_a_gap_is_a_gap() {
+        let mut chart = chart(1);
+        chart.lines[0].points = vec![(0.0, 0.0), (1.0, f64::NAN), (1.5, 10.0), (2.0, 10.0)];
+        let svg = chart.to_svg();
+        assert!(svg.contains("M72.0 146.0H427.0M604.5 26.0H782.0V26.0"), "{svg}");
+        assert!(svg.contains("line &lt;0&gt;: 0 to 10") && !svg.contains("NaN"), "{svg}");
+        chart.y = Axis::log("us", 1.0, 10.0);
+        assert!(chart.to_svg().contains("H427.0M604.5 26.0"), "{}", chart.to_svg());
+        chart.steps = false;
+        chart.lines[0].points.truncate(2);
+        assert!(!chart.to_svg().contains("NaN"));
+        chart.lines[0].points = vec![(1.0, f64::NAN)];
+        assert!(!chart.to_svg().contains("NaN"));
     }
 
     #[test]

@@ -217,17 +217,18 @@ fn timeline(case: &CaseResult, variant: Variant, line: &Timeline, top: f64) -> L
         let mean = chunk.iter().sum::<f64>() / chunk.len() as f64;
         (seconds(number * step as u64 * line.step_ms), mean)
     });
+    let end = seconds(line.values.len() as u64 * line.step_ms);
     LineChart {
         title: format!("{} of {} over time", line.name, case.label(variant)),
         height: 90.0,
-        x: Axis::linear("seconds", 0.0, seconds(line.values.len() as u64 * line.step_ms)),
+        x: Axis::linear("seconds", 0.0, end),
         y: Axis::linear(line.unit, 0.0, top * 1.05),
         lines: vec![ChartLine {
             label: case.label(variant).to_owned(),
             colour: colour(variant),
             dashes: Dashes::Solid,
             faint: false,
-            points: points.collect(),
+            points: until(points.collect(), end),
         }],
         marks: marks(&line.marks),
         levels: Vec::new(),
@@ -271,10 +272,13 @@ fn spread_chart(
         dashes: [Dashes::Solid, Dashes::Long][usize::from(number + 1 < spread.lines.len())],
         // The line of the worst value is the most important one, so the other lines are faint.
         faint: number + 1 < spread.lines.len(),
-        points: (0u64..)
-            .zip(&line.values)
-            .filter_map(|(step, value)| Some((seconds(step * spread.step_ms), (*value)?)))
-            .collect(),
+        points: until(
+            (0u64..)
+                .zip(&line.values)
+                .map(|(step, value)| (seconds(step * spread.step_ms), value.unwrap_or(f64::NAN)))
+                .collect(),
+            seconds(line.values.len() as u64 * spread.step_ms),
+        ),
     };
     LineChart {
         title: format!("{} of {} over time", spread.name, case.label(variant)),
@@ -286,6 +290,12 @@ fn spread_chart(
         levels: Vec::new(),
         steps: true,
     }
+}
+
+/// Returns the points of a line of steps, with its last value until `end`.
+fn until(mut points: Vec<(f64, f64)>, end: f64) -> Vec<(f64, f64)> {
+    points.extend(points.last().map(|(_, value)| (end, *value)));
+    points
 }
 
 fn marks(marks: &[(u64, String)]) -> Vec<Mark> {
@@ -360,6 +370,21 @@ mod tests {
         assert_eq!(html.matches("<figure>").count(), 6);
         // Each of two charts contains the label in two sizes.
         assert_eq!(html.matches(">links &lt;slow&gt; down<").count(), 4);
+    }
+
+    /// In an earlier version, a second without a sample had the value of the second before it, and
+    /// the last step had no length.
+    #[test]
+    fn regression_times_without_samples_are_gaps_and_the_last_step_is_seen() {
+        let outcome = outcome(5);
+        let (_, chart) = spreads(&outcome.cases[0]).remove(0);
+        let points = &chart.lines[0].points;
+        assert_eq!(points[0], (0.0, 100.0));
+        assert!(points[1].1.is_nan());
+        assert_eq!(points[2..], [(2.0, 90.0), (3.0, 90.0)]);
+        assert_eq!(chart.x.max, 3.0);
+        let (_, chart) = timelines(&outcome.cases[0]).remove(0);
+        assert_eq!(chart.lines[0].points.last(), Some(&(50.0, 1.0)));
     }
 
     #[test]
