@@ -101,10 +101,7 @@ impl<N: Node> World<N> {
             }
         }
         let Some(arrives_ps) = self.enqueue_special(port, &mut event) else {
-            if rules & rule::CAPTURE != 0 {
-                self.capture(port, &event, self.now_ps, "dropped: the queue is full");
-            }
-            return self.discard(port, event.packet, DropCause::QueueFull);
+            return self.drop_full(port, &event);
         };
         if rules & rule::CAPTURE != 0 {
             let sent_ps = arrives_ps - self.ports[port as usize].latency_ps();
@@ -143,6 +140,15 @@ impl<N: Node> World<N> {
         self.counters.trimmed += 1;
         let class = &mut self.special.class_until_ps[port as usize];
         egress.enqueue_first(self.now_ps, event.bytes, class, full)
+    }
+
+    /// Drops a packet for which a port has no space. The packet is in the capture of the port.
+    #[cold]
+    pub(super) fn drop_full(&mut self, port: u32, event: &Event) {
+        if self.ports[port as usize].rules & rule::CAPTURE != 0 {
+            self.capture(port, event, self.now_ps, "dropped: the queue is full");
+        }
+        self.discard(port, event.packet, DropCause::QueueFull);
     }
 
     /// Drops a packet at a port and counts the cause.

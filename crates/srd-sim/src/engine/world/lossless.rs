@@ -35,7 +35,7 @@ use super::{PortRules, World, WorldError};
 use crate::engine::egress::rule;
 use crate::engine::event::{Event, FLAG_CE, FLAG_CONTROL, FLAG_ECT, FLAG_XOFF, Kind, Target};
 use crate::engine::node::Node;
-use crate::engine::topology::{End, Topology, serialize_ps};
+use crate::engine::topology::{End, Topology};
 
 /// Bytes of a pause frame on the wire: the shortest Ethernet frame.
 pub const PAUSE_BYTES: u16 = 64;
@@ -180,8 +180,8 @@ impl Lossless {
 /// flight; the bytes that the far end sends while the pause frame waits and crosses the link; and a
 /// packet that has just begun, at each end.
 pub(super) fn headroom_bytes(rate_bps: u64, latency_ps: u64, packet_bytes: u16) -> u64 {
-    let packet_ps = serialize_ps(rate_bps, 1_000_000) / 1_000_000;
-    let in_flight = (2 * latency_ps).div_ceil(packet_ps.max(1));
+    let bits = 2 * u128::from(latency_ps) * u128::from(rate_bps);
+    let in_flight = u64::try_from(bits.div_ceil(8_000_000_000_000)).unwrap_or(u64::MAX / 2);
     in_flight + 3 * u64::from(packet_bytes) + u64::from(PAUSE_BYTES)
 }
 
@@ -234,7 +234,7 @@ impl<N: Node> World<N> {
         let queue = &mut self.lossless.queues[port as usize];
         let bytes = u64::from(event.bytes);
         if queue.control_bytes + bytes > CONTROL_BYTES_MAX {
-            return self.discard(port, event.packet, DropCause::QueueFull);
+            return self.drop_full(port, &event);
         }
         queue.control_bytes += bytes;
         queue.control.push_back(event);
@@ -246,7 +246,7 @@ impl<N: Node> World<N> {
         let ingress = &mut self.lossless.ingress[via as usize];
         let bytes = u64::from(event.bytes);
         if ingress.bytes + bytes > ingress.limit_bytes {
-            return self.discard(port, event.packet, DropCause::QueueFull);
+            return self.drop_full(port, &event);
         }
         ingress.bytes += bytes;
         let stops = ingress.bytes > ingress.xoff_bytes && !ingress.is_stopped;

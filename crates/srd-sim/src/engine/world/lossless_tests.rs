@@ -5,7 +5,7 @@ use crate::engine::event::FLAG_CONTROL;
 use crate::engine::node::HostId;
 use crate::engine::topology::dumbbell::DumbbellSpec;
 use crate::engine::topology::ring::RingSpec;
-use crate::engine::world::{Ended, PauseReport, QueueSize, US, WorldConfig};
+use crate::engine::world::{CaptureRules, Ended, PauseReport, QueueSize, US, WorldConfig};
 use crate::machines::roce::{RoceConfig, RoceNode};
 use crate::workload::{FlowPlan, Workload};
 
@@ -80,6 +80,29 @@ fn headroom_is_two_flights_three_packets_and_the_pause() {
     // On a link of 100 Gb/s, 1 us is the time of 12,500 bytes.
     assert_eq!(headroom_bytes(LINE, US, PACKET), 2 * 12_500 + 3 * 4150 + 64);
     assert_eq!(headroom_bytes(4 * LINE, US / 2, PACKET), 2 * 25_000 + 3 * 4150 + 64);
+}
+
+/// In an earlier version, the time of a byte was a whole number of picoseconds.
+#[test]
+fn regression_headroom_of_fast_links_holds_the_bytes_in_flight() {
+    assert_eq!(headroom_bytes(100 * LINE, US, PACKET), 2 * 1_250_000 + 3 * 4150 + 64);
+    assert_eq!(headroom_bytes(30_000_000_000, US, PACKET), 2 * 3750 + 3 * 4150 + 64);
+}
+
+/// In an earlier version, packets that a lossless switch dropped were in no capture.
+#[test]
+fn regression_packets_beyond_the_headroom_are_captured() {
+    let none = LosslessRules { headroom_bytes: Some(0), ..LosslessRules::default() };
+    let mut world = world(dumbbell(6), incast(6, 2_000_000), none, |config| {
+        let ports = vec!["all".to_owned()];
+        config.capture = Some(CaptureRules { ports, packets_max: 100_000 });
+    });
+    world.run_until(2_000 * US);
+    let file = world.take_capture().unwrap();
+    let comment = b"dropped: the queue is full";
+    let captured = file.windows(comment.len()).filter(|bytes| *bytes == comment).count();
+    assert!(captured > 0, "without headroom packets are lost");
+    assert_eq!(captured as u64, world.counters().dropped_total());
 }
 
 #[test]
