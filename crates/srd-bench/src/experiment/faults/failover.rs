@@ -29,7 +29,7 @@ const AWAY: Duration = Duration::from_millis(500);
 /// Divisor of the rate of a slow link.
 const SLOW_PART: u32 = 10;
 /// Time in milliseconds after a link has slowed down that is not counted, because transports adapt
-/// during this time.
+/// during this time; but at most half of the outage.
 const ADAPT_MS: u64 = 1000;
 
 /// The experiment `failover`.
@@ -173,8 +173,9 @@ fn summarise(seen: &Timelines, plan: Plan, happened: &Happened, config: &FabricC
     let stalled = silences.iter().filter(|ms| **ms > STALL_MS).count();
     let alive = seen.ended.iter().filter(|ended| ended.is_none()).count();
     let left_mbps = remaining_mbps(config, plan.fault);
-    let settled_ms = if plan.fault == Fault::LinkSlows { broken_ms + ADAPT_MS } else { broken_ms };
-    let meanwhile = seen.mbps_between(settled_ms.min(healed_ms), healed_ms);
+    let adapt_ms = if plan.fault == Fault::LinkSlows { ADAPT_MS } else { 0 };
+    let lasted_ms = healed_ms.saturating_sub(broken_ms);
+    let meanwhile = seen.mbps_between(broken_ms + adapt_ms.min(lasted_ms / 2), healed_ms);
     let mut figures = vec![
         Figure::new("longest silence", "ms", longest as f64).beside(0.0, "none"),
         Figure::new("stalled flows", "flows", stalled as f64),
@@ -283,6 +284,7 @@ mod tests {
         let config = FabricConfig { spines: 1, uplink_rate_mbps: 1000, ..FabricConfig::default() };
         let measured = summarise(&seen, PLAN, &happened, &config);
         assert!(measured.figures.iter().all(|figure| figure.value.is_finite()), "{measured:?}");
+        // In a short outage, half of it counts.
         let slows = Plan { fault: Fault::LinkSlows, ..PLAN };
         let measured = summarise(&seen, slows, &happened, &config);
         assert!(figure(&measured, "of what was left") > 0.0);
