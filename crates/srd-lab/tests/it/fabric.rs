@@ -159,6 +159,37 @@ fn regression_a_guard_removes_no_later_fabric_of_its_name() {
     assert_eq!(guard.down().unwrap().namespaces, [""; 0], "there is nothing to remove");
 }
 
+/// In an earlier version, a change of a fault that failed half-way left its first half in force,
+/// and no healing removed it.
+#[test]
+fn regression_a_fault_that_cannot_be_set_leaves_nothing_behind() {
+    if !ready(None) {
+        return;
+    }
+    let config = FabricConfig { spines: 1, hosts_per_leaf: 1, ..config("half") };
+    let name = config.name_prefix.clone();
+    let fabric = Fabric::up_guarded(config).unwrap();
+    let run = |space: &str, words: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("srdlab-{name}-{space}")]);
+        let output = command.args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let rate = || {
+        let shown = run("s0", "tc qdisc show dev dn0");
+        let (_, rest) = shown.split_once(" rate ").unwrap();
+        rest.split_once(' ').unwrap().0.to_owned()
+    };
+    let before = rate();
+    // The change begins at the spine, and fails at the leaf.
+    run("l0", "ip link set dev up0 down");
+    run("l0", "ip link set dev up0 name gone");
+    fabric.slow_link(LinkId { leaf: 0, spine: 0 }, 1).unwrap_err();
+    assert_eq!(rate(), before);
+    assert!(fabric.faults().unwrap().slowed_links.is_empty());
+}
+
 #[test]
 fn source_ports_spread_over_the_spines() {
     if !ready(None) {

@@ -3,7 +3,7 @@
 use super::Fabric;
 use crate::build::config::{RATE_MBPS, check};
 use crate::build::id::LinkId;
-use crate::faults::fault::{Faults, Lost, changes, counted};
+use crate::faults::fault::{Change, Faults, Lost, changes, counted};
 use crate::{build::plan, programs::command};
 use anyhow::{Context, Result};
 
@@ -105,16 +105,27 @@ impl Fabric {
         self.update(|state| {
             let mut new = state.faults.clone();
             change(&mut new);
-            for change in changes(&state.config, &state.faults, &new) {
-                command::ip_batch_in(&change.namespace, &change.ip)?;
-                command::ip_v6_batch_in(&change.namespace, &change.ip_v6)?;
-                command::tc_batch_in(&change.namespace, &change.tc)?;
-                if !change.nft.is_empty() {
-                    command::nft_in(&change.namespace, &change.nft)?;
+            let made = changes(&state.config, &state.faults, &new).iter().try_for_each(make);
+            if made.is_err() {
+                // A part of the change may be in force. It is undone, because the state does not
+                // contain it and nothing else would. Commands for the other part fail.
+                for undoing in changes(&state.config, &new, &state.faults) {
+                    let _ = make(&undoing);
                 }
+                return made;
             }
             state.faults = new;
             Ok(())
         })
     }
+}
+
+fn make(change: &Change) -> Result<()> {
+    command::ip_batch_in(&change.namespace, &change.ip)?;
+    command::ip_v6_batch_in(&change.namespace, &change.ip_v6)?;
+    command::tc_batch_in(&change.namespace, &change.tc)?;
+    if !change.nft.is_empty() {
+        command::nft_in(&change.namespace, &change.nft)?;
+    }
+    Ok(())
 }
