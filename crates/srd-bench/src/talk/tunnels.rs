@@ -130,21 +130,54 @@ fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
                 thread::sleep(TICK);
             }
         });
-        let (mut packets, mut bytes) = (0_u32, vec![0; 2048]);
-        let mut first = None;
-        let mut last = began;
+        let (mut seen, mut bytes) = (Seen::default(), vec![0; 2048]);
         while Instant::now() < until {
             if receiver.recv(&mut bytes).is_ok() && began.elapsed() >= FILL {
-                last = Instant::now();
-                match first {
-                    None => first = Some(last),
-                    Some(_) => packets += 1,
-                }
+                seen.arrived(Instant::now());
             }
         }
         stop.store(true, Ordering::Relaxed);
-        let took = first.map_or(0.0, |first| (last - first).as_secs_f64());
-        let bits = f64::from(packets) * PACKET_BYTES as f64 * 8.0;
-        Ok(if took > 0.0 { bits / took / 1e6 } else { 0.0 })
+        Ok(seen.mbps(Instant::now()))
     })
+}
+
+/// Packets that have arrived after the queues were full.
+#[derive(Default)]
+struct Seen {
+    first: Option<Instant>,
+    /// Number of packets after the first.
+    packets: u32,
+}
+
+impl Seen {
+    fn arrived(&mut self, at: Instant) {
+        match self.first {
+            None => self.first = Some(at),
+            Some(_) => self.packets += 1,
+        }
+    }
+
+    /// Returns the rate in Mb/s from the first packet to `end`.
+    fn mbps(&self, end: Instant) -> f64 {
+        let took_s = self.first.map_or(0.0, |first| (end - first).as_secs_f64());
+        let bits = f64::from(self.packets) * PACKET_BYTES as f64 * 8.0;
+        if took_s > 0.0 { bits / took_s / 1e6 } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In an earlier version, the rate was that until the last packet, so that a tunnel that
+    /// stopped had its full rate.
+    #[test]
+    fn regression_a_tunnel_that_stops_has_not_its_full_rate() {
+        let begin = Instant::now();
+        let mut seen = Seen::default();
+        assert_eq!(seen.mbps(begin), 0.0);
+        (0..=1000).for_each(|ms| seen.arrived(begin + Duration::from_millis(ms)));
+        let [one, two] = [1, 2].map(|s| seen.mbps(begin + Duration::from_secs(s)));
+        assert!((one - 11.2).abs() < 1e-9 && (two - 5.6).abs() < 1e-9, "{one} {two}");
+    }
 }
