@@ -7,6 +7,7 @@
 use super::files::{Batch, Files};
 use super::image;
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -40,10 +41,9 @@ struct Installed;
 impl Programs for Installed {
     fn run(&self, argv: &[&str]) -> Result<String> {
         let (program, arguments) = argv.split_first().context("no program")?;
-        let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(program)
             .args(arguments)
-            .env("PATH", format!("{path}:{SYSTEM_DIRS}"))
+            .env("PATH", search_path(std::env::var_os("PATH")))
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .output()
@@ -63,6 +63,18 @@ impl Programs for Installed {
         let socket = pidfd_getfd(&process, fd, PidfdGetfdFlags::empty()).ok()?;
         rustix::net::sockopt::tcp_nodelay(&socket).ok()
     }
+}
+
+/// Returns the directories that are searched for programs: those of `PATH`, then the directories of
+/// the system. An empty `PATH` adds nothing, because an empty name would stand for the current
+/// directory.
+fn search_path(own: Option<OsString>) -> OsString {
+    let mut path = own.unwrap_or_default();
+    if !path.is_empty() {
+        path.push(":");
+    }
+    path.push(SYSTEM_DIRS);
+    path
 }
 
 /// A system to check and to change.
@@ -305,6 +317,16 @@ mod tests {
              {zeros} 00 {zeros} 00 {zeros} 00000400 00000001 00000000 00450003     eth2\n"
         );
         assert_eq!(default_v6(&v6).as_deref(), Some("eth2"));
+    }
+
+    /// Regression: without `PATH`, programs were searched in the current directory first, also by
+    /// `srd check --fix`, which runs as root.
+    #[test]
+    fn regression_without_a_path_no_program_of_the_current_directory_is_found() {
+        for own in [None, Some(OsString::new())] {
+            assert_eq!(search_path(own), SYSTEM_DIRS);
+        }
+        assert_eq!(search_path(Some("/own".into())), *format!("/own:{SYSTEM_DIRS}"));
     }
 
     #[test]

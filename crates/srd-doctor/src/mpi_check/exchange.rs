@@ -158,15 +158,19 @@ impl<'a> Copies<'a> {
         let name = place.work.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let directory = Path::new("/tmp").join(format!("{name}-ranks"));
         let here = directory.join("ranks");
-        let made = DirBuilder::new().mode(0o700).recursive(true).create(&directory);
-        made.and_then(|()| fs::copy(program, &here).map(drop))
-            .map_err(|error| format!("{}: {error}", here.display()))?;
+        // The directory must not exist yet. Another user may have created it, and could replace the
+        // program, or put a link to another file in its place.
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
+            .map_err(|error| format!("{}: {error}", directory.display()))?;
         let copies = Copies { host: place.host, directory };
+        fs::copy(program, &here).map_err(|error| format!("{}: {error}", here.display()))?;
         // If both machines share /tmp, the program is there already.
         let at = quoted(&copies.directory.display().to_string());
         let script = format!(
-            "test -x {at}/ranks || {{ umask 077 && mkdir {at} && cat > {at}/ranks && \
-             chmod 700 {at}/ranks; }}"
+            "{{ test -O {at} && test -x {at}/ranks; }} || {{ umask 077 && mkdir {at} && \
+             cat > {at}/ranks && chmod 700 {at}/ranks; }}"
         );
         place.host.must(&script, Some(&here))?;
         Ok(copies)
@@ -208,5 +212,28 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "text");
         drop(copies);
         assert!(!file.exists() && !file.parent().unwrap().exists());
+    }
+
+    /// Regression: a directory that another user had created first was used, so that user could
+    /// choose the program of the ranks, and the file that was overwritten by it.
+    #[test]
+    fn regression_a_directory_that_exists_is_not_used() {
+        let work = tempfile::tempdir().unwrap();
+        let [program, other] = ["program", "other"].map(|name| work.path().join(name));
+        fs::write(&program, "text").unwrap();
+        fs::write(&other, "precious").unwrap();
+        let name = work.path().file_name().unwrap().to_string_lossy().into_owned();
+        let taken = Path::new("/tmp").join(format!("{name}-ranks"));
+        fs::create_dir(&taken).unwrap();
+        std::os::unix::fs::symlink(&other, taken.join("ranks")).unwrap();
+        let agent = ["true".to_owned()];
+        let host = Host { name: "b", agent: &agent };
+        let place = JobEnvironment { host: &host, here: "192.0.2.1", work: work.path() };
+        let made = Copies::make(&place, &program).map(drop);
+        let (is_link, text) = (taken.join("ranks").is_symlink(), fs::read_to_string(&other));
+        let _ = fs::remove_dir_all(&taken);
+        let error = made.unwrap_err();
+        assert!(error.contains("exists"), "{error}");
+        assert_eq!((is_link, text.unwrap().as_str()), (true, "precious"));
     }
 }

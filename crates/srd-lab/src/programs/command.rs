@@ -3,6 +3,7 @@
 use crate::programs::namespace;
 use anyhow::{Context, Result, bail};
 use std::env;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,14 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(name)).filter(|path| executable(path));
     }
     let path = env::var_os("PATH").unwrap_or_default();
-    let dirs = env::split_paths(&path).chain(SYSTEM_DIRS.map(PathBuf::from));
-    dirs.map(|dir| dir.join(name)).find(|path| executable(path))
+    directories(&path).map(|dir| dir.join(name)).find(|path| executable(path))
+}
+
+/// Returns the directories of `PATH`, then those of the system. An empty name would stand for the
+/// current directory, and is left out.
+fn directories(path: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let named = env::split_paths(path).filter(|dir| !dir.as_os_str().is_empty());
+    named.chain(SYSTEM_DIRS.map(PathBuf::from))
 }
 
 /// Returns the path of a program with which a fabric is built.
@@ -154,6 +161,14 @@ mod tests {
     fn missing_program_says_what_to_install() {
         let error = program("no-such-program-here").expect_err("missing").to_string();
         assert!(error.contains("apt-get install iproute2"), "{error}");
+    }
+
+    /// Regression: with an empty `PATH`, a program of the current directory was found first.
+    #[test]
+    fn regression_an_empty_path_does_not_name_the_current_directory() {
+        let found = |path: &str| directories(OsStr::new(path)).collect::<Vec<_>>();
+        assert_eq!(found(""), SYSTEM_DIRS.map(PathBuf::from));
+        assert_eq!(found("/own::")[..2], ["/own", "/usr/sbin"].map(PathBuf::from));
     }
 
     #[test]
