@@ -2,7 +2,7 @@
 //! code is the number of failed checks, as scripts for Amazon's cards expect. So usage errors have
 //! the code 255 instead of 2.
 
-use crate::output::{JsonOutput, is_broken_pipe, say};
+use crate::output::{JsonOutput, is_broken_pipe, say, tell, unless_closed};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use srd_doctor::check::{self, Options, Paint, Purpose};
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8> {
 pub(crate) fn or_unchecked(result: Result<u8>) -> Result<u8> {
     match result {
         Err(error) if !is_broken_pipe(&error) => {
-            eprintln!("srd: {error:#}");
+            tell!("srd: {error:#}");
             Ok(UNCHECKED)
         }
         result => result,
@@ -136,7 +136,8 @@ fn examine(args: &CheckArgs) -> Result<u8> {
         return Ok(0);
     }
     let report = check::examine(&args.options())?;
-    json.say(report.people(Paint::of_terminal()))?;
+    // The exit code counts the failed checks, even if nobody reads the text.
+    unless_closed(json.say(report.people(Paint::of_terminal())))?;
     json.write(&report.machine())?;
     Ok(report.exit_code())
 }

@@ -3,7 +3,7 @@
 use crate::daemon::Target;
 use crate::failure::{Missing, usage};
 use crate::lab::require_fabric;
-use crate::output::{self, Attempts, JsonOutput};
+use crate::output::{self, Attempts, JsonOutput, tell};
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use srd_bench::compare::command::{CommandLine, SERVER};
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<u8> {
     if let Some(file) = &args.report {
         output::check_writable(file)?;
     }
-    let mut say = |text: &str| eprintln!("compare: {text}");
+    let mut say = |text: &str| tell!("compare: {text}");
     let fabric = args.fabric();
     let (outcome, place) = if args.peer.is_some() || !args.addresses.is_empty() {
         args.between_hosts(&settings, &mut say)?
@@ -205,7 +205,7 @@ impl CompareArgs {
         }
         let in_environment = words.shown().contains("SRD_SERVER");
         if !words.name_the_server() && !in_environment && self.serve.is_some() {
-            eprintln!(
+            tell!(
                 "compare: the command does not name the server: write {SERVER} where its address \
                  belongs, unless it reads SRD_SERVER from its environment"
             );

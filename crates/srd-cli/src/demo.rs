@@ -1,7 +1,7 @@
 //! `srd demo`: arguments and output files. The demonstration itself is in `srd_bench::demo`.
 
 use crate::failure::usage;
-use crate::output::{self, JsonOutput};
+use crate::output::{self, JsonOutput, tell};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use srd_bench::demo;
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     let simulated = args.simulate || !missing.is_empty();
     if simulated {
         for missing in &missing {
-            eprintln!("srd: {missing}");
+            tell!("srd: {missing}");
         }
         args.json.say("Everything below happens in the SIMULATOR, not on real wires.")?;
     }
@@ -105,9 +105,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
         parts: args.only.iter().map(|part| (*part).into()).collect(),
     };
     let report = demo::run(&options, &|line| args.json.say(line))?;
-    args.json.say(report.tables())?;
+    // The files come first, since a reader may close standard output after the lines it wanted.
     let file = &args.out;
     fs::write(file, report.page()).with_context(|| format!("cannot write {}", file.display()))?;
+    args.json.say(report.tables())?;
     args.json.say(format!("\n{:.0} s. Charts: {}", report.took_s(), file.display()))?;
     args.json.write(&report)?;
     Ok(u8::from(!report.all_met()))

@@ -12,7 +12,7 @@ use srd_control::server::{self, Https, Limits};
 use srd_control::tls::{Certificates, Source};
 
 use crate::failure::usage;
-use crate::output::write_new;
+use crate::output::{tell, write_new};
 
 /// Options of HTTPS.
 #[derive(Args, Clone, Debug)]
@@ -128,7 +128,7 @@ impl HttpsArgs {
         };
         let url = format!("https://{host}:{}", address.port());
         let certificates = Certificates::new(source, names).map_err(anyhow::Error::msg)?;
-        let report = Box::new(|what: &str| eprintln!("srd: certificates: {what}"));
+        let report = Box::new(|what: &str| tell!("srd: certificates: {what}"));
         let https =
             Https { certificates: Arc::new(certificates), report, limits: Limits::default() };
         let bundle = self.ca_file.as_deref().map(absolute);

@@ -28,6 +28,8 @@
 //! | `srd_cni` | `srd-cni`, the same program under the name of a CNI plugin |
 //! | [`failure`], [`output`], [`signals`], [`units`] | helpers that the commands share |
 
+#![warn(clippy::print_stdout, clippy::print_stderr)] // the macros end a program whose output fails
+
 #[cfg(test)]
 mod book_tests;
 mod card;
@@ -63,6 +65,8 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use crate::output::tell;
 
 /// End of every `--help` text.
 const EXIT_CODES: &str = "\
@@ -175,7 +179,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => 0,
         Err(error) => {
-            eprintln!("srd: {error:#}");
+            tell!("srd: {error:#}");
             failure::exit_code(&error)
         }
     };

@@ -1,7 +1,7 @@
 //! `srd mpi-check`: the arguments. The checks are in `srd_doctor::mpi_check`.
 
 use crate::check::or_unchecked;
-use crate::output::{self, JsonOutput};
+use crate::output::{self, JsonOutput, tell, unless_closed};
 use anyhow::{Context, Result};
 use clap::Args;
 use srd_doctor::check::Paint;
@@ -70,7 +70,7 @@ fn probe(library: &Path) -> Result<u8> {
             Ok(0)
         }
         Err(why) => {
-            eprintln!("{why}");
+            tell!("{why}");
             Ok(1)
         }
     }
@@ -86,7 +86,8 @@ fn examine(args: &MpiCheckArgs) -> Result<u8> {
         interface: args.interface.clone(),
         agent: args.agent.clone(),
     })?;
-    json.say(report.people(Paint::of_terminal()))?;
+    // The exit code counts the failed checks, even if nobody reads the text.
+    unless_closed(json.say(report.people(Paint::of_terminal())))?;
     json.write(&report.machine())?;
     Ok(report.exit_code())
 }

@@ -48,12 +48,15 @@ impl JsonOutput {
         }
     }
 
-    /// Prints a line of text, unless standard output is reserved for JSON.
+    /// Prints a line of text, unless standard output is reserved for JSON. If the JSON goes to a
+    /// file, a reader that has closed standard output is no error, because the command must still
+    /// write the file.
     pub(crate) fn say(&self, text: impl std::fmt::Display) -> Result<()> {
         if self.owns_stdout() {
             return Ok(());
         }
-        say(text)
+        let said = say(text);
+        if self.json.is_some() { unless_closed(said) } else { said }
     }
 }
 
@@ -84,6 +87,29 @@ impl Attempts {
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
+}
+
+/// Returns the outcome of an output. A reader that has closed standard output is no error.
+pub(crate) fn unless_closed(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Prints a line of text to standard error. In contrast to `eprintln!`, this macro does not panic
+/// if standard error is on a full disk, or if its reader is gone.
+macro_rules! tell {
+    ($($words:tt)*) => {
+        $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*)))
+    };
+}
+pub(crate) use tell;
+
+/// Prints a text to standard error. An error is ignored, because it cannot be reported anywhere.
+pub(crate) fn to_stderr(text: impl std::fmt::Display) {
+    let mut err = std::io::stderr().lock();
+    let _ = write!(err, "{text}").and_then(|()| err.flush());
 }
 
 /// Writes a file with this mode. The file is complete when it gets its name. A link of that name is

@@ -17,7 +17,7 @@ use srd_profile::{Filter, Report, capture, html, live, report, text};
 use srd_watch::{file, input};
 
 use crate::failure::{named_once, of_interface, usage};
-use crate::output::{Attempts, JsonOutput, check_writable};
+use crate::output::{Attempts, JsonOutput, check_writable, to_stderr};
 use crate::units::{bytes, parse_time};
 use crate::watch::{parse_prefix, parse_ring};
 
@@ -413,14 +413,14 @@ impl Progress {
 
     fn line(&mut self, text: &str) {
         if self.is_seen {
-            eprint!("\r{}: {text}\x1b[K", self.name);
+            to_stderr(format_args!("\r{}: {text}\x1b[K", self.name));
             self.has_line = true;
         }
     }
 
     fn end(&mut self) {
         if self.has_line {
-            eprint!("\r\x1b[K");
+            to_stderr("\r\x1b[K");
         }
     }
 }

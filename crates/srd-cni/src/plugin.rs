@@ -7,6 +7,7 @@
 //! while it changes it.
 
 use std::collections::BTreeSet;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -263,7 +264,8 @@ impl Plugin<'_> {
         if failure.code == Code::Io {
             return Err(failure);
         }
-        eprintln!("srd-cni: {}; a later command tries again", failure.message);
+        let what = &failure.message;
+        let _ = writeln!(io::stderr(), "srd-cni: {what}; a later command tries again");
         // The namespace may be gone already.
         let _ = self.host.set_down(&record.netns, &record.ifname);
         self.host.withdraw(key).map_err(|what| Failure::new(Code::Io, what))?;
@@ -292,7 +294,8 @@ impl Plugin<'_> {
             if [Code::TryAgain, Code::Config].contains(&failure.code) {
                 return;
             }
-            eprintln!("srd-cni: {}; a later command tries again", failure.message);
+            let what = &failure.message;
+            let _ = writeln!(io::stderr(), "srd-cni: {what}; a later command tries again");
         }
     }
 

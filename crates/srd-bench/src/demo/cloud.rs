@@ -4,6 +4,7 @@ use super::Say;
 use crate::experiment::MissingPrograms;
 use crate::talk::tour::{Tour, tour};
 use anyhow::{Context, Result};
+use std::io::Write as _;
 
 /// Measures the cloud. If a program is missing, prints a message and returns `None`.
 pub(super) fn measure(say: Say<'_>) -> Result<Option<Tour>> {
@@ -20,7 +21,7 @@ pub(super) fn measure(say: Say<'_>) -> Result<Option<Tour>> {
             Ok(Some(tour))
         }
         Err(error) if error.is::<MissingPrograms>() => {
-            eprintln!("srd: part (e) is left out: {error:#}");
+            let _ = writeln!(std::io::stderr(), "srd: part (e) is left out: {error:#}");
             Ok(None)
         }
         Err(error) => Err(error.context("part (e), a VPC on this machine")),

@@ -5,6 +5,7 @@ use super::Say;
 use super::story::Program;
 use crate::experiment::{self, MissingPrograms, Options, Variant};
 use anyhow::{Context, Result};
+use std::io::Write as _;
 
 /// Measures iperf3. If it is not installed, prints a message and returns an empty list.
 pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
@@ -33,7 +34,7 @@ pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Pro
     let outcome = match experiment::run(experiment, &options, &mut |_| {}) {
         Ok(outcome) => outcome,
         Err(error) if error.is::<MissingPrograms>() => {
-            eprintln!("srd: part (d) is left out: {error:#}");
+            let _ = writeln!(std::io::stderr(), "srd: part (d) is left out: {error:#}");
             return Ok(Vec::new());
         }
         Err(error) => return Err(error.context("part (d), iperf3 through srd up")),

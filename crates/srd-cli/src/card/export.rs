@@ -12,7 +12,7 @@ use srd_guest::protocol::{Answer, Request};
 
 use super::SocketArg;
 use crate::failure::usage;
-use crate::output::say;
+use crate::output::{say, tell};
 use crate::signals;
 
 /// Longest sleep between two looks at the signals.
@@ -60,7 +60,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<u8> {
         match print(&form, args) {
             // A card that restarts is there again at the next time.
             Err(error) if every.is_some() && !crate::output::is_broken_pipe(&error) => {
-                eprintln!("srd: warning: no figures this time: {error:#}");
+                tell!("srd: warning: no figures this time: {error:#}");
             }
             printed => printed?,
         }

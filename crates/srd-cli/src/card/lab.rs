@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
 
 use crate::failure::{Missing, usage};
-use crate::output::{self, JsonOutput};
+use crate::output::{self, JsonOutput, tell};
 
 const NOTES: &str = "\
 EXAMPLES
@@ -116,7 +116,7 @@ impl LabArgs {
         outcomes: &mut Vec<Outcome>,
     ) -> Result<()> {
         for experiment in chosen {
-            let say = |text: &str| eprintln!("{}: {text}", experiment.name);
+            let say = |text: &str| tell!("{}: {text}", experiment.name);
             let outcome = talk::run(experiment, options, &say).context(experiment.name)?;
             let text = show::outcome(&outcome, !self.quick);
             outcomes.push(outcome);

@@ -21,7 +21,7 @@ use srd_guest::protocol::{Attach, Instance, NamespaceName};
 
 use super::{SocketArg, report};
 use crate::failure::{self, usage};
-use crate::output::JsonOutput;
+use crate::output::{JsonOutput, tell};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -146,8 +146,8 @@ impl Drop for Own {
         drop(self.card.stdin.take());
         match self.card.wait() {
             Ok(ended) if ended.success() => {}
-            Ok(ended) => eprintln!("srd: the card: {ended}"),
-            Err(error) => eprintln!("srd: the card: {error}"),
+            Ok(ended) => tell!("srd: the card: {ended}"),
+            Err(error) => tell!("srd: the card: {error}"),
         }
     }
 }
@@ -155,7 +155,7 @@ impl Drop for Own {
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     args.json.check()?;
     if let Err((code, what)) = args.command.first().map_or(Ok(()), |program| find(program)) {
-        eprintln!("srd: {what}");
+        tell!("srd: {what}");
         return Ok(code);
     }
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
@@ -206,7 +206,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
             }
         }
         // The card belonged to another `srd run`, which ended before this one.
-        Err(error) => eprintln!("srd: what limited the program is not known: {error:#}"),
+        Err(error) => tell!("srd: what limited the program is not known: {error:#}"),
     }
     drop(client);
     drop(own);
@@ -297,30 +297,27 @@ fn announce(instance: &Instance, namespace: &NamespaceName) {
     let addresses = instance.interfaces.iter().flat_map(|i| &i.addresses);
     let addresses: Vec<&str> = addresses.map(String::as_str).collect();
     let Instance { name, instance_type, .. } = instance;
-    eprintln!(
-        "srd: instance {name}, {instance_type}, {}, namespace {namespace}",
-        addresses.join(" ")
-    );
+    tell!("srd: instance {name}, {instance_type}, {}, namespace {namespace}", addresses.join(" "));
 }
 
 fn say_limits(instance: &Instance, scale: u32) {
     let [into, out] = instance.credits_bits.map(report::bits);
     let sum = |name: &str| instance.interfaces.iter().map(|i| i.counter(name)).sum::<u64>();
     let (sent, received) = (sum("tx_packets"), sum("rx_packets"));
-    eprintln!(
+    tell!(
         "srd: {}: sent {sent} packets, received {received}; credits left in {into}, out {out}",
         instance.name
     );
     let findings = report::findings(instance, scale);
     for finding in &findings {
-        eprintln!("srd: {finding}");
+        tell!("srd: {finding}");
     }
     if findings.is_empty() {
-        eprintln!("srd: no limit of the type was met");
+        tell!("srd: no limit of the type was met");
     }
     for interface in &instance.interfaces {
         for (cause, packets) in &interface.drops {
-            eprintln!("srd: {}: {packets} packets dropped: {cause}", interface.name);
+            tell!("srd: {}: {packets} packets dropped: {cause}", interface.name);
         }
     }
 }

@@ -18,7 +18,7 @@ use srd_net::PollMode;
 
 use super::SocketArg;
 use crate::failure::usage;
-use crate::output::say;
+use crate::output::{say, tell};
 
 /// Names of the options that a settings file (`--config`) replaces.
 const SETTINGS: [&str; 12] = [
@@ -221,7 +221,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         }
     }
     for warning in service.warnings() {
-        eprintln!("srd: warning: {warning}");
+        tell!("srd: warning: {warning}");
     }
     if service.run()? == Ended::HandedOver {
         say("another process has taken the card over")?;
@@ -229,7 +229,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     }
     // The privileged helper process removes all devices and namespaces before `drop` returns.
     drop(service);
-    eprintln!("srd: the card has ended");
+    tell!("srd: the card has ended");
     Ok(0)
 }
 
@@ -248,16 +248,16 @@ fn end_with_input(stopper: Stopper) -> Result<()> {
 fn reload(config: &Path, reloader: &Reloader) {
     match reloader.reload() {
         Ok(Reloaded { others, .. }) => {
-            eprintln!("srd: {} is in force", config.display());
+            tell!("srd: {} is in force", config.display());
             if !others.is_empty() {
-                eprintln!(
+                tell!(
                     "srd: but for {}: `srd card up -c {} --take-over` starts a card with them",
                     others.join(", "),
                     config.display()
                 );
             }
         }
-        Err(error) => eprintln!("srd: nothing has changed: {error:#}"),
+        Err(error) => tell!("srd: nothing has changed: {error:#}"),
     }
 }
 

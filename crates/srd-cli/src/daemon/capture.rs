@@ -2,6 +2,7 @@
 
 use super::{Target, explain};
 use crate::failure::usage;
+use crate::output::tell;
 use crate::{output, units};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -76,7 +77,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
         }
     };
     let Copied { packets, dropped } = copied;
-    eprintln!("{packets} packets captured, {dropped} dropped because the reader was too slow");
+    tell!("{packets} packets captured, {dropped} dropped because the reader was too slow");
     Ok(())
 }
 

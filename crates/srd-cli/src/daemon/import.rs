@@ -2,7 +2,7 @@
 //! up`.
 
 use crate::failure::Usage;
-use crate::output;
+use crate::output::{self, tell};
 use anyhow::Result;
 use clap::Args;
 use srd_daemon::config::FILE_BYTES_MAX;
@@ -39,7 +39,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
     output::say(made.text.trim_end())?;
     if !made.left_out.is_empty() {
         let left_out = made.left_out.join(", ");
-        eprintln!("srd: not taken over, as comments in the result say: {left_out}");
+        tell!("srd: not taken over, as comments in the result say: {left_out}");
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! `wg`.
 
 use crate::failure::Usage;
-use crate::output;
+use crate::output::{self, tell};
 use anyhow::{Context, Result};
 use srd_daemon::keys::SecretKey;
 use std::fs::File;
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 /// Prints a new secret.
 pub(super) fn generate(kind: Kind) -> Result<()> {
     if is_open_file(&io::stdout()) {
-        eprintln!(
+        tell!(
             "srd: warning: others may use the file that this key goes to; \
              set `umask 077` first, or chmod 600 it now"
         );

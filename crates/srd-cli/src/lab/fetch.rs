@@ -1,7 +1,7 @@
 //! `srd lab fetch`: downloads programs that experiments run, from their registries, and verifies
 //! their checksums.
 
-use crate::output::say;
+use crate::output::{say, tell};
 use anyhow::Result;
 use clap::{Args, builder::PossibleValuesParser};
 use srd_bench::experiment;
@@ -36,7 +36,7 @@ pub(crate) struct FetchArgs {
 
 /// Fetches the programs.
 pub(super) fn run(args: &FetchArgs) -> Result<()> {
-    let mut tell = |text: &str| eprintln!("{text}");
+    let mut tell = |text: &str| tell!("{text}");
     for what in &args.what {
         let directory = experiment::fetch(what, &args.cache, &mut tell)?;
         say(directory.display().to_string())?;

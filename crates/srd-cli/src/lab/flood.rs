@@ -5,6 +5,7 @@
 //! generator does not limit the rate. [`STRANGERS`] different packets are sent repeatedly, each
 //! time from another source: a random address of a prefix, and a random port.
 
+use crate::output::say;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
@@ -93,8 +94,7 @@ pub(super) fn run(args: &FloodArgs) -> Result<()> {
     let begun = Instant::now();
     let (sent, refused) = send(&socket, args, packets, &mut rng)?;
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{}", serde_json::json!({ "sent": sent, "refused": refused, "seconds": seconds }));
-    Ok(())
+    say(serde_json::json!({ "sent": sent, "refused": refused, "seconds": seconds }))
 }
 
 fn header() -> Header {

@@ -2,7 +2,7 @@
 
 use super::{NameArgs, open};
 use crate::failure::usage;
-use crate::output::JsonOutput;
+use crate::output::{JsonOutput, tell};
 use crate::units::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -105,13 +105,13 @@ pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     let fabric = open(&args.name)?;
     let command = command(args, std::env::current_exe().context("where is this program")?);
     if args.inside.is_none() {
-        eprintln!("srd: the command runs here and not in a host; --in {} runs it there", args.from);
+        tell!("srd: the command runs here and not in a host; --in {} runs it there", args.from);
     }
     let begun = Instant::now();
     let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &command)?;
     let seconds = begun.elapsed().as_secs_f64();
     // Standard output belongs to the command, so the table goes to standard error.
-    eprintln!("{}", table(&directions));
+    tell!("{}", table(&directions));
     json.write(&Report { impairment, seconds, exit_code, directions })?;
     Ok(u8::try_from(exit_code).unwrap_or(1))
 }

@@ -1,7 +1,7 @@
 //! `srd lab run`: runs experiments with real programs, with and without ENA Express.
 
 use crate::failure::usage;
-use crate::output::{self, JsonOutput};
+use crate::output::{self, JsonOutput, tell};
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
 use serde::Serialize;
@@ -205,7 +205,7 @@ fn measure(
     found: &mut ExperimentResults,
 ) -> Result<()> {
     for experiment in experiments {
-        let mut say = |text: &str| eprintln!("{}: {text}", experiment.name);
+        let mut say = |text: &str| tell!("{}: {text}", experiment.name);
         let outcome = match experiment::run(experiment, options, &mut say) {
             Ok(outcome) => outcome,
             Err(error) if args.all => {

@@ -9,6 +9,7 @@
 //! That user could replace the files of a card. So the variable is used only if no user but the one
 //! of this process and root can change the directory or one above it.
 
+use crate::output::tell;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -260,7 +261,7 @@ fn sweep_in(base: &Path) -> Result<()> {
         }
         if let Some(_lock) = lock_abandoned(&held, &name, LOCK) {
             let path = base.join(&name);
-            eprintln!("srd: {} of a killed server is removed", path.display());
+            tell!("srd: {} of a killed server is removed", path.display());
             // This call follows no links.
             let _ = fs::remove_dir_all(&path);
         }

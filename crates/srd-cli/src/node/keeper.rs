@@ -22,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::directory::Directory;
 use crate::failure;
+use crate::output::tell;
 
 /// Longest time for the card to end in order. It ends programs within ten seconds.
 const CARD_END_MAX: Duration = Duration::from_secs(20);
@@ -138,7 +139,7 @@ fn keep(directory: &Directory, events: &Sender<Event>, next: &Receiver<Event>) -
             pause = PAUSE_MIN;
         }
         let wait = pause.as_millis();
-        eprintln!("srd: the card has ended ({status}) and starts again in {wait} ms");
+        tell!("srd: the card has ended ({status}) and starts again in {wait} ms");
         match next.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(PAUSE_MAX),
             _ => return Ok(0),
@@ -193,7 +194,7 @@ impl Card {
                 Err(RecvTimeoutError::Timeout) => break,
             }
         }
-        eprintln!("srd: the card does not end, and is killed");
+        tell!("srd: the card does not end, and is killed");
         if let Some(process) = &self.process {
             let _ = pidfd_send_signal(process, Signal::KILL);
         }

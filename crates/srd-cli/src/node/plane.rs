@@ -19,6 +19,7 @@ use srd_guest::protocol::{Answer, Request};
 use super::directory::Directory;
 use super::keeper::Keeper;
 use super::script::Scripts;
+use crate::output::tell;
 
 /// Longest time that a request waits for its change.
 const APPLY_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -168,7 +169,7 @@ impl Drop for CardPlane {
 
 /// Prints a text that may contain texts of clients.
 fn print(text: &str) {
-    eprintln!("srd: {}", printable(text));
+    tell!("srd: {}", printable(text));
 }
 
 impl Shared {

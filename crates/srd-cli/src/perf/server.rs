@@ -6,7 +6,7 @@ use super::params::{Params, Protection, ServerResult, Transport};
 use super::received::Received;
 use super::running::{IDLE_MAX, Running};
 use super::{ServerArgs, srd, tcp, udp, usual_workers};
-use crate::output::say;
+use crate::output::{say, tell};
 use crate::units;
 use anyhow::{Context, Result, bail};
 use srd_net::{LocalEndpoint, clock};
@@ -97,7 +97,7 @@ pub(super) fn run(args: &ServerArgs) -> Result<()> {
                 say(format_args!("{from}: {}", describe(&params, &received)))?;
             }
             Err(error) => {
-                eprintln!("srd: {from}: {error:#}");
+                tell!("srd: {from}: {error:#}");
                 let reason = format!("{error:#}");
                 let _ = control::send(&mut control, &Message::Refused { reason });
             }

@@ -1,7 +1,7 @@
 //! `srd sim card`: simulates the experiments of the talk NET402 about the network of EC2 instances.
 
 use crate::failure::usage;
-use crate::output::JsonOutput;
+use crate::output::{JsonOutput, tell};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
@@ -64,7 +64,7 @@ pub(super) fn run(args: &CardArgs, speak: bool) -> Result<u8> {
     let mut outcomes = Vec::new();
     for experiment in chosen(&args.experiments)? {
         if speak {
-            eprintln!("{}", experiment.name);
+            tell!("{}", experiment.name);
         }
         let outcome = experiment.run(&options).map_err(|error| anyhow!(error))?;
         args.json.say(shown(&outcome, !args.quick))?;

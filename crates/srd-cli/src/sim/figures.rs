@@ -1,7 +1,7 @@
 //! `srd sim figures`: runs the experiments of the SRD paper and draws its figures.
 
 use super::{explain, files, progress};
-use crate::output::JsonOutput;
+use crate::output::{JsonOutput, tell, unless_closed};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
@@ -42,9 +42,11 @@ pub(super) fn run(args: &FiguresArgs, speak: bool) -> Result<u8> {
     let threads = super::threads(args.threads);
     let mut all = Vec::new();
     let mut complaints = Vec::new();
+    // The files are drawn even if the reader closes standard output.
+    let say = |text: String| unless_closed(args.json.say(text));
     for figure in figures::figures(args.quick)? {
         if speak {
-            eprintln!("figure {}: {} runs", figure.number, figure.jobs().len());
+            tell!("figure {}: {} runs", figure.number, figure.jobs().len());
         }
         let results = progress::run_all(figure.jobs(), threads, speak)
             .into_iter()
@@ -59,15 +61,15 @@ pub(super) fn run(args: &FiguresArgs, speak: bool) -> Result<u8> {
             complaints.extend(mine.iter().map(of));
         }
         let drawn = figure.draw(&results);
-        args.json.say(format!("Figure {}: {}", figure.number, figure.title))?;
-        args.json.say(format!("  paper: {}", figure.paper))?;
+        say(format!("Figure {}: {}", figure.number, figure.title))?;
+        say(format!("  paper: {}", figure.paper))?;
         for sentence in &drawn.ours {
-            args.json.say(format!("  {sentence}"))?;
+            say(format!("  {sentence}"))?;
         }
         all.push((figure, drawn));
     }
     write(&args.out, &all)?;
-    args.json.say(format!("\n{}", args.out.join("index.html").display()))?;
+    say(format!("\n{}", args.out.join("index.html").display()))?;
     let shown = |(figure, drawn): &(figures::Figure, Drawn)| Shown {
         figure: figure.number,
         title: figure.title,

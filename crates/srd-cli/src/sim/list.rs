@@ -1,7 +1,7 @@
 //! `srd sim list`: lists the simulator's scenarios.
 
 use crate::failure::usage;
-use crate::output::JsonOutput;
+use crate::output::{JsonOutput, tell};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use srd_chart::Table;
@@ -33,7 +33,7 @@ pub(super) fn run(directory: Option<&Path>, json: &JsonOutput) -> Result<()> {
                 transports: scenario.transports.iter().map(|t| t.name()).collect(),
                 file,
             }),
-            Err(error) => eprintln!("srd: {error}"),
+            Err(error) => tell!("srd: {error}"),
         }
     }
     let mut table = Table::new(["scenario", "what it shows"]);

@@ -157,19 +157,21 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
         .into_iter()
         .map(|result| result.map_err(explain))
         .collect::<Result<Vec<RunResult>>>()?;
+    // The files come first, since a reader may close standard output after the lines it wanted.
+    let write = |directory: &PathBuf| files::write(directory, &results).map(|n| (n, directory));
+    let written = args.out.as_ref().map(write).transpose()?;
     args.json.say(heading(&scenario))?;
     args.json.say(srd_sim::report::table(&results).trim_end())?;
+    if let Some((files, directory)) = written {
+        args.json.say(format!("{files} files in {}", directory.display()))?;
+    }
+    args.json.write(&results)?;
     let mut complaints = Vec::new();
     for result in &results {
         for complaint in result.complaints() {
             complaints.push(format!("{}, seed {}: {complaint}", result.transport, result.seed));
         }
     }
-    if let Some(directory) = &args.out {
-        let written = files::write(directory, &results)?;
-        args.json.say(format!("{written} files in {}", directory.display()))?;
-    }
-    args.json.write(&results)?;
     if complaints.is_empty() {
         return Ok(0);
     }

@@ -1,5 +1,6 @@
 //! Runs jobs of the simulator, with progress on standard error.
 
+use crate::output::tell;
 use srd_sim::run::{self, Job, RunResult};
 use srd_sim::scenario::ScenarioError;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -46,12 +47,12 @@ fn report(begun: Instant, all: usize, ended: &mpsc::Receiver<String>) {
             Ok(line) => {
                 done += 1;
                 if begun.elapsed() >= SILENT {
-                    eprintln!("[{done}/{all}] {line}");
+                    tell!("[{done}/{all}] {line}");
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = begun.elapsed().as_secs();
-                eprintln!("[{done}/{all}] still running after {seconds} s");
+                tell!("[{done}/{all}] still running after {seconds} s");
                 wait = EVERY;
             }
             Err(RecvTimeoutError::Disconnected) => return,

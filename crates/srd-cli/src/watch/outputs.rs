@@ -19,7 +19,7 @@ use srd_watch::session::{Report, Session};
 use srd_watch::source::Opened;
 use srd_watch::text::{self, Tally};
 
-use crate::output::{Attempts, check_writable, say};
+use crate::output::{Attempts, check_writable, say, tell};
 
 /// Outputs that the user requested.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Outputs {
         }
         for line in not_read {
             if self.owns_stdout {
-                eprintln!("{line}");
+                tell!("{line}");
             } else {
                 self.say(line)?;
             }

@@ -22,6 +22,7 @@ mod package;
 mod perf;
 mod sim_capture;
 mod sim_goal;
+mod streams;
 #[path = "../support/book.rs"]
 mod support_book;
 mod vpc;

@@ -186,8 +186,9 @@ fn a_socket_that_systemd_holds_is_served_by_one_process_after_the_other() {
     assert!(output.status.code() == Some(2) && error.contains("ListenStream="), "{error}");
 }
 
+/// Regression: the process panicked if its log was on a full disk.
 #[test]
-fn systemd_is_told_when_connections_are_taken_and_when_it_ends() {
+fn regression_systemd_is_told_when_connections_are_taken_and_when_it_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -198,16 +199,19 @@ fn systemd_is_told_when_connections_are_taken_and_when_it_ends() {
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     };
     let server = server().to_string();
+    // The log cannot be written: /dev/full behaves like a file on a full disk.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_srd"));
     command.args(["nfs-proxy", "--plain", "--any-user", "--unprivileged-port", "--listen"]);
-    command.args(["127.0.0.1:0", &server]).env("NOTIFY_SOCKET", &path);
-    let process = Process(command.spawn().unwrap());
+    command.args(["127.0.0.1:0", &server]).env("NOTIFY_SOCKET", &path).stderr(full);
+    let mut process = Process(command.spawn().unwrap());
     let ready = received();
     assert!(ready.starts_with("READY=1\n"), "{ready}");
     let at = ready.split_once("STATUS=").unwrap().1.split_once(" to ").unwrap().0.parse().unwrap();
     is_answered(&connect(at));
     kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
     assert_eq!(received(), "STOPPING=1");
+    assert_eq!(process.0.wait().unwrap().code(), Some(0));
 }
 
 /// Returns the child processes of a process.

@@ -10,7 +10,7 @@ use crate::build::state::Owner;
 use crate::programs::signals::{self, CleanupId};
 use anyhow::Result;
 use std::fs::DirBuilder;
-use std::io;
+use std::io::{self, Write as _};
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Fabric {
         // `up` removes no fabric of another process.
         let cleanup = signals::on_termination(move || {
             if let Err(error) = Fabric::down_if_owned(&name, owner) {
-                eprintln!("fabric `{name}` is left behind: {error:#}");
+                tell(&format!("fabric `{name}` is left behind: {error:#}"));
             }
         })?;
         match Fabric::build(config, Some(owner)) {
@@ -172,7 +172,13 @@ fn remove(path: &Path) {
             _ => return,
         }
     }
-    eprintln!("{} is left behind: remove it", path.display());
+    tell(&format!("{} is left behind: remove it", path.display()));
+}
+
+/// Prints a line to standard error. An error of the stream is ignored: `eprintln!` would panic, and
+/// the remaining cleanups would not run.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use srd_pcapng::{Direction, Packet, Writer};
 use super::follow::{Brought, Which};
 use super::{packets, text};
 use crate::failure::usage;
-use crate::output::check_writable;
+use crate::output::{check_writable, tell};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -147,6 +147,6 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<u8> {
     let followed = args.which.follow(args.snaplen, begun, Capture::packet, Capture::flush);
     let (mut capture, Brought { packets, lost }) = followed?;
     capture.end(lost)?;
-    eprintln!("srd: {packets} packets captured{}", super::follow::missed(lost));
+    tell!("srd: {packets} packets captured{}", super::follow::missed(lost));
     Ok(0)
 }

@@ -11,6 +11,7 @@ use super::filter;
 use super::packets::{Packet, Packets};
 use crate::card::SocketArg;
 use crate::failure::Usage;
+use crate::output::tell;
 use crate::units;
 
 /// Pause before the next request if the card had no events.
@@ -70,8 +71,8 @@ impl Which {
         let id = client.trace(instance, filter, most, head_bytes).map_err(crate::card::or_usage)?;
         let mut to = begun()?;
         match (self.packets, self.seconds) {
-            (None, None) => eprintln!("srd: following packets, until Ctrl-C"),
-            _ => eprintln!("srd: following packets; Ctrl-C ends it before"),
+            (None, None) => tell!("srd: following packets, until Ctrl-C"),
+            _ => tell!("srd: following packets; Ctrl-C ends it before"),
         }
         let ends_at = self.seconds.and_then(|time| Instant::now().checked_add(time));
         let (mut packets, mut brought) = (Packets::default(), Brought::default());

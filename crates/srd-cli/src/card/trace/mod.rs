@@ -24,7 +24,7 @@ use clap::Args;
 pub(super) use capture::{CaptureArgs, run as capture};
 
 use self::follow::{Brought, Which};
-use crate::output::{check_writable, say};
+use crate::output::{check_writable, say, tell};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -85,6 +85,6 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
         None => Ok(()),
     };
     let (_, Brought { packets, lost }) = args.which.follow(0, open, one, flush)?;
-    eprintln!("srd: {packets} packets followed{}", follow::missed(lost));
+    tell!("srd: {packets} packets followed{}", follow::missed(lost));
     Ok(0)
 }
