@@ -118,15 +118,15 @@ fn change(
     // The text is edited first, so that an error in it prevents both changes.
     let edited = if args.save { Some(edited(path, edit)?) } else { None };
     let report = args.target.connect()?.ask::<ReloadReport>(request).map_err(explain)?;
-    output::say(&report)?;
+    // The file is changed even if the reader of the report has left.
+    let said = output::say(&report);
     if !report.failed.is_empty() {
+        output::unless_closed(said)?;
         return Ok(crate::failure::RUN);
     }
-    match edited {
-        None => output::say("until the next restart or reload; --save changes the file, too")?,
-        Some((file, None)) => {
-            output::say(format!("{} has no such peer, and stays", file.path.display()))?;
-        }
+    let end = match edited {
+        None => "until the next restart or reload; --save changes the file, too".to_owned(),
+        Some((file, None)) => format!("{} has no such peer, and stays", file.path.display()),
         Some((file, Some(text))) => {
             let what = || {
                 format!(
@@ -135,9 +135,10 @@ fn change(
                 )
             };
             file.replace(&text).with_context(what)?;
-            output::say(format!("saved to {}", file.path.display()))?;
+            format!("saved to {}", file.path.display())
         }
-    }
+    };
+    said.and_then(|()| output::say(end))?;
     Ok(0)
 }
 

@@ -34,7 +34,10 @@ struct Daemon {
 fn daemon() -> Daemon {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("run/srd0.sock");
-    let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(FixedStatistics));
+    let file = directory.path().join("srd.toml");
+    fs::write(&file, RUNNING).expect("a file");
+    let statistics = FixedStatistics { file: file.display().to_string() };
+    let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(statistics));
     std::thread::spawn(move || run_plane(&commands));
     let socket = Socket::bind(&Control::at(path.clone())).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
@@ -44,11 +47,13 @@ fn daemon() -> Daemon {
 }
 
 /// Statistics that never change.
-struct FixedStatistics;
+struct FixedStatistics {
+    file: String,
+}
 
 impl Statistics for FixedStatistics {
     fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
-        Ok(snapshot(&detail.paths))
+        Ok(Snapshot { file: self.file.clone(), ..snapshot(&detail.paths) })
     }
 }
 
@@ -76,12 +81,13 @@ fn run_plane(commands: &Receiver<PlaneCommand>) {
     }
 }
 
-/// Returns the configuration of the daemon, which has one peer.
+/// The configuration of the daemon, which has one peer.
+const RUNNING: &str = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                       protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
+                       endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
+
 fn running() -> Config {
-    let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
-                protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
-                endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
-    Config::parse(text, Path::new("running.toml")).expect("it is right")
+    Config::parse(RUNNING, Path::new("running.toml")).expect("it is right")
 }
 
 fn snapshot(paths: &PathsOf) -> Snapshot {
@@ -231,6 +237,50 @@ fn a_capture_goes_to_a_file_for_its_owner_or_to_a_pipe() {
     daemon.refuses(&["capture", "-w", &none], USAGE, &["no such directory"]);
     daemon.refuses(&["capture", "--peer", "x", "-w", "-"], USAGE, &["no peer `x`"]);
     daemon.refuses(&["capture", "--inner", "--outer"], USAGE, &["--outer"]);
+}
+
+/// Regression: a file that existed kept its mode, so others could read the packets.
+#[test]
+fn regression_a_capture_into_a_file_that_exists_is_for_its_owner() {
+    let daemon = daemon();
+    let file = daemon.directory.path().join("a.pcapng");
+    fs::write(&file, vec![7; 100_000]).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let output = daemon.command(&["capture", "-c", "1", "-w"]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let facts = fs::metadata(&file).unwrap();
+    assert_eq!(facts.permissions().mode() & 0o777, 0o600);
+    assert!(facts.len() < 100_000, "the earlier content is gone");
+}
+
+/// Regression: an error of the daemon was reported as one of standard output.
+#[test]
+fn regression_an_error_of_a_capture_names_what_failed() {
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_srd"));
+    capture.args(["capture", "-w", "-", "--socket", "/no/such.sock"]);
+    let output = capture.output().unwrap();
+    refused(&output, 1, &["no daemon serves"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("standard output"));
+    let daemon = daemon();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let capture = daemon.command(&["capture", "-w", "-"]).stdout(full()).output().unwrap();
+    refused(&capture, 1, &["standard output", "No space"]);
+    let capture = daemon.command(&["capture", "-w", "/dev/full"]).output().unwrap();
+    refused(&capture, 1, &["cannot write /dev/full", "No space"]);
+}
+
+/// Regression: if the reader of standard output had left, the file stayed as it was, and the exit
+/// code was 0.
+#[test]
+fn regression_a_change_of_the_peers_is_saved_although_nobody_reads_the_report() {
+    let daemon = daemon();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut remove = daemon.command(&["peer", "remove", "b", "--save"]);
+    let output = remove.stdout(writer).output().unwrap();
+    refused(&output, 0, &[]);
+    let saved = fs::read_to_string(daemon.directory.path().join("srd.toml")).unwrap();
+    assert!(saved.contains("[interface]") && !saved.contains("[[peer]]"), "{saved}");
 }
 
 #[test]
