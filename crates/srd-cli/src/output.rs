@@ -6,9 +6,9 @@ use clap::Args;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Destination of the result in JSON.
@@ -127,6 +127,24 @@ pub(crate) fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<(
         let _ = std::fs::remove_file(&new);
     }
     written
+}
+
+/// Opens a file for data that only its owner may read: creates it, or empties it. A file that was
+/// there gets the mode 600. A device or a pipe keeps its mode.
+///
+/// # Errors
+/// An error of the operating system, if the file cannot be written, or belongs to another user.
+pub(crate) fn create_private(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let facts = file.metadata()?;
+    if facts.is_file() {
+        if facts.mode() & 0o077 != 0 {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// Returns an error if a file cannot be written, or cannot be created in its directory.

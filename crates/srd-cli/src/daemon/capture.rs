@@ -10,9 +10,7 @@ use srd_daemon::capture::copy::{Copied, copy};
 use srd_daemon::capture::{Filter, Layers, SNAPLEN_MAX};
 use srd_daemon::control::Request;
 use std::cell::Cell;
-use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -72,55 +70,63 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
         None if io::stdout().is_terminal() => {
             return usage("a capture is nothing to look at in a terminal: name a file with -w");
         }
-        _ => {
-            follow(&args.target, &request, || Ok(io::stdout().lock())).context("standard output")?
-        }
+        _ => to_stdout(&args.target, &request)?,
     };
     let Copied { packets, dropped } = copied;
     tell!("{packets} packets captured, {dropped} dropped because the reader was too slow");
     Ok(())
 }
 
+/// Captures to standard output. A reader that has left is told from an error of the daemon.
+fn to_stdout(target: &Target, request: &Request) -> Result<Copied> {
+    let failed = Cell::new(false);
+    let open = || Ok(Noted { to: io::stdout().lock(), failed: &failed });
+    let copied = follow(target, request, open);
+    if failed.get() { copied.context("standard output") } else { copied }
+}
+
 /// Captures to a file. The file contains private data, so only its owner may read it.
 fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
     output::check_writable(file)?;
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let is_opened = Cell::new(false);
+    let cannot = || format!("cannot write {}", file.display());
+    let (opened, failed) = (Cell::new(false), Cell::new(false));
     let open = || {
-        let to = options.open(file).with_context(|| format!("cannot write {}", file.display()))?;
-        is_opened.set(true);
-        Ok(Named { to, file })
+        let to = output::create_private(file).with_context(cannot)?;
+        opened.set(true);
+        Ok(Noted { to, failed: &failed })
     };
-    follow(target, request, open).inspect_err(|_| {
+    let copied = follow(target, request, open).inspect_err(|_| {
         let is_empty = || file.symlink_metadata().is_ok_and(|of| of.is_file() && of.len() == 0);
-        if is_opened.get() && is_empty() {
+        if opened.get() && is_empty() {
             // An empty capture file is useless, so it is removed.
             let _ = std::fs::remove_file(file);
         }
-    })
+    });
+    if failed.get() { copied.with_context(cannot) } else { copied }
 }
 
-/// A file whose errors contain its name, so that they differ from errors of the connection to the
-/// daemon.
-struct Named<'a, W> {
+/// An output that notes whether it failed, so that its errors differ from errors of the connection
+/// to the daemon.
+struct Noted<'a, W> {
     to: W,
-    file: &'a Path,
+    failed: &'a Cell<bool>,
 }
 
-impl<W> Named<'_, W> {
-    fn name(&self, error: &io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("cannot write {}: {error}", self.file.display()))
+impl<W> Noted<'_, W> {
+    fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        outcome.inspect_err(|error| self.failed.set(error.kind() != io::ErrorKind::Interrupted))
     }
 }
 
-impl<W: Write> Write for Named<'_, W> {
+impl<W: Write> Write for Noted<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to.write(bytes).map_err(|error| self.name(&error))
+        let written = self.to.write(bytes);
+        self.note(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush().map_err(|error| self.name(&error))
+        let flushed = self.to.flush();
+        self.note(flushed)
     }
 }
 

@@ -2,9 +2,7 @@
 //! Wireshark. Each packet has its outcome as a comment.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +15,7 @@ use srd_pcapng::{Direction, Packet, Writer};
 use super::follow::{Brought, Which};
 use super::{packets, text};
 use crate::failure::usage;
-use crate::output::{check_writable, tell};
+use crate::output::{check_writable, create_private, tell};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -127,12 +125,9 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<u8> {
         None => {}
     }
     let begun = || {
-        let mut options = OpenOptions::new();
-        // The file contains data that other users must not read.
-        options.write(true).create(true).truncate(true).mode(0o600);
         let to: Box<dyn Write> = match file {
             Some(file) => {
-                let opened = options.open(file);
+                let opened = create_private(file);
                 Box::new(opened.with_context(|| format!("cannot write {}", file.display()))?)
             }
             None => Box::new(std::io::stdout()),
