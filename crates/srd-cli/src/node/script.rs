@@ -4,10 +4,13 @@
 //! It has at most [`OUTPUT_BYTES_MAX`] bytes; the remainder is dropped, and the script continues. A
 //! script may run as long as its instance.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,9 +61,7 @@ impl Scripts {
         let mut log = output.try_clone().context("its output")?;
         let path = directory.script(instance);
         let started = program::write(&path, script).context("the script's file").and_then(|()| {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", &format!("srd-i-{instance}")]).arg(&path);
-            self.run(command, output, |work| {
+            self.run(command(instance, &path, script), output, |work| {
                 let thread = thread::Builder::new().name("srd-user-data".into()).spawn(work);
                 thread.map(|_| ())
             })
@@ -110,6 +111,28 @@ impl Scripts {
     }
 }
 
+/// Returns the command that runs a script in the namespace of an instance. Many distributions mount
+/// /run such that the kernel refuses to execute a file there. So the command names the interpreter.
+fn command(instance: &str, path: &Path, script: &[u8]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &format!("srd-i-{instance}")]);
+    command.args(interpreter(script)).arg(path);
+    command
+}
+
+/// Returns the interpreter of a script and its argument, if any, as the kernel reads them from the
+/// first line. Without an interpreter it is `/bin/sh`.
+fn interpreter(script: &[u8]) -> Vec<&OsStr> {
+    let is_blank = |byte: &u8| [b' ', b'\t'].contains(byte);
+    let line = script.strip_prefix(b"#!").unwrap_or_default();
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.trim_ascii_start();
+    let (name, rest) = line.split_at(line.iter().position(is_blank).unwrap_or(line.len()));
+    let words = [name, rest.trim_ascii()].into_iter().filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(OsStr::from_bytes).collect();
+    if words.is_empty() { vec![OsStr::new("/bin/sh")] } else { words }
+}
+
 /// Copies the output of a script until the script and the programs that it has started end.
 fn follow(mut child: Child, mut reader: PipeReader, mut output: File) {
     let mut first = (&mut reader).take(OUTPUT_BYTES_MAX);
@@ -157,6 +180,28 @@ mod tests {
         lines.sort();
         wanted.sort();
         assert_eq!(lines, wanted);
+    }
+
+    /// Regression: the kernel was to execute the file, which it refuses if /run is mounted with the
+    /// option `noexec`, as on Debian and Ubuntu.
+    #[test]
+    fn regression_a_script_is_read_by_its_interpreter() {
+        let (path, file) = (Path::new("/run/x/user-data/web"), "/run/x/user-data/web");
+        let words = |script: &str| -> Vec<String> {
+            let command = command("web", path, script.as_bytes());
+            command.get_args().map(|word| word.to_str().unwrap().to_owned()).collect()
+        };
+        let netns = ["netns", "exec", "srd-i-web"];
+        for (script, interpreter) in [
+            ("#!/bin/sh\necho a b\n", &["/bin/sh"][..]),
+            ("#! \t/bin/bash \t-e -x \n#!/bin/sh\n", &["/bin/bash", "-e -x"]),
+            ("#!/usr/bin/env python3", &["/usr/bin/env", "python3"]),
+            ("#!\n", &["/bin/sh"]),
+            ("true\n", &["/bin/sh"]),
+            ("", &["/bin/sh"]),
+        ] {
+            assert_eq!(words(script), [&netns[..], interpreter, &[file]].concat(), "{script:?}");
+        }
     }
 
     #[test]
