@@ -39,9 +39,18 @@ pub(super) struct OutputOptions {
     pub(super) greeting: Option<String>,
 }
 
+/// Destination of lines of JSON.
+struct JsonLines {
+    /// Path of the file; `-` is standard output.
+    file: PathBuf,
+    /// The open file. It is emptied at the first line, so that a watch that cannot begin leaves
+    /// earlier results.
+    to: Option<Box<dyn Write>>,
+}
+
 /// The open outputs, and the results for them that are collected until the end.
 pub(super) struct Outputs {
-    json: Option<Box<dyn Write>>,
+    json: Option<JsonLines>,
     html: Option<(PathBuf, Gathered)>,
     save: Option<(PathBuf, u64)>,
     unsaved: u64,
@@ -59,16 +68,8 @@ pub(super) struct Outputs {
 impl Outputs {
     pub(super) fn open(wanted: OutputOptions) -> Result<Self> {
         let owns_stdout = wanted.json.as_deref() == Some(Path::new("-"));
-        let json: Option<Box<dyn Write>> = match &wanted.json {
-            None => None,
-            Some(_) if owns_stdout => Some(Box::new(std::io::stdout())),
-            Some(file) => {
-                check_writable(file)?;
-                let made = File::create(file).with_context(|| file.display().to_string())?;
-                Some(Box::new(BufWriter::new(made)))
-            }
-        };
-        if let Some(file) = &wanted.html {
+        let json = wanted.json.as_ref().filter(|_| !owns_stdout);
+        for file in [json, wanted.html.as_ref()].into_iter().flatten() {
             check_writable(file)?;
         }
         if let Some(directory) = &wanted.save_burst {
@@ -83,7 +84,7 @@ impl Outputs {
             }
         };
         Ok(Self {
-            json,
+            json: wanted.json.map(|file| JsonLines { file, to: None }),
             html: wanted.html.map(|file| (file, Gathered::default())),
             save: wanted.save_burst.map(|directory| (directory, wanted.save_max)),
             unsaved: 0,
@@ -137,6 +138,7 @@ impl Outputs {
     /// Writes a line of JSON.
     fn line(&mut self, value: &impl Serialize) -> Result<()> {
         let Some(json) = &mut self.json else { return Ok(()) };
+        let json = json.open()?;
         let mut line = serde_json::to_vec(value)?;
         line.push(b'\n');
         let what = if self.owns_stdout { "standard output" } else { "the file of JSON" };
@@ -156,6 +158,8 @@ impl Outputs {
     /// failed. `not_read` are remarks on packets that belong to no session.
     pub(super) fn end(mut self, sessions: &[(Session, u64)], not_read: &[String]) -> Result<()> {
         let mut attempts = Attempts::default();
+        // Without a line, the file is empty.
+        attempts.add(self.json.as_mut().map_or(Ok(()), |json| json.open().map(|_| ())));
         match self.failed.take() {
             Some(error) => attempts.add(Err(error)),
             None => attempts.add(self.summarize(sessions, not_read)),
@@ -188,6 +192,18 @@ impl Outputs {
             self.say(format!("{} bursts more were not saved: --save-max", self.unsaved))?;
         }
         Ok(())
+    }
+}
+
+impl JsonLines {
+    fn open(&mut self) -> Result<&mut dyn Write> {
+        let create = |file: &Path| File::create(file).with_context(|| file.display().to_string());
+        let to: Box<dyn Write> = match self.to.take() {
+            Some(to) => to,
+            None if self.file == Path::new("-") => Box::new(std::io::stdout()),
+            None => Box::new(BufWriter::new(create(&self.file)?)),
+        };
+        Ok(self.to.insert(to).as_mut())
     }
 }
 

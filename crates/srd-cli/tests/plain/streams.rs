@@ -54,6 +54,17 @@ fn regression_files_are_written_although_the_reader_of_the_text_has_left() {
     assert!(fs::read_dir(out).unwrap().next().is_some());
 }
 
+/// Regression: the file was emptied before the interface was looked for.
+#[test]
+fn regression_a_watch_that_cannot_begin_leaves_earlier_results() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bursts.json");
+    fs::write(&file, "{}\n").unwrap();
+    let watch = ["watch", "nosuchif", "--rate", "10G", "--json", file.to_str().unwrap()];
+    assert_eq!(srd(&watch).stderr(Stdio::null()).status().unwrap().code(), Some(2));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{}\n");
+}
+
 /// Regression: the exit code was 0 however many checks failed.
 #[test]
 fn regression_failed_checks_are_counted_although_the_reader_has_left() {
