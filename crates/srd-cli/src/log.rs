@@ -10,6 +10,7 @@
 //! Lines are for people: a sentence, and its details in parentheses. With `-vv` and more, each line
 //! begins with the module that wrote it. The journal adds the time itself, and needs the severity.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::IsTerminal;
@@ -18,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -68,10 +70,23 @@ fn default_filter(verbose: u8, daemon: bool) -> String {
     filter
 }
 
+/// Returns the filter that the value of `RUST_LOG` sets; without a value, or with an empty one, the
+/// default filter. A value that is not a filter is an error.
+fn filter(set: Option<&OsStr>, default: &str) -> Result<EnvFilter, String> {
+    let Some(text) = set.filter(|text| !text.is_empty()) else {
+        return Ok(EnvFilter::new(default));
+    };
+    let text = text.to_str().ok_or("it is not UTF-8")?;
+    text.parse().map_err(|error: ParseError| error.to_string())
+}
+
 /// Starts the log.
 pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(default_filter(verbose, daemon)));
+    let default = default_filter(verbose, daemon);
+    let (filter, ignored) = match filter(std::env::var_os("RUST_LOG").as_deref(), &default) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(&default), Some(error)),
+    };
     let head = match daemon {
         false => Head::Program,
         true if is_journal() => Head::Journal,
@@ -85,6 +100,9 @@ pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
         // Otherwise an error of the stream would be printed to the stream by a macro that panics.
         .log_internal_errors(false)
         .init();
+    if let Some(error) = ignored {
+        tracing::warn!("the environment variable RUST_LOG is ignored: {error}");
+    }
 }
 
 /// Whether standard error is the stream that systemd names in `JOURNAL_STREAM`.
@@ -254,6 +272,17 @@ mod tests {
         let time = words.next().unwrap();
         assert!(time.len() == 24 && time.ends_with('Z') && time.starts_with("20"), "{text}");
         assert_eq!(words.next(), Some("srd::log::tests:"), "{text}");
+    }
+
+    /// Regression: an empty variable switched warnings off, and -v had no effect. A variable that is
+    /// not a filter was ignored without a message.
+    #[test]
+    fn regression_a_variable_that_sets_no_filter_is_ignored_with_a_message() {
+        let set = |text: &str| filter(Some(OsStr::new(text)), "warn").map(|it| it.to_string());
+        assert_eq!(filter(None, "info").unwrap().to_string(), "info");
+        assert_eq!(set(""), Ok("warn".to_owned()));
+        assert_eq!(set("srd_nfs=debug"), Ok("srd_nfs=debug".to_owned()));
+        assert!(set("srd_nfs=loud").is_err());
     }
 
     /// Returns the words of the messages that the default filter of a command passes.
