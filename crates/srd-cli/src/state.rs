@@ -72,7 +72,7 @@ pub(crate) struct EtcdArgs {
     #[arg(long, value_name = "PATH")]
     etcd_ca: Option<PathBuf>,
     /// Certificate in PEM with which this program identifies itself to etcd.
-    #[arg(long, value_name = "PATH", requires = "etcd_key")]
+    #[arg(long, value_name = "PATH", requires_all = ["etcd_key", "etcd_ca"])]
     etcd_cert: Option<PathBuf>,
     /// Key in PEM of that certificate. Other users must not be able to read the file.
     #[arg(long, value_name = "PATH", requires = "etcd_cert")]
@@ -85,6 +85,7 @@ impl EtcdArgs {
         let is_https = members.iter().any(|member| member.starts_with("https://"));
         let tls = match &self.etcd_ca {
             None if is_https => return usage("https needs --etcd-ca"),
+            Some(_) if !is_https => return usage("--etcd-ca needs members at https://"),
             None => None,
             Some(path) => {
                 let identity = match (&self.etcd_cert, &self.etcd_key) {

@@ -138,7 +138,7 @@ fn a_server_that_is_killed_has_its_state_and_its_key_at_the_next_start() {
 }
 
 #[test]
-fn options_of_the_state_are_checked() {
+fn regression_options_of_the_state_are_checked() {
     let code = |arguments: &[&str]| {
         let output = run(&[&["control", "up", "--listen", "127.0.0.1:0"][..], arguments].concat());
         (output.status.code().unwrap(), error(&output))
@@ -147,6 +147,12 @@ fn options_of_the_state_are_checked() {
     assert!(status == 2 && text.contains("--trial"), "{text}");
     let (status, text) = code(&["--state", "https://127.0.0.1:1", "--state-only"]);
     assert!(status == 2 && text.contains("--etcd-ca"), "{text}");
+    // Regression: the certificates were ignored, and the state went over plain TCP.
+    let etcd = ["--state", "http://127.0.0.1:1", "--state-only"];
+    let (status, text) = code(&[&etcd[..], &["--etcd-cert", "a", "--etcd-key", "b"]].concat());
+    assert!(status == 2 && text.contains("--etcd-ca"), "{text}");
+    let (status, text) = code(&[&etcd[..], &["--etcd-ca", "a"]].concat());
+    assert!(status == 2 && text.contains("https://"), "{text}");
     let (status, text) = code(&["--state", "http://127.0.0.1:1,x", "--state-only"]);
     assert!(status == 2 && text.contains("`x`"), "{text}");
     let (status, text) = code(&["--state", "/missing/x.db", "--state-only"]);
