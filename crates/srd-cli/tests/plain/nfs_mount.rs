@@ -225,13 +225,18 @@ fn options_of_mount_are_understood() {
     assert_eq!(place.noted("mount").len(), 1);
 }
 
-/// If the server does not run yet, a mount with `bg` waits for it in the background.
+/// If the server does not run yet, a mount with `bg` waits for it in the background. Regression: the
+/// mount gave up when the time of day was set meanwhile.
 #[test]
-fn a_mount_waits_for_its_server_if_it_is_told_to() {
+fn regression_a_mount_waits_for_its_server_if_it_is_told_to() {
     if !ready() {
         return;
     }
     let place = NfsHost::new();
+    // Each call of date(1) is 30 years after the one before.
+    let date = "n=$(cat /run/test/date)\necho $((n + 1)) >/run/test/date\necho ${n}000000000\n";
+    place.program("date", date);
+    place.must("echo 1 >/run/test/date");
     let at = place.at("a");
     let mount = |options: &str| {
         let words = ["mount.srd-nfs", "127.0.0.1:3049:/x", at.to_str().unwrap(), "-o", options];
