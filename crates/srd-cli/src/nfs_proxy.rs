@@ -375,9 +375,11 @@ fn check_plain_target(target: &Target, has_tls: bool) -> Result<(), Usage> {
     if has_tls {
         return Ok(());
     }
-    let addresses = (target.host.as_str(), target.port).to_socket_addrs();
-    let is_here = addresses.is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()));
-    if is_here {
+    let host = &target.host;
+    let mut addresses = (host.as_str(), target.port).to_socket_addrs().map_err(|error| {
+        Usage(format!("cannot resolve `{host}`: {error}; without TLS, name 127.0.0.1 or ::1"))
+    })?;
+    if addresses.all(|address| address.ip().is_loopback()) {
         return Ok(());
     }
     Err(Usage(format!(

@@ -226,7 +226,9 @@ pub fn explain(error: &rustls::Error) -> String {
         },
         rustls::Error::AlertReceived(alert) => match alert {
             Alert::CertificateExpired => {
-                "the other side says that our certificate has expired: renew it, then send SIGHUP"
+                // The alert is the same for a certificate that is not valid yet.
+                "the other side says that our certificate has expired or is not valid yet: \
+                 compare the clocks, or renew it and send SIGHUP"
             }
             Alert::CertificateRequired => {
                 "the other side wants a certificate of ours: give --cert and --key"
@@ -240,9 +242,27 @@ pub fn explain(error: &rustls::Error) -> String {
             Alert::UnknownCA => "the other side does not know the issuer of our certificate",
             _ => "the other side refused",
         },
+        rustls::Error::NoCertificatesPresented => {
+            "the other side has no certificate, and needs one: give it --cert and --key"
+        }
         rustls::Error::InvalidMessage(_) => "the other side does not speak TLS on this port",
         rustls::Error::PeerIncompatible(_) => "the other side has no TLS 1.3",
         _ => "TLS failed",
     };
     format!("{advice} ({error})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a certificate that was not valid yet on the other side was said to have expired,
+    /// and a client without a certificate to have an unknown error.
+    #[test]
+    fn regression_errors_of_certificates_have_their_remedies() {
+        let text = explain(&rustls::Error::AlertReceived(AlertDescription::CertificateExpired));
+        assert!(text.contains("not valid yet") && text.contains("clocks"), "{text}");
+        let text = explain(&rustls::Error::NoCertificatesPresented);
+        assert!(text.contains("--cert and --key"), "{text}");
+    }
 }

@@ -152,6 +152,16 @@ fn regression_a_half_beside_the_client_listens_where_only_root_can() {
     }
 }
 
+/// Regression: the message was that the server is not on this machine.
+#[test]
+fn regression_a_name_that_is_not_resolved_is_named() {
+    let words = ["--plain", "--unprivileged-port", "--listen", "127.0.0.1:0", "no such host"];
+    let error = refused(&words);
+    assert!(error.contains("cannot resolve `no such host`"), "{error}");
+    let error = refused(&[&words[..4], &["192.0.2.1"]].concat());
+    assert!(error.contains("--trust-network"), "{error}");
+}
+
 /// Returns the command of a proxy beside the client that inherits a listening socket, as systemd
 /// passes it.
 fn with_socket(socket: &TcpListener, words: &[&str]) -> Command {
