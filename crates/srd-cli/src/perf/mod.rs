@@ -208,8 +208,14 @@ fn check(args: &ClientArgs) -> Result<()> {
     if args.time.as_millis() > u128::from(params::TIME_MS_MAX) {
         return usage("--time must be a day at most");
     }
-    if args.transport != Transport::Srd && args.peer_key.is_some() {
-        return usage("--peer-key is for --transport srd: tcp and udp are not encrypted here");
+    let KeyArgs { job_key, job_key_file } = &args.keys;
+    if args.peer_key.is_some() || job_key.is_some() || job_key_file.is_some() {
+        if args.transport != Transport::Srd {
+            return usage("a key is for --transport srd: tcp and udp are not encrypted here");
+        }
+        if args.encrypt == Switch::Off {
+            return usage("a key has no effect with --encrypt off: leave one of them out");
+        }
     }
     Ok(())
 }
