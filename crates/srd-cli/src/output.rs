@@ -153,6 +153,10 @@ pub(crate) fn check_writable(file: &Path) -> Result<()> {
         let text = format!("{} is a directory: name a file", file.display());
         return Err(Usage(text).into());
     }
+    let name = file.as_os_str().as_encoded_bytes();
+    if name.is_empty() || name.ends_with(b"/") {
+        return Err(Usage(format!("`{}`: name a file", file.display())).into());
+    }
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),

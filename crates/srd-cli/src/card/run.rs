@@ -92,8 +92,9 @@ pub(crate) struct RunArgs {
     user: Option<User>,
     #[command(flatten)]
     socket: SocketArg,
-    #[command(flatten)]
-    json: JsonOutput,
+    /// At the end, also write the instance with its counters as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<OsString>,
     /// The program and its arguments.
     #[arg(required = true, last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -153,7 +154,11 @@ impl Drop for Own {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
-    args.json.check()?;
+    let json = JsonOutput { json: args.json.clone() };
+    if json.owns_stdout() {
+        return usage("--json -: standard output is the program's; name a file");
+    }
+    json.check()?;
     if let Err((code, what)) = args.command.first().map_or(Ok(()), |program| find(program)) {
         tell!("srd: {what}");
         return Ok(code);
@@ -202,7 +207,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
             let mut all = status.instances.into_iter();
             if let Some(instance) = all.find(|other| other.name == instance.name) {
                 say_limits(&instance, status.scale);
-                args.json.write(&instance)?;
+                json.write(&instance)?;
             }
         }
         // The card belonged to another `srd run`, which ended before this one.

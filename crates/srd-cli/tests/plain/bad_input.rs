@@ -82,13 +82,18 @@ fn perf_refuses_bad_numbers() {
 }
 
 #[test]
-fn perf_refuses_bad_keys() {
+fn regression_perf_refuses_bad_keys() {
     let client = ["perf", "client", "127.0.0.1"];
     let with = |rest: &[&'static str]| [&client[..], rest].concat();
     refused(&client, USAGE, &["--peer-key", "--encrypt off"]);
     refused(&with(&["--peer-key", "abc"]), USAGE, &["64 hexadecimal digits", "base64"]);
     refused(&with(&["--job-key-file", "/no/such/key"]), USAGE, &["/no/such/key", "no such file"]);
     refused(&with(&["--transport", "tcp", "--peer-key", "00"]), USAGE, &["--transport srd"]);
+    // Regression: a job key was ignored, and the measurement ran without encryption.
+    refused(&with(&["--transport", "udp", "--job-key", "00"]), USAGE, &["--transport srd"]);
+    for key in ["--peer-key", "--job-key", "--job-key-file"] {
+        refused(&with(&["--encrypt", "off", key, "00"]), USAGE, &["--encrypt off"]);
+    }
     refused(&["perf", "server", "--key-file", "/no/such/dir/key"], USAGE, &["no such directory"]);
 }
 
@@ -246,6 +251,16 @@ fn lab_without_root_says_so() {
     }
 }
 
+/// Regression: these names were refused only at the end, and the results were lost.
+#[test]
+fn regression_a_name_that_cannot_be_of_a_file_is_refused_before_the_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let slash = format!("{}/result/", directory.path().display());
+    for name in ["", &slash] {
+        refused(&["sim", "run", "one-byte-writes", "--json", name], USAGE, &["name a file"]);
+    }
+}
+
 #[test]
 fn demo_refuses_before_it_starts() {
     refused(&["demo", "--seconds-scale", "0"], USAGE, &["--seconds-scale", "0.1 and 20"]);
@@ -255,7 +270,7 @@ fn demo_refuses_before_it_starts() {
 }
 
 #[test]
-fn commands_of_the_card_tell_wrong_settings_from_what_fails() {
+fn regression_commands_of_the_card_tell_wrong_settings_from_what_fails() {
     let cloud = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vpc/web-app.toml");
     let up = ["card", "up", cloud, "--check"];
     let up = |words: &[&str], says: &[&str]| refused(&[&up[..], words].concat(), USAGE, says);
@@ -268,6 +283,8 @@ fn commands_of_the_card_tell_wrong_settings_from_what_fails() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     refused(&["card", "apply", manifest], USAGE, &["Cargo.toml:", "unknown field", "remedy"]);
     refused(&["card", "set", "web", "--rx-usecs", "20000"], USAGE, &["20000", "10000"]);
+    // Regression: the text was mixed with that of the program.
+    refused(&["run", "--json", "-", "--", "true"], USAGE, &["standard output", "name a file"]);
     refused(&["profile", "nosuchif"], USAGE, &["nosuchif", "no such interface"]);
     refused(&["watch", "nosuchif", "--rate", "10G"], USAGE, &["nosuchif", "no such interface"]);
 }
