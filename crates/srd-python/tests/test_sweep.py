@@ -45,6 +45,15 @@ def test_own_executors_give_the_same_table(small, wanted, executor):
     assert same(sweep, wanted)
 
 
+def test_regression_processes_import_nothing_from_the_current_directory(
+    small, wanted, tmp_path, monkeypatch
+):
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of another user')\n")
+    monkeypatch.chdir(tmp_path)
+    sweep = opensrd.sweep(small, GRID, executor="processes", workers=1, tables=TABLES)
+    assert same(sweep, wanted)
+
+
 @pytest.mark.parametrize(
     "pool", [concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor]
 )

@@ -81,7 +81,10 @@ class _Worker:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         ours, theirs = os.pipe()
         self.answers: IO[bytes] = os.fdopen(ours, "rb")
-        program = "from opensrd.workers import main; main()"
+        # `-c` makes the current directory the first place of modules: a file there, such as json.py,
+        # perhaps of another user, would be run in place of a module of this program.
+        path = "import sys; '' in sys.path and sys.path.remove('')"
+        program = f"{path}; from opensrd.workers import main; main()"
         command = [sys.executable, "-c", program, str(theirs), str(os.getpid())]
         try:
             self.process = subprocess.Popen(
