@@ -43,6 +43,10 @@ pub(super) enum End {
     Waits,
 }
 
+/// Largest number of packets whose outcome is not known yet. The card drops events if they are not
+/// read in time, and without its last event a packet would stay here until the end of the trace.
+const OPEN_MAX: usize = 16_384;
+
 /// Packets whose outcome is not known yet.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
@@ -50,15 +54,20 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Records an event of a packet. Returns the packet if this event is the packet's last event.
+    /// Records an event of a packet. Returns the packet if this event is the packet's last event. If
+    /// [`OPEN_MAX`] packets are open when another one arrives, returns the oldest of them.
     pub(super) fn take(&mut self, record: TraceRecord) -> Option<Packet> {
         let TraceRecord { packet: number, unix_ns, event } = record;
         if let TraceEvent::Arrived(arrived) = event {
             let (judged, waited_for, held) = (None, Vec::new(), Vec::new());
             let (end, took_ns) = (End::Waits, 0);
             let packet = Packet { unix_ns, arrived, judged, waited_for, held, end, took_ns };
-            self.open.insert(number, packet);
-            return None;
+            // The card uses the numbers of packets again.
+            if let Some(earlier) = self.open.insert(number, packet) {
+                return Some(earlier);
+            }
+            let is_full = self.open.len() > OPEN_MAX;
+            return if is_full { self.open.pop_first().map(|(_, oldest)| oldest) } else { None };
         }
         let is_last = event.is_last();
         let packet = self.open.get_mut(&number)?;
@@ -145,6 +154,23 @@ mod tests {
             end,
             took_ns: 2,
         }
+    }
+
+    /// Regression: packets whose last event was lost stayed in memory until the end of the trace.
+    #[test]
+    fn regression_packets_without_a_last_event_have_a_limit() {
+        let mut packets = Packets::default();
+        let arrives = |number: u32| {
+            let event = TraceEvent::Arrived(packet(End::Waits, None).arrived);
+            TraceRecord { packet: number, unix_ns: number.into(), event }
+        };
+        let end = u32::try_from(OPEN_MAX).unwrap();
+        assert!((0..end).all(|number| packets.take(arrives(number)).is_none()));
+        let oldest = packets.take(arrives(end)).unwrap();
+        assert!(oldest.unix_ns == 0 && matches!(oldest.end, End::Waits), "{oldest:?}");
+        // The card uses the number of a packet again.
+        assert_eq!(packets.take(arrives(end)).map(|packet| packet.unix_ns), Some(end.into()));
+        assert_eq!(packets.rest().count(), OPEN_MAX);
     }
 
     #[test]
