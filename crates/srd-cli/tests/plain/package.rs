@@ -408,7 +408,8 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     assert!(link.is_symlink());
     let purged = run("purge");
     let said = String::from_utf8(purged.stdout).unwrap();
-    assert!(purged.status.success() && said.contains("deluser --system srd"), "{said}");
+    assert!(purged.status.success() && said.contains("deluser --system srd;"), "{said}");
+    assert!(said.contains("/etc/srd-nfs") && said.contains("deluser --system srd-nfs"), "{said}");
     assert!(run("upgrade").status.success());
 }
 
