@@ -68,7 +68,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<u8> {
         if left == Some(0) {
             break;
         }
-        at += every.unwrap_or_default();
+        at = next(at, every.unwrap_or_default(), Instant::now());
         sleep_until(at, &stop);
     }
     Ok(0)
@@ -97,6 +97,11 @@ fn print(form: &Form, args: &ExportArgs) -> Result<()> {
     export::lines(form, &status, &logs, SystemTime::now()).into_iter().try_for_each(say)
 }
 
+/// Returns the next time to print after `at`. Times that passed during a slow answer are left out.
+fn next(at: Instant, every: Duration, now: Instant) -> Instant {
+    (at + every).max(now)
+}
+
 fn sleep_until(at: Instant, stop: &AtomicBool) {
     loop {
         let left = at.saturating_duration_since(Instant::now());
@@ -104,5 +109,21 @@ fn sleep_until(at: Instant, stop: &AtomicBool) {
             return;
         }
         thread::sleep(left.min(STEP));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: after an answer that took minutes, lines came one after the other without a
+    /// pause.
+    #[test]
+    fn regression_times_that_passed_are_left_out() {
+        let (begun, minute) = (Instant::now(), Duration::from_secs(60));
+        assert_eq!(next(begun, minute, begun), begun + minute);
+        let late = begun + 10 * minute;
+        assert_eq!(next(begun, minute, late), late);
+        assert_eq!(next(late, minute, late), late + minute);
     }
 }

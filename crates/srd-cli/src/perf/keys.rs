@@ -62,8 +62,11 @@ pub(super) fn private_key(file: Option<&Path>) -> Result<Key> {
         .mode(0o600)
         .open(file)
         .with_context(|| format!("cannot write {}", file.display()))?;
-    writeln!(made, "{}", key.expose())
-        .with_context(|| format!("cannot write {}", file.display()))?;
+    let written = writeln!(made, "{}", key.expose()).inspect_err(|_| {
+        // The next start would refuse an incomplete key.
+        let _ = std::fs::remove_file(file);
+    });
+    written.with_context(|| format!("cannot write {}", file.display()))?;
     Ok(key.bytes())
 }
 

@@ -45,21 +45,26 @@ pub(super) fn accept(
     params: &Params,
 ) -> Result<Vec<TcpStream>> {
     listener.set_nonblocking(true)?;
-    let streams = accept_all(listener, token, params);
+    let streams = accept_all(listener, token, params, Instant::now() + STUCK);
     listener.set_nonblocking(false)?;
     streams
 }
 
-fn accept_all(listener: &TcpListener, token: u64, params: &Params) -> Result<Vec<TcpStream>> {
-    let deadline = Instant::now() + STUCK;
+fn accept_all(
+    listener: &TcpListener,
+    token: u64,
+    params: &Params,
+    deadline: Instant,
+) -> Result<Vec<TcpStream>> {
     let mut streams = Vec::new();
     while streams.len() < usize::from(params.streams) {
+        // Strangers that connect again and again do not delay the end.
+        if Instant::now() > deadline {
+            bail!("{} of {} data connections came", streams.len(), params.streams);
+        }
         let mut stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if Instant::now() > deadline {
-                    bail!("{} of {} data connections came", streams.len(), params.streams);
-                }
                 thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -332,6 +337,19 @@ mod tests {
             running.end();
             served.join().unwrap().unwrap();
         });
+    }
+
+    /// Regression: the deadline was not considered while other programs connected.
+    #[test]
+    fn regression_strangers_do_not_extend_the_wait_for_data_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let past = Instant::now();
+        while Instant::now() <= past {}
+        let error = accept_all(&listener, 1, &requests(Transport::Tcp), past).unwrap_err();
+        assert!(error.to_string().starts_with("0 of "), "{error}");
+        assert!(listener.accept().is_ok(), "the stranger still waits");
     }
 
     #[test]

@@ -97,6 +97,20 @@ fn regression_perf_refuses_bad_keys() {
     refused(&["perf", "server", "--key-file", "/no/such/dir/key"], USAGE, &["no such directory"]);
 }
 
+/// Regression: an incomplete file stayed, which the next start refused.
+#[test]
+fn regression_a_key_that_cannot_be_written_leaves_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    // The shell forbids each write to a file.
+    let limited = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, "sh", env!("CARGO_BIN_EXE_srd"), "perf", "server"]);
+    let output = command.args(["--bind", "127.0.0.1", "--key-file"]).arg(&file).output();
+    check(&output.expect("a shell"), "perf server", RUN, &["cannot write", "key"]);
+    assert!(!file.exists());
+}
+
 #[test]
 fn perf_says_that_nobody_listens_within_seconds() {
     // The port is the client's port of an open connection: no program listens at it, and no program

@@ -47,7 +47,11 @@ impl Programs for Installed {
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .output()
-            .with_context(|| format!("{program} is not installed"))?;
+            .map_err(|error| {
+                let is_missing = error.kind() == ErrorKind::NotFound;
+                let what = if is_missing { "is not installed" } else { "cannot be run" };
+                anyhow::Error::new(error).context(format!("{program} {what}"))
+            })?;
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr);
             bail!("{}: {}", argv.join(" "), error.lines().next().unwrap_or("failed").trim());
@@ -346,5 +350,14 @@ mod tests {
         assert!(System::below(Path::new("/")).run(&["true"]).is_ok());
         let error = System::below(Path::new("/")).run(&["nosuchprogram"]).expect_err("missing");
         assert!(error.to_string().contains("not installed"), "{error}");
+    }
+
+    /// Regression: the message was that the program is not installed.
+    #[test]
+    fn regression_a_program_that_cannot_be_run_is_told_from_a_missing_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().to_str().unwrap();
+        let error = System::below(Path::new("/")).run(&[program]).expect_err("a directory");
+        assert!(format!("{error:#}").contains("cannot be run: Permission denied"), "{error:#}");
     }
 }

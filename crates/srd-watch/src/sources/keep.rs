@@ -20,6 +20,9 @@ use crate::sources::read::Raw;
 const BEFORE: Duration = Duration::from_millis(5);
 /// Approximate bytes of memory that a packet takes in addition to its content.
 const OVERHEAD_BYTES: usize = 64;
+/// Largest number of characters of the interface's name that the name of a file contains. The kernel
+/// permits 255 bytes in a file name.
+const INTERFACE_CHARS_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -112,7 +115,9 @@ impl BurstPackets {
     /// An error of the operating system, if the file cannot be written.
     pub fn save(&self, burst: &Burst, directory: &Path) -> io::Result<PathBuf> {
         let (seconds, rest) = (burst.start_ns / 1_000_000_000, burst.start_ns % 1_000_000_000);
-        let interface = burst.interface.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        // The name may come from a capture file, where it has any length.
+        let interface: String = burst.interface.chars().take(INTERFACE_CHARS_MAX).collect();
+        let interface = interface.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let name = format!("{interface}-{}-{seconds}.{rest:09}.pcapng", burst.way.name());
         let file = directory.join(name);
         let mut writer = Writer::begin("srd watch");

@@ -84,6 +84,14 @@ fn a_file_has_the_packets_and_its_name_leads_nowhere_else() {
 }
 
 #[test]
+fn regression_a_long_name_of_an_interface_fits_into_a_file_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let burst = Burst { interface: "e".repeat(1000), ..burst(7 * MS, MS) };
+    let file = Keeper::new(1 << 20).of(&burst).save(&burst, directory.path()).unwrap();
+    assert!(file.to_str().unwrap().ends_with("e-out-0.007000000.pcapng"), "{}", file.display());
+}
+
+#[test]
 fn regression_nothing_is_written_where_a_link_of_others_leads() {
     let directory = tempfile::tempdir().unwrap();
     let theirs = directory.path().join("theirs");
