@@ -191,6 +191,10 @@ fn marks(watch: &Watch, way: PacketDirection, bursts: &Gathered) -> Vec<Mark> {
 
 /// Returns the chart of peaks and means over the whole watched time.
 fn overview(line: &Timeline, bin_ns: u64, seen_ns: u64, title: &str) -> LineChart {
+    // The columns, whose number is limited, cover the whole time, also that after the last packet.
+    let mut line = line.clone();
+    line.add(line.first() + (seen_ns / bin_ns).saturating_sub(1), 0);
+    let line = &line;
     let column_ns = line.width() * bin_ns;
     let seconds = |n: usize| n as f64 * column_ns as f64 / 1e9;
     let columns = line.columns();

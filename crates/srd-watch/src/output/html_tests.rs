@@ -1,5 +1,6 @@
 use super::*;
 use crate::analysis::model::Model;
+use crate::analysis::timeline::COLUMNS_MAX;
 use crate::analysis::watch::{Event, Settings, Watch};
 use crate::sources::arrival::{Arrival, Flow};
 use srd_card::FlowKey;
@@ -128,6 +129,22 @@ fn a_burst_is_drawn_beside_the_limit_that_it_exceeded() {
     assert!(before.contains(">limit of bandwidth of one flow 50.0 Mb/s</text>"), "{before}");
     assert!(before.contains("times the limit of bandwidth of one flow (50.0 Mb/s)"), "{before}");
     assert!(html.contains("mean over 60 s") && html.contains("<td>largest minute</td>"), "{html}");
+}
+
+/// Regression: the chart had a point for each bin after the last packet. The page of an interface
+/// that was idle for hours took all memory.
+#[test]
+fn regression_the_time_after_the_last_packet_has_few_points() {
+    let (mut watch, _) = one_flow();
+    watch.finish(Instant::from_nanos(100_000_000_000));
+    let line = watch.timeline(PacketDirection::Out);
+    let chart = overview(line, watch.settings().bin_ns, watch.seen_ns(), "");
+    for line in &chart.lines {
+        assert!(line.points.len() <= COLUMNS_MAX + 2, "{}: {}", line.label, line.points.len());
+        let (end, rate) = *line.points.last().unwrap();
+        assert!((end - 100.0).abs() < 0.2, "{}: {end}", line.label);
+        assert!(rate < 0.1, "{}: {rate}", line.label);
+    }
 }
 
 #[test]
