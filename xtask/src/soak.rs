@@ -42,7 +42,6 @@ impl Totals {
 /// # Errors
 /// An error, if any seed fails. For each failed seed, its reason and the command that reproduces it
 /// are printed.
-/// reproduces it.
 pub(crate) fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = if threads == 0 { cores } else { threads };

@@ -24,7 +24,7 @@ mod schedule;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use self::outcome::Outcome;
 use self::process::{End, Isolation, Running};
@@ -117,10 +117,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if in_ci && options.repeat == 1 {
         run_once(report.take_few_failed(UNSTEADY_MAX), options, &isolation, &mut report)?;
     }
-    if let Some(file) = &options.times {
-        std::fs::write(file, report.times())?;
-    }
+    // The summary comes first, so that it is not lost if the file cannot be written.
     print!("{}", report.summary());
+    if let Some(file) = &options.times {
+        std::fs::write(file, report.times()).with_context(|| file.display().to_string())?;
+    }
     if let Some(complaint) = report.complaint(in_ci) {
         bail!("{complaint}");
     }
