@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(words.next(), Some("srd::log::tests:"), "{text}");
     }
 
-    /// Regression: an empty variable switched warnings off, and -v had no effect. A variable that is
-    /// not a filter was ignored without a message.
+    /// Regression: an empty variable switched warnings off, and -v had no effect. A variable that
+    /// is not a filter was ignored without a message.
     #[test]
     fn regression_a_variable_that_sets_no_filter_is_ignored_with_a_message() {
         let set = |text: &str| filter(Some(OsStr::new(text)), "warn").map(|it| it.to_string());

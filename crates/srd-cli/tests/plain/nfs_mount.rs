@@ -225,8 +225,8 @@ fn options_of_mount_are_understood() {
     assert_eq!(place.noted("mount").len(), 1);
 }
 
-/// If the server does not run yet, a mount with `bg` waits for it in the background. Regression: the
-/// mount gave up when the time of day was set meanwhile.
+/// If the server does not run yet, a mount with `bg` waits for it in the background. Regression:
+/// the mount gave up when the time of day was set meanwhile.
 #[test]
 fn regression_a_mount_waits_for_its_server_if_it_is_told_to() {
     if !ready() {

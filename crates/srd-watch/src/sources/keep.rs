@@ -20,8 +20,8 @@ use crate::sources::read::Raw;
 const BEFORE: Duration = Duration::from_millis(5);
 /// Approximate bytes of memory that a packet takes in addition to its content.
 const OVERHEAD_BYTES: usize = 64;
-/// Largest number of characters of the interface's name that the name of a file contains. The kernel
-/// permits 255 bytes in a file name.
+/// Largest number of characters of the interface's name that the name of a file contains. The
+/// kernel permits 255 bytes in a file name.
 const INTERFACE_CHARS_MAX: usize = 64;
 
 #[derive(Clone, Debug)]

@@ -54,8 +54,8 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Records an event of a packet. Returns the packet if this event is the packet's last event. If
-    /// [`OPEN_MAX`] packets are open when another one arrives, returns the oldest of them.
+    /// Records an event of a packet. Returns the packet if this event is the packet's last event.
+    /// If [`OPEN_MAX`] packets are open when another one arrives, returns the oldest of them.
     pub(super) fn take(&mut self, record: TraceRecord) -> Option<Packet> {
         let TraceRecord { packet: number, unix_ns, event } = record;
         if let TraceEvent::Arrived(arrived) = event {
