@@ -136,7 +136,7 @@ fn examine(args: &CheckArgs) -> Result<u8> {
         return Ok(0);
     }
     let report = check::examine(&args.options())?;
-    // The exit code counts the failed checks, even if nobody reads the text.
+    // The exit code counts the failed checks, even if the text has no reader.
     unless_closed(json.say(report.people(Paint::of_terminal())))?;
     json.write(&report.machine())?;
     Ok(report.exit_code())

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
         parts: args.only.iter().map(|part| (*part).into()).collect(),
     };
     let report = demo::run(&options, &|line| args.json.say(line))?;
-    // The files come first, since a reader may close standard output after the lines it wanted.
+    // The files come first, because the reader of the text may close standard output early.
     let file = &args.out;
     fs::write(file, report.page()).with_context(|| format!("cannot write {}", file.display()))?;
     args.json.say(report.tables())?;

@@ -86,7 +86,7 @@ fn examine(args: &MpiCheckArgs) -> Result<u8> {
         interface: args.interface.clone(),
         agent: args.agent.clone(),
     })?;
-    // The exit code counts the failed checks, even if nobody reads the text.
+    // The exit code counts the failed checks, even if the text has no reader.
     unless_closed(json.say(report.people(Paint::of_terminal())))?;
     json.write(&report.machine())?;
     Ok(report.exit_code())

@@ -256,8 +256,8 @@ pub fn explain(error: &rustls::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Regression: a certificate that was not valid yet on the other side was said to have expired,
-    /// and a client without a certificate to have an unknown error.
+    /// Regression: for a certificate that is not valid yet, the text named only expiry; for a
+    /// client without a certificate, it named no cause.
     #[test]
     fn regression_errors_of_certificates_have_their_remedies() {
         let text = explain(&rustls::Error::AlertReceived(AlertDescription::CertificateExpired));

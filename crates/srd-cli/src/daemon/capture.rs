@@ -77,7 +77,7 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Captures to standard output. A reader that has left is told from an error of the daemon.
+/// Captures to standard output. Only errors of the output itself name it.
 fn to_stdout(target: &Target, request: &Request) -> Result<Copied> {
     let failed = Cell::new(false);
     let open = || Ok(Noted { to: io::stdout().lock(), failed: &failed });

@@ -157,7 +157,7 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
         .into_iter()
         .map(|result| result.map_err(explain))
         .collect::<Result<Vec<RunResult>>>()?;
-    // The files come first, since a reader may close standard output after the lines it wanted.
+    // The files come first, because the reader of the text may close standard output early.
     let write = |directory: &PathBuf| files::write(directory, &results).map(|n| (n, directory));
     let written = args.out.as_ref().map(write).transpose()?;
     args.json.say(heading(&scenario))?;
