@@ -158,8 +158,10 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
         .map(|result| result.map_err(explain))
         .collect::<Result<Vec<RunResult>>>()?;
     // The files come first, because the reader of the text may close standard output early.
-    let write = |directory: &PathBuf| files::write(directory, &results).map(|n| (n, directory));
-    let written = args.out.as_ref().map(write).transpose()?;
+    let written = match &args.out {
+        Some(directory) => Some((files::write(directory, &results)?, directory)),
+        None => None,
+    };
     args.json.say(heading(&scenario))?;
     args.json.say(srd_sim::report::table(&results).trim_end())?;
     if let Some((files, directory)) = written {
