@@ -96,9 +96,9 @@ pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .event_format(Lines { head, place: verbose >= 2 })
         // Otherwise an error of the stream would be printed to the stream by a macro that panics.
         .log_internal_errors(false)
+        .event_format(Lines { head, place: verbose >= 2 })
         .init();
     if let Some(error) = ignored {
         tracing::warn!("the environment variable RUST_LOG is ignored: {error}");
