@@ -103,7 +103,8 @@ impl Page {
     }
 
     /// Adds a table, which scrolls separately if it is wider than the page. A row is bold if its
-    /// first value is true. A cell that begins with `met` or `MISSED` is coloured.
+    /// first value is true. A cell that begins with `met` or `MISSED` is coloured. Text between
+    /// backticks in a cell is shown as code.
     pub fn table(&mut self, columns: &[&str], rows: &[(bool, Vec<String>)]) {
         self.body += "<div class=\"scroll\" tabindex=\"0\"><table>\n<tr>";
         for column in columns {
@@ -118,7 +119,7 @@ impl Page {
                     missed if missed.starts_with("MISSED") => " class=\"missed\"",
                     _ => "",
                 };
-                let _ = write!(self.body, "<td{class}>{}</td>", escape(&bound(cell)));
+                let _ = write!(self.body, "<td{class}>{}</td>", with_code(&bound(cell)));
             }
             self.body += "</tr>\n";
         }
@@ -187,7 +188,7 @@ mod tests {
         page.remark("it's");
         page.paragraph("a `<b>` and `c` and ` d");
         page.folded("2 > 1", |page| page.paragraph("within"));
-        page.table(&["a", "b"], &[(true, vec!["<x>".into(), "met: 1".into()])]);
+        page.table(&["a", "b"], &[(true, vec!["<x> `y`".into(), "met: 1".into()])]);
         page.chart("c", "<svg></svg>");
         let html = page.finish();
         check(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
@@ -195,6 +196,7 @@ mod tests {
             assert!(!html.contains(outside), "{outside}");
         }
         assert!(html.contains("<p>a <code>&lt;b&gt;</code> and <code>c</code> and ` d</p>"));
+        assert!(html.contains("<td>&lt;x&gt; <code>y</code></td>"), "{html}");
         assert!(html.contains("<details><summary>2 &gt; 1</summary>\n<p>within</p>\n</details>"));
         assert_eq!(
             bound("3.78 times 250 Mb/s in 2 runs"),

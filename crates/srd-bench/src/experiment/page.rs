@@ -1,9 +1,10 @@
 //! The results of experiments as one page, with tables and charts.
 
 use super::measure::distribution::Distribution;
+use super::measure::published::{self, Comparison, Source};
 use super::measure::result::{CaseResult, Spread, SpreadLine, Timeline};
 use super::show;
-use super::{Outcome, Variant, measure::published};
+use super::{Outcome, Variant};
 use srd_chart::{Axis, Bar, BarChart, ChartLine, Colour, Dashes, LineChart, Mark, Page};
 
 /// Largest number of points of one line; more could not be distinguished.
@@ -18,21 +19,19 @@ const MEDIANS: &str = "Medians over the repetitions, in brackets the least and t
 const TAIL_MARKS: [(&str, f64); 5] =
     [("p99", 1e2), ("p99.9", 1e3), ("p99.99", 1e4), ("p99.999", 1e5), ("p99.9999", 1e6)];
 
-/// Returns the page, as one HTML file: the results, and a list of the experiments that did not run,
-/// each with the reason.
+/// Returns the page, as one HTML file: the results with published figures beside them, and a list
+/// of the experiments that did not run, each with the reason.
 pub fn page(outcomes: &[Outcome], not_run: &[(&str, String)]) -> String {
     let mut page = Page::new("ENA Express beside kernel TCP: real programs on the same wires");
     page.lead(
         "The same programs ran over the same links and queues, one variant after the other, in a \
          fabric of network namespaces; every second repetition in the opposite order.",
     );
+    let mut sources = Vec::new();
     for outcome in outcomes {
         page.section(outcome.experiment);
         page.paragraph(outcome.summary);
         page.remark(outcome.about);
-        if let Some(statement) = published::of(outcome.experiment) {
-            page.remark(&format!("Published by AWS of its own: {statement}."));
-        }
         let figures = match outcome.quick {
             true => show::QUICK,
             false => MEDIANS,
@@ -41,19 +40,57 @@ pub fn page(outcomes: &[Outcome], not_run: &[(&str, String)]) -> String {
             "{}; {:.0} s; seed {}. {figures}.",
             outcome.machine, outcome.took_s, outcome.seed
         ));
+        if let Some((columns, rows)) = show::overview(&outcome.cases) {
+            page.subsection("All cases");
+            add_table(&mut page, &columns, rows);
+        }
         for case in &outcome.cases {
             add_case(&mut page, case);
         }
         for left_out in &outcome.left_out {
             page.remark(left_out);
         }
+        let compared = published::compare(outcome);
+        if !compared.is_empty() {
+            page.subsection("Published figures beside those of this run");
+            add_published(&mut page, &compared);
+        }
+        sources.extend(compared.iter().map(|one| one.source));
     }
     if !not_run.is_empty() {
         page.section("Not run");
         let rows = not_run.iter().map(|(name, why)| (false, vec![(*name).to_owned(), why.clone()]));
         page.table(&["experiment", "why"], &rows.collect::<Vec<_>>());
+        let compared: Vec<_> =
+            not_run.iter().flat_map(|(name, _)| published::without_run(name)).collect();
+        if !compared.is_empty() {
+            page.subsection("Published figures for these experiments");
+            add_published(&mut page, &compared);
+        }
+        sources.extend(compared.iter().map(|one| one.source));
     }
+    add_sources(&mut page, &sources);
     page.finish()
+}
+
+fn add_published(page: &mut Page, compared: &[Comparison]) {
+    let row = |one: &Comparison| {
+        let figure = format!("{} ({})", one.figure, one.source.name());
+        vec![one.subject.to_owned(), figure, one.measured.clone(), one.remark.to_owned()]
+    };
+    let columns = ["subject", "published", "this run", "remark"].map(String::from);
+    add_table(page, &columns, compared.iter().map(row).collect());
+}
+
+/// Adds the titles of the documents from which the page has figures.
+fn add_sources(page: &mut Page, sources: &[Source]) {
+    let found = Source::ALL.into_iter().filter(|source| sources.contains(source));
+    let row = |source: Source| vec![source.name().to_owned(), source.title().to_owned()];
+    let rows: Vec<_> = found.map(row).collect();
+    if !rows.is_empty() {
+        page.section("Sources of the published figures");
+        add_table(page, &["name", "document"].map(String::from), rows);
+    }
 }
 
 fn add_case(page: &mut Page, case: &CaseResult) {
@@ -69,12 +106,16 @@ fn add_case(page: &mut Page, case: &CaseResult) {
         page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
     }
     let (columns, rows) = show::rows(case);
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let rows: Vec<_> = rows.into_iter().map(|row| (false, row)).collect();
-    page.table(&columns, &rows);
+    add_table(page, &columns, rows);
     for note in show::notes(case) {
         page.remark(&note);
     }
+}
+
+fn add_table(page: &mut Page, columns: &[String], rows: Vec<Vec<String>>) {
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let rows: Vec<_> = rows.into_iter().map(|row| (false, row)).collect();
+    page.table(&columns, &rows);
 }
 
 /// Returns the colour that a transport has on every page.
@@ -400,7 +441,37 @@ mod tests {
         assert_eq!(page(&[outcome(5)], &[]).matches("<figure>").count(), 5);
         let html = page(&[], &[("dask", "not fetched: srd lab fetch dask".to_owned())]);
         assert!(html.contains("Not run") && html.contains("srd lab fetch dask"), "{html}");
+        assert!(!html.contains("Sources of the published figures"), "{html}");
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn published_figures_stand_on_the_page_with_their_source_also_without_a_run() {
+        let redis = Outcome { experiment: "redis", ..outcome(5) };
+        let html = page(&[redis], &[("hadoop", "not fetched".to_owned())]);
+        check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+        for text in [
+            "times less (Express)",
+            "case <code>incast</code> did not run",
+            "Published figures for these experiments",
+            "+126\u{a0}% (Hadoop)",
+            "all hosts of the lab are namespaces of one kernel",
+            Source::Express.title(),
+            Source::Hadoop.title(),
+        ] {
+            assert!(html.contains(text), "{text}: {html}");
+        }
+        assert!(!html.contains(Source::Srd.title()));
+    }
+
+    #[test]
+    fn several_cases_have_a_table_of_all() {
+        let mut several = outcome(5);
+        assert!(!page(&[several.clone()], &[]).contains("All cases"));
+        let runs = several.cases[0].runs.clone();
+        several.cases.push(CaseResult::new("other case".into(), String::new(), runs));
+        let html = page(&[several], &[]);
+        assert!(html.contains("All cases") && html.contains("<td>other case</td><td>a &lt;b&gt;"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Texts of `srd lab run`: the list of experiments, and a table for each case.
 
 use super::measure::distribution::{Distribution, PERCENTILES};
+use super::measure::published;
 use super::measure::result::{CaseResult, FigureSummary};
 use super::{Options, Outcome, Variant, measure::result};
 use srd_chart::{Table, Unit, figure};
@@ -9,6 +10,8 @@ use srd_chart::{Table, Unit, figure};
 const BUSY_MAX: f64 = 0.7;
 /// Remark for the results of a run with `--quick`.
 pub(super) const QUICK: &str = "--quick: short runs show that it works, and measure nothing";
+/// Name of the column with the change from kernel TCP to the other transport.
+const CHANGE: &str = "change";
 /// Width of a paragraph in characters.
 const COLUMNS: usize = 92;
 
@@ -64,10 +67,21 @@ pub fn outcome(outcome: &Outcome) -> String {
     for left_out in &outcome.left_out {
         text += &format!("{left_out}\n");
     }
+    text += &published(outcome);
     if outcome.quick {
         text += &format!("{QUICK}\n");
     }
     text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
+}
+
+/// Returns the published figures for which the run has values.
+fn published(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for one in published::compare(outcome).iter().filter(|one| one.has_value) {
+        text += &wrap(&format!("{}: {} ({})", one.subject, one.figure, one.source.name()), "  ");
+        text += &wrap(&format!("this run: {}", one.measured), "    ");
+    }
+    if text.is_empty() { text } else { format!("\npublished\n{text}") }
 }
 
 /// Returns the columns and the rows of a case's table: a column for each variant, and a row for
@@ -77,7 +91,7 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let labels = case.summaries.iter().map(|summary| case.label(summary.variant).to_owned());
     let mut columns: Vec<String> = [String::new()].into_iter().chain(labels).collect();
     if has_change(case) {
-        columns.push("change".into());
+        columns.push(CHANGE.into());
     }
     let mut rows = Vec::new();
     let first = case.summaries.first();
@@ -104,6 +118,33 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
         rows.extend(percentile_rows(case, wanted));
     }
     (columns, rows)
+}
+
+/// Returns the columns and the rows of a table with the first figure of each case; `None` if there
+/// are not several cases.
+pub(super) fn overview(cases: &[CaseResult]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    if cases.len() < 2 {
+        return None;
+    }
+    let tables: Vec<_> = cases.iter().map(rows).collect();
+    let mut labels: Vec<String> = Vec::new();
+    for label in tables.iter().flat_map(|(columns, _)| &columns[1..]) {
+        if !labels.contains(label) {
+            labels.push(label.clone());
+        }
+    }
+    labels.sort_by_key(|label| label == CHANGE);
+    let rows = cases.iter().zip(&tables).filter_map(|(case, (columns, rows))| {
+        let first = rows.first()?;
+        let cell = |label: &String| {
+            let at = columns.iter().position(|column| column == label);
+            at.map_or("-".into(), |at| first[at].clone())
+        };
+        let names = [case.name.clone(), first[0].clone()];
+        Some(names.into_iter().chain(labels.iter().map(cell)).collect())
+    });
+    let rows = rows.collect();
+    Some(([vec!["case".into(), "figure".into()], labels].concat(), rows))
 }
 
 fn percentile_rows(case: &CaseResult, wanted: &Distribution) -> Vec<Vec<String>> {
@@ -239,6 +280,21 @@ mod tests {
         let notes = notes(&case);
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("express, repetition 2: it took up to 90 % of all CPU"));
+    }
+
+    #[test]
+    fn an_overview_has_the_first_figure_of_each_case() {
+        let plain = || run(Variant::Plain, 0, 200.0, 0.1);
+        let both = vec![plain(), run(Variant::Express, 0, 900.0, 0.1)];
+        let cases = [
+            CaseResult::new("alone".into(), String::new(), vec![plain()]),
+            CaseResult::new("both".into(), String::new(), both),
+        ];
+        let (columns, rows) = overview(&cases).unwrap();
+        assert_eq!(columns, ["case", "figure", "plain (cubic)", "ENA Express", "change"]);
+        assert_eq!(rows[0], ["alone", "goodput, Mb/s", "200", "-", "-"]);
+        assert_eq!(rows[1], ["both", "goodput, Mb/s", "200", "900", "+350 %"]);
+        assert_eq!(overview(&cases[..1]), None);
     }
 
     #[test]

@@ -217,6 +217,8 @@ fn run_and_judge(part: impl Fn(&str) -> bool) {
         };
         println!("{name}: {} s", outcome["took_s"]);
         assert!(page.contains(&format!(">{name}</h2>")), "{name} is not on the page");
+        // If an experiment renames a figure, the published figure beside it has no value.
+        assert!(!page.contains("the results lack"), "{name}");
         judge(name, outcome, || run(&[name]).0["experiments"][0].clone());
     }
     assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&fabric));

@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `result`, `distribution`, `counts` | figures, samples, and the summary of repetitions |
-//! | `published` | figures that AWS published for the same experiments |
+//! | `published` | published figures for the same subjects, beside those of a run |
 //! | `requests`, `datagrams`, `frames`, `iperf` | load: GET and SET, paced flows, video, iperf3 |
 //! | `programs` | required programs, and the output of a program |
 //! | `cpu`, `pulse`, `process` | CPU time, delays by the machine, memory and threads |
