@@ -209,6 +209,35 @@ fn requests_over_changing_conditions_are_all_answered_and_counted_over_time() {
 }
 
 #[test]
+fn memcached_answers_every_request_over_both_transports() {
+    if !ready(missing_tun()) {
+        return;
+    }
+    if Command::new("memcached").arg("--version").output().is_err() {
+        println!("skipped: no memcached (apt-get install memcached)");
+        return;
+    }
+    let name = format!("e2m{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "redis", "--memcached", "--quick", "--rate", "500"];
+    arguments.extend(["--name", &name, "--high-priority", "false", "--json", "-"]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let case = &json["experiments"][0]["cases"][0];
+    assert!(case["setting"].as_str().unwrap().starts_with("Memcached, 600 connections"), "{case}");
+    let runs = case["runs"].as_array().unwrap();
+    let variants: Vec<_> = runs.iter().map(|run| run["variant"].as_str().unwrap()).collect();
+    assert_eq!(variants, ["plain", "express"]);
+    for run in runs {
+        assert_eq!(value(run, "wrong answers"), 0.0, "{run}");
+        let counts = run["measured"]["samples"].as_array().unwrap();
+        let counts: Vec<_> = counts.iter().map(|one| one["count"].as_u64().unwrap()).collect();
+        assert!(counts.len() == 2 && counts.iter().all(|count| *count > 50), "{counts:?}");
+    }
+}
+
+#[test]
 fn one_plain_flow_may_not_send_4k_and_one_of_express_may() {
     if !ready(missing_tun()) {
         return;
