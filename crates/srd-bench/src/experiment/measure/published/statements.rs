@@ -46,7 +46,9 @@ pub(super) const STATEMENTS: &[Statement] = &[
         subject: "SET at p99.999",
         figure: "200 ms over TCP",
         values: Case("incast", Percentile("SET latency", 99.999)),
-        remark: "a million SETs are necessary: 2,500 s at 2,000 requests per second",
+        remark: "a million SETs are necessary: 2,500 s at 2,000 requests per second; simulated \
+                 requests beside incasts have 208 ms from p99.99 on over TCP, and 0.11 ms up to \
+                 p100 with ENA Express",
     },
     Statement {
         experiment: "redis",
