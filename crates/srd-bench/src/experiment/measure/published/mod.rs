@@ -80,7 +80,7 @@ fn readings(outcome: &Outcome, statement: &Statement) -> Vec<Reading> {
                         .ok_or_else(|| "kernel TCP did not run".to_owned())
                         .and_then(|summary| quantity.of(summary))
                 });
-                Reading { label: name, value: plain.unwrap_or_else(|| not_run(name)) }
+                Reading { label: *name, value: plain.unwrap_or_else(|| not_run(name)) }
             };
             names.iter().map(reading).collect()
         }
