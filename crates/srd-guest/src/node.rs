@@ -75,7 +75,8 @@ fn prepare_cloud(state: &StateDirectory, own: (&str, bool)) -> Result<()> {
     let path = state.file(CLOUD);
     let usable = open(&path, false).and_then(|(_, file)| {
         check_of_controller(&file, own)?;
-        guests::check(&Vpc::of(file, host, false).world(), host)
+        let vpc = Vpc::of(file, host, false);
+        guests::check(&vpc, &vpc.world())
     });
     if let Err(error) = usable {
         if path.exists() {

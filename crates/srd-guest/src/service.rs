@@ -85,7 +85,7 @@ impl Opening {
             vpc.instance_here(name)?;
         }
         let world = vpc.world();
-        guests::check(&world, &options.host)?;
+        guests::check(&vpc, &world)?;
         if listens && is_default(&options.socket) && earlier::card().is_some() {
             bail!(
                 "a card of an earlier version serves {}: end it, or go on with it by --take-over",
@@ -116,7 +116,7 @@ impl Opening {
         let file = starting.reload()?.map_or_else(|| Vpc::file_of(None), Ok)?;
         let vpc = Vpc::of(file, &options.host, options.internet_private);
         let world = vpc.world();
-        guests::check(&world, &options.host)?;
+        guests::check(&vpc, &world)?;
         let (orders, commands, wake) = Orders::new()?;
         Ok(Self { options, vpc, world, server: None, starting, orders, commands, wake })
     }

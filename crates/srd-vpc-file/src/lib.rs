@@ -13,6 +13,7 @@
 //! | `read` | order in which objects are created |
 //! | `dhcp` | sets of DHCP options |
 //! | `taken` | address ranges in use |
+//! | `types` | positions of instance types |
 //! | [`explain`] | the way of a connection's packets, step by step |
 //! | [`words`] | a verdict and its steps as text for people |
 //! | [`warnings`](mod@warnings) | valid contents that are probably mistakes |
@@ -31,8 +32,10 @@ mod observe;
 mod phrase;
 mod read;
 mod taken;
+mod types;
 pub mod warnings;
 pub mod words;
 
 pub use names::{Kind, Names};
 pub use read::{FILE_BYTES_MAX, VpcFile, parse, read, read_from};
+pub use types::TypePlaces;

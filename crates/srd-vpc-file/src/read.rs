@@ -9,6 +9,7 @@ use srd_vpc::object::World;
 use super::build::{Build, Result};
 use super::document::Document;
 use super::names::Names;
+use super::types::TypePlaces;
 use super::{dhcp, edges, machines, network, observe};
 
 /// Largest size of a file in bytes.
@@ -21,6 +22,8 @@ pub struct VpcFile {
     pub world: World,
     /// Names of the objects, and the numbers of their identifiers.
     pub names: Names,
+    /// Positions of the instance types in the file.
+    pub types: TypePlaces,
 }
 
 /// Reads a file.
@@ -75,6 +78,7 @@ pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
         let what = error.message().trim().to_owned();
         source.error(error.span(), what, "docs/vpc.md lists the tables and their keys")
     })?;
+    let types = TypePlaces::of(&source, &document);
     let mut build = Build::new(source);
     build.name_all(&document)?;
     dhcp::build(&mut build, &document)?;
@@ -83,5 +87,5 @@ pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
     edges::build(&mut build, &document)?;
     observe::build(&mut build, &document)?;
     network::check_quotas(&build, &document)?;
-    Ok(VpcFile { world: build.world, names: build.names })
+    Ok(VpcFile { world: build.world, names: build.names, types })
 }

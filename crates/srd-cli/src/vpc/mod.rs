@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use srd_card::profile::InstanceType;
 use srd_vpc_file::VpcFile;
 use srd_vpc_file::warnings::warnings;
 
@@ -94,12 +95,24 @@ fn read(file: &Path) -> Result<VpcFile> {
     srd_vpc_file::read(file).map_err(|error| Usage(error.to_string()).into())
 }
 
+/// Returns a warning for each instance type of a file that does not exist. It is no error: the file
+/// may be for a later version with further types.
+fn unknown_types(file: &VpcFile) -> impl Iterator<Item = String> {
+    file.types.names().filter_map(|name| {
+        let unknown = InstanceType::find(name).err()?;
+        let error = file.types.error(name, format!("`{name}`: {unknown}"), "")?;
+        let place = error.place?;
+        Some(format!("{}:{}:{}: {}", error.file.display(), place.line, place.column, error.what))
+    })
+}
+
 fn check(args: &FileArgs) -> Result<u8> {
     args.json.check()?;
     let file = read(&args.file)?;
     let world = &file.world;
     let counts = list::counts(world);
-    let warnings = warnings(&file);
+    let mut warnings = warnings(&file);
+    warnings.extend(unknown_types(&file));
     let found = serde_json::json!({ "valid": true, "objects": counts, "warnings": warnings });
     args.json.write(&found)?;
     if !args.json.owns_stdout() {

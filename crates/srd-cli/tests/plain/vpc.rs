@@ -66,6 +66,32 @@ fn on_two_hosts(directory: &Path, kind: &str, lines: [&str; 2]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// The error of `srd up` had no position, and `srd vpc check` had no warning.
+#[test]
+fn regression_a_misspelt_instance_type_is_shown_with_its_line_and_a_suggestion() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let cloud = "# Machines\n[instance.web]\nhost = \"a\"\ntype = \"c7i.lage\"\n";
+    std::fs::write(at("cloud.toml"), cloud).unwrap();
+    let checked = srd(&["check", at("cloud.toml").to_str().unwrap()]);
+    let said = text(&checked.stdout);
+    assert!(said.contains("cloud.toml:4:8: `c7i.lage`: there is no such"), "{checked:#?}");
+    assert!(checked.status.success() && said.contains("did you mean c7i.large"), "{said}");
+    let settings = "[cloud]\nvpc = \"cloud.toml\"\nhost = \"a\"\n";
+    std::fs::write(at("srd0.toml"), settings).unwrap();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_srd"));
+    let output = up.args(["up", "--check", "-c"]).arg(at("srd0.toml")).output().unwrap();
+    let error = text(&output.stderr);
+    assert!(error.contains("cloud.toml:4:8: instance `web`: there is no instance type"), "{error}");
+    assert!(error.contains("remedy: did you mean c7i.large"), "{error}");
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    // The type of an instance of another host does not matter to this one.
+    std::fs::write(at("srd0.toml"), settings.replace("\"a\"", "\"b\"")).unwrap();
+    let mut up = Command::new(env!("CARGO_BIN_EXE_srd"));
+    let output = up.args(["up", "--check", "-c"]).arg(at("srd0.toml")).output().unwrap();
+    assert!(output.status.success(), "{output:#?}");
+}
+
 #[test]
 fn explain_says_whether_a_connection_rides_srd_and_if_not_why() {
     let directory = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ impl Service {
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
         let needs = vpc.and_then(|vpc| {
             let world = vpc.world();
-            check(&world, &self.options.host)?;
+            check(&vpc, &world)?;
             let needs = self.needs(&world)?;
             Ok((vpc, needs))
         });

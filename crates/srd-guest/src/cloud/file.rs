@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use srd_trust::private;
 use srd_vpc::object::PUBLIC_POOL;
-use srd_vpc_file::VpcFile;
+use srd_vpc_file::{TypePlaces, VpcFile};
 
 /// Opens the file of a cloud, and reads it. The position of the open file is the file's beginning.
 /// The call never waits for a writer, and follows a link only if no other user can change the path
@@ -23,7 +23,9 @@ pub(crate) fn open(path: &Path, quotes: bool) -> Result<(File, VpcFile)> {
     // The two descriptors have one position.
     opened.rewind()?;
     match read {
-        Ok(file) => Ok((opened, file)),
+        Ok(file) if quotes => Ok((opened, file)),
+        // An error about an instance type would quote its line.
+        Ok(file) => Ok((opened, VpcFile { types: TypePlaces::default(), ..file })),
         Err(error) if quotes => Err(error.into()),
         Err(error) => match &error.place {
             Some(at) => bail!("{shown}:{}:{}: this is no file of a cloud", at.line, at.column),

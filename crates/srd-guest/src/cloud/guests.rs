@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use srd_card::l2::Link;
-use srd_card::profile::{InstanceType, Profile};
+use srd_card::profile::{InstanceType, Profile, UnknownType};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Guest, PortId};
+use srd_daemon::config::ConfigError;
 use srd_net::Tun;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, InstanceId};
-use srd_vpc::object::{Eni, World};
+use srd_vpc::object::{Eni, Instance, World};
 
 use crate::cloud::world::Vpc;
 use crate::control::protocol::{DeviceSettings, is_name};
@@ -367,14 +368,30 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<NetworkRequest> {
     })
 }
 
-/// Returns an error for an instance that cannot be started, before anything is changed.
-pub(crate) fn check(world: &World, host: &str) -> Result<()> {
-    let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(host));
+/// Returns an error for an instance of this host that cannot be started, before anything is
+/// changed. `world`: the objects of `vpc`.
+pub(crate) fn check(vpc: &Vpc, world: &World) -> Result<()> {
+    let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(vpc.host()));
     for (id, instance) in here {
+        if let Some(error) = unknown_type(vpc, instance) {
+            return Err(error.into());
+        }
         kind_of(world, *id)
             .map_err(|error| WrongSettings(format!("instance `{}`: {error:#}", instance.name)))?;
     }
     Ok(())
+}
+
+/// Returns the error for an instance whose type does not exist and has a position in the file.
+fn unknown_type(vpc: &Vpc, instance: &Instance) -> Option<ConfigError> {
+    let kind = &instance.instance_type;
+    let UnknownType { suggestions } = InstanceType::find(kind).err()?;
+    let what = format!("instance `{}`: there is no instance type `{kind}`", instance.name);
+    let remedy = match suggestions[..] {
+        [] => "write a type of EC2, such as c7i.large".to_owned(),
+        _ => format!("did you mean {}?", suggestions.join(", ")),
+    };
+    vpc.types().error(kind, what, remedy)
 }
 
 /// Returns a profile with the credits and the scale of these options.

@@ -92,7 +92,7 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
         vpc.instance_here(name)?;
     }
     let world = vpc.world();
-    guests::check(&world, &options.host)?;
+    guests::check(&vpc, &world)?;
     let mut lines = Vec::new();
     if let Some(of) = &options.transport {
         Plan::new(of)?;

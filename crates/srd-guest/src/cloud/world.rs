@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use srd_card::profile::InstanceType;
 use srd_vpc::id::*;
 use srd_vpc::object::*;
-use srd_vpc_file::{Kind, VpcFile};
+use srd_vpc_file::{Kind, TypePlaces, VpcFile};
 
 use crate::control::protocol::{Attach, is_name};
 use crate::failure::WrongSettings;
@@ -140,6 +140,16 @@ impl Vpc {
         *self.file == *file
     }
 
+    /// Returns the name of this host.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the positions of the instance types in the file.
+    pub(crate) fn types(&self) -> &TypePlaces {
+        &self.file.types
+    }
+
     /// Returns the directories of the file's flow logs.
     pub(crate) fn log_directories(&self) -> BTreeSet<String> {
         self.file.world.flow_logs.values().map(|log| log.directory.clone()).collect()
@@ -173,7 +183,7 @@ impl Vpc {
             names.give(Kind::Instance, name, added.instance.0.0);
             names.give(Kind::Interface, name, added.eni.0.0);
         }
-        VpcFile { world: self.world(), names }
+        VpcFile { world: self.world(), names, types: self.file.types.clone() }
     }
 
     /// Checks that an instance is on this host.
