@@ -25,11 +25,13 @@
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | messages on standard error |
+//! | [`advice`] | advice on a command line that was not understood |
 //! | `srd_cni` | `srd-cni`, the same program under the name of a CNI plugin |
 //! | [`failure`], [`output`], [`signals`], [`units`] | helpers that the commands share |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)] // the macros end a program whose output fails
 
+mod advice;
 #[cfg(test)]
 mod book_tests;
 mod card;
@@ -165,7 +167,7 @@ fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return not_understood(&error),
+        Err(error) => return not_understood(error),
     };
     let daemon = matches!(
         cli.command,
@@ -187,10 +189,12 @@ fn main() -> ExitCode {
 }
 
 /// Prints clap's text: help, the version or an error. Returns the exit code.
-fn not_understood(error: &clap::Error) -> ExitCode {
+fn not_understood(mut error: clap::Error) -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    advice::add(&mut error, &Cli::command(), &words);
     // Printing fails if the reader has closed the output. No message is needed in this case.
     let _ = error.print();
-    if error.use_stderr() && check::is_meant(std::env::args_os().skip(1)) {
+    if error.use_stderr() && check::is_meant(words.into_iter()) {
         return ExitCode::from(check::UNCHECKED);
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE))

@@ -61,6 +61,8 @@ fn no_command_or_an_unknown_one() {
     refused(&[], USAGE, &["Usage"]);
     refused(&["fly"], USAGE, &["fly", "--help"]);
     refused(&["completions", "dos"], USAGE, &["bash"]);
+    refused(&["hosts"], USAGE, &["the command is `srd control hosts`"]);
+    refused(&["status", "--json", "-"], USAGE, &["takes no file"]);
 }
 
 #[test]
