@@ -30,7 +30,7 @@ const END_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Largest number of marked records that `ADD` and `DEL` finish in addition to their own work.
 pub const FINISHED_MAX: usize = 4;
 /// Codes of errors of the API that another configuration avoids.
-const WRONG_CONFIG: [&str; 8] = [
+const WRONG_CONFIG: [&str; 9] = [
     "InvalidSubnetID.NotFound",
     "InvalidSubnetID.Malformed",
     "InvalidGroup.NotFound",
@@ -39,6 +39,8 @@ const WRONG_CONFIG: [&str; 8] = [
     "InvalidParameterCombination",
     "SecurityGroupsPerInterfaceLimitExceeded",
     "InvalidSecurityGroupID.NotFound",
+    // The host of the pod can never run it.
+    "Unsupported",
 ];
 /// Codes of errors of the API that may not come back later.
 const TRY_AGAIN: [&str; 7] = [

@@ -438,6 +438,7 @@ fn errors_of_the_api_have_a_code_for_a_later_attempt() {
     };
     assert_eq!(code("InvalidGroup.NotFound"), Code::Config);
     assert_eq!(code("InsufficientFreeAddressesInSubnet"), Code::TryAgain);
+    assert_eq!(code("Unsupported"), Code::Config, "the host can never run the pod");
     assert_eq!(code("AuthFailure"), Code::Refused);
     assert_eq!(refused("x", &ApiError::Silent(String::new())).code, Code::TryAgain);
     assert_eq!(refused("x", &ApiError::Settings(String::new())).code, Code::Config);

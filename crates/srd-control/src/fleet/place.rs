@@ -19,6 +19,9 @@ type Key = (String, String);
 
 /// Code of the error for an instance without a host.
 pub(crate) const NO_HOST: &str = "InsufficientInstanceCapacity";
+/// Code of the error for the instance of a pod that the host of the pod can never run. EC2 has this
+/// code for a type that a zone does not offer.
+const NEVER: &str = "Unsupported";
 /// vCPUs of an instance whose type is unknown.
 const VCPUS_DEFAULT: u32 = 2;
 
@@ -58,6 +61,29 @@ impl Candidate {
             && self.of.as_ref().is_none_or(|of| of == at)
             && self.has_pod(instance)
             && self.used + u64::from(vcpus(kind)) <= u64::from(*most)
+    }
+
+    /// Returns why this host can never run an instance of its pods, as long as neither the instance
+    /// nor the settings of the host change; `None` if it can when it has room.
+    fn excludes(&self, instance: &Instance) -> Option<String> {
+        let Instance { instance_type: kind, availability_zone, .. } = instance;
+        let Capacity { zone, vcpus: most, types, pods } = &self.capacity;
+        if !pods {
+            return Some("accepts no pods: set `pods = true` in its [enrol.instances]".to_owned());
+        }
+        if zone != availability_zone {
+            return Some(format!(
+                "is in {zone}, and the subnet in {availability_zone}: choose a subnet in {zone}"
+            ));
+        }
+        if !types.is_empty() && !types.contains(kind) {
+            let types = types.join(", ");
+            return Some(format!("does not accept the type {kind}: choose one of {types}"));
+        }
+        let needed = vcpus(kind);
+        (needed > *most).then(|| {
+            format!("accepts {most} vCPUs, and {kind} needs {needed}: choose a smaller type")
+        })
     }
 }
 
@@ -107,8 +133,13 @@ pub(super) fn place(cloud: &mut Cloud, candidates: Vec<Candidate>) -> Result<(),
 
 fn no_room<'a>(instance: &Instance, hosts: impl Iterator<Item = &'a Candidate>) -> ApiError {
     let Instance { instance_type, availability_zone, .. } = instance;
-    let hosts = hosts.filter(|host| host.has_pod(instance));
-    let of_pod = pod_host(instance).map(|host| format!(" on the host {host} of its pod"));
+    let hosts: Vec<&Candidate> = hosts.collect();
+    let of_pod = pod_host(instance).and_then(|name| hosts.iter().find(|of| of.name == name));
+    if let Some((host, why)) = of_pod.and_then(|host| Some((host, host.excludes(instance)?))) {
+        return ApiError::new(NEVER, format!("The host {} of the pod {why}", host.name));
+    }
+    let hosts = hosts.into_iter().filter(|host| host.has_pod(instance));
+    let where_of_pod = pod_host(instance).map(|host| format!(" on the host {host} of its pod"));
     let of_zone: Vec<&Candidate> =
         hosts.filter(|host| host.capacity.zone == *availability_zone).collect();
     let accepts = |of: &Capacity| of.types.is_empty() || of.types.contains(instance_type);
@@ -119,7 +150,7 @@ fn no_room<'a>(instance: &Instance, hosts: impl Iterator<Item = &'a Candidate>) 
         "There is not enough capacity for {instance_type} in {availability_zone}{}: {} hosts of \
          this zone are ready, {} of them accept the type, and the largest number of vCPUs left \
          there is {} (it needs {})",
-        of_pod.unwrap_or_default(),
+        where_of_pod.unwrap_or_default(),
         of_zone.len(),
         accepting.count(),
         free.max().unwrap_or(0),

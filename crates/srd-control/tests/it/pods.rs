@@ -111,11 +111,48 @@ fn a_host_has_no_part_in_instances_of_others() {
     stolen.tags.push((HOST_TAG.to_owned(), "a".to_owned()));
     let own = started(&mut client.control, "b", stolen);
     assert_eq!(client.state().instances.get(&own).unwrap().host.as_deref(), Some("b"));
-    // A host that accepts no pods, and one that does not exist.
-    for host in ["c", "x"] {
+    // A host that accepts no pods, and one that is not connected.
+    for (host, wanted) in [("c", "Unsupported"), ("x", "InsufficientInstanceCapacity")] {
         let request = PodRequest::Launch(launch(&subnet, "cni-3"));
-        assert_eq!(code(&mut client.control, host, request), "InsufficientInstanceCapacity");
+        assert_eq!(code(&mut client.control, host, request), wanted);
     }
+}
+
+/// The error was the same as that of a host without room, so a runtime tried again for ever.
+#[test]
+fn regression_a_pod_that_its_host_can_never_run_is_refused_with_the_reason() {
+    let nodes = Nodes::start(&["a", "b"]);
+    let mut client = Client::with(Box::<MemoryStore>::default(), nodes.machines());
+    let types = vec!["c7i.large".to_owned()];
+    for (number, name, vcpus, types) in [(1, "a", 3, Vec::new()), (2, "b", 80, types)] {
+        let capacity = Capacity { pods: true, types, ..capacity("us-east-1a", vcpus) };
+        enrol(&mut client.control, name, number, Some(capacity));
+    }
+    let here = subnet(&mut client, "us-east-1a");
+    let there = subnet(&mut client, "us-east-1b");
+    let mut refused = |host: &str, subnet: &str, kind: &str| {
+        let launch = PodLaunch { instance_type: kind.to_owned(), ..launch(subnet, "cni-1") };
+        match client.control.pod(host, PodRequest::Launch(launch), NOW) {
+            PodAnswer::Refused { code, message } => format!("{code}: {message}"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let zone = refused("a", &there, "c7i.large");
+    let wanted =
+        "Unsupported: The host a of the pod is in us-east-1a, and the subnet in us-east-1b";
+    assert!(zone.starts_with(wanted), "{zone}");
+    let vcpus = refused("a", &here, "c7i.xlarge");
+    assert!(vcpus.contains("accepts 3 vCPUs, and c7i.xlarge needs 4"), "{vcpus}");
+    let kind = refused("b", &here, "c7i.xlarge");
+    assert!(
+        kind.contains("does not accept the type c7i.xlarge: choose one of c7i.large"),
+        "{kind}"
+    );
+    assert!(kind.starts_with("Unsupported"), "{kind}");
+    // A host that has no room at present may have room later.
+    started(&mut client.control, "a", launch(&here, "cni-2"));
+    let full = PodRequest::Launch(launch(&here, "cni-3"));
+    assert_eq!(code(&mut client.control, "a", full), "InsufficientInstanceCapacity");
 }
 
 #[test]
