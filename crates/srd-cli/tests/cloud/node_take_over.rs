@@ -27,7 +27,7 @@ use crate::support::machine::*;
 /// so one of several take-overs has to keep this limit.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
 /// Version of the hand-over.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const RULES: &str = "'all from 10.0.0.0/16'";
 const A: [u8; 4] = [10, 0, 1, 10];
 const B: [u8; 4] = [10, 0, 1, 11];

@@ -341,6 +341,48 @@ fn a_mesh_is_made_by_the_documented_steps_of_a_user_with_sudo() {
     net.wait_for_mesh(&[1, 2, 3]);
 }
 
+/// Other settings of `[enrol]` were taken over or ignored without a message, and the log had two
+/// lines `nothing has changed`.
+#[test]
+fn regression_a_take_over_of_a_host_refuses_or_reports_other_settings_of_enrol() {
+    if !ready() {
+        return;
+    }
+    let mut net = Net::new("t");
+    net.start_controller();
+    net.make_token("1");
+    net.start_host(1);
+    net.wait_for_hosts(1);
+    let file = net.path("1.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let take_over = |net: &Net| {
+        let mut command = net.srd(1);
+        command.args(["up", "--take-over", "-c"]).arg(&file);
+        command
+    };
+    let refused = |net: &Net, from: &str, to: &str| {
+        fs::write(&file, text.replace(from, to)).unwrap();
+        let output = take_over(net).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused(&net, "name = \"h1\"", "name = \"h7\"");
+    assert!(said.contains("this host has enrolled as `h1`"), "{said}");
+    let said = refused(&net, "directory = \"state1\"", "directory = \"state2\"");
+    assert!(said.contains("has not enrolled"), "{said}");
+    let endpoint = "name = \"h1\"\nendpoint = \"198.18.0.2:7471\"";
+    fs::write(&file, text.replace("name = \"h1\"", endpoint)).unwrap();
+    let log = net.path("1.log");
+    let next = take_over(&net).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut former = net.processes[1].replace(next).unwrap();
+    let said = || fs::read_to_string(&log).unwrap();
+    net.wait("the take-over", |_| said().contains("connected to the controller"));
+    assert!(former.wait().unwrap().success());
+    assert!(said().contains("settings of [enrol] taken over: endpoint"), "{}", said());
+    assert!(!said().contains("nothing has changed"), "{}", said());
+    net.wait_for_hosts(1);
+}
+
 /// Errors of a host that cannot enrol name their cause.
 #[test]
 fn hosts_that_cannot_enrol_end_with_an_error() {

@@ -22,6 +22,9 @@ use rustix::thread::set_thread_res_uid;
 /// so one of several take-overs has to keep this limit.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
+/// Version of the form in which a daemon hands its state over.
+const VERSION: u32 = 3;
+
 /// Traffic through the tunnel from the first machine to the second and back: a connection, and
 /// datagrams.
 struct Traffic {
@@ -296,19 +299,19 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
     let said = line(&mut ask(999));
     assert!(said.contains("reads form 999: restart the daemon"), "{said}");
     // The process reads the state, and ends.
-    let mut dies = ask(2);
+    let mut dies = ask(VERSION);
     assert!(line(&mut dies).starts_with("{\"ok\":"));
     drop(dies);
     traffic.passes(&pair);
     // The process may move packets, and ends.
-    let mut dies = ask(2);
+    let mut dies = ask(VERSION);
     assert!(line(&mut dies).starts_with("{\"ok\":"));
     dies.get_mut().write_all(b"ready\n").unwrap();
     assert_eq!(line(&mut dies), "go 0");
     drop(dies);
     traffic.passes(&pair);
     // The process may move packets, and sends nothing.
-    let mut silent = ask(2);
+    let mut silent = ask(VERSION);
     assert!(line(&mut silent).starts_with("{\"ok\":"));
     silent.get_mut().write_all(b"ready\n").unwrap();
     assert_eq!(line(&mut silent), "go 0");
@@ -323,7 +326,7 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
             let user = Uid::from_raw(54_321);
             // The change of the user affects only this thread.
             set_thread_res_uid(user, user, user).unwrap();
-            line(&mut ask(2))
+            line(&mut ask(VERSION))
         });
         other.join().unwrap()
     });

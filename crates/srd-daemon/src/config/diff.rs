@@ -108,6 +108,13 @@ impl Difference {
     }
 }
 
+impl ReloadReport {
+    /// Whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = [

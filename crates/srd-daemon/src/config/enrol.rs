@@ -26,7 +26,7 @@ use super::peers::peers;
 use super::several::{Several, texts};
 use super::{Config, Interface, PeerSettings};
 use crate::control_plane::enrol::processors;
-use crate::control_plane::state::{CLOUD, PRIVATE_KEY, StateDirectory};
+use crate::control_plane::state::{CLOUD, Enrolment, PRIVATE_KEY, StateDirectory};
 
 /// Directory with the state directories of all interfaces, if systemd names no other.
 const STATE: &str = "/var/lib/srd";
@@ -104,6 +104,9 @@ pub(super) fn complete(
                       of the daemon by `chown -R`";
         source.error(Some(span.clone()), format!("the state of this host: {why}"), remedy)
     })?;
+    if let (Some(of), Some(name)) = (&enrolment, &spanned.as_ref().name) {
+        check_enrolled_name(source, (of, name), &enrol.directory)?;
+    }
     let (address, peers, name) = match enrolment {
         Some(of) => (of.address.to_string(), of.peers, of.name),
         None if keys == Keys::Left => (UNKNOWN_ADDRESS.to_owned(), Vec::new(), enrol.name.clone()),
@@ -116,6 +119,26 @@ pub(super) fn complete(
     interface.address = vec![Spanned::new(span.clone(), address)];
     interface.private_key_file = Some(Spanned::new(span, key));
     Ok(Some(Enrolled { enrol, peers, name }))
+}
+
+/// Checks that the name in the file is the one under which this host has enrolled: no start changes
+/// it.
+fn check_enrolled_name(
+    source: &Source<'_>,
+    (enrolment, name): (&Enrolment, &Spanned<String>),
+    directory: &StateDirectory,
+) -> Result<()> {
+    let own = &enrolment.name;
+    if enrolment.is_removed || own == name.as_ref() {
+        return Ok(());
+    }
+    let what = format!("this host has enrolled as `{own}`, and keeps this name");
+    let remedy = format!(
+        "write name = \"{own}\"; for another name, run `srd control hosts remove {own}` at the \
+         controller, remove {}, and enrol this host with a new token",
+        directory.file("").display()
+    );
+    Err(source.error(Some(name.span()), what, remedy))
 }
 
 fn enrol(
@@ -314,7 +337,6 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control_plane::state::Enrolment;
     use crate::keys::SecretKey;
     use std::os::unix::fs::OpenOptionsExt;
 
@@ -442,6 +464,28 @@ mod tests {
         assert_eq!(hosts, ["b", "c"]);
         let capacity = config.enrol.unwrap().capacity.unwrap();
         assert!(capacity.vcpus == 64 && capacity.pods);
+    }
+
+    /// Another name in the file had no effect, and no start, reload or take-over reported it.
+    #[test]
+    fn regression_another_name_than_the_enrolled_one_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let with = |name: &str| {
+            let text = text(at, "", &format!("{CONTROLLER}\nname = \"{name}\""));
+            Config::parse(&text, Path::new("a.toml"))
+        };
+        enrolled(at, Vec::new());
+        with("a").unwrap();
+        let error = with("b").unwrap_err();
+        assert!(error.what.contains("has enrolled as `a`"), "{error}");
+        assert!(error.remedy.contains("srd control hosts remove a"), "{error}");
+        assert_eq!(error.place.unwrap().text, "name = \"b\"");
+        // A host that was removed enrols under the new name.
+        let state = StateDirectory::new(at.to_owned());
+        let enrolment = state.enrolment().unwrap().unwrap();
+        state.store(&Enrolment { is_removed: true, ..enrolment }).unwrap();
+        with("b").unwrap();
     }
 
     /// A host with such a zone never got an instance, without a message.

@@ -60,7 +60,7 @@ pub mod wire;
 /// Version of the format of the hand-over, and of the requests to `srd network`, to `srd hooks`
 /// and to the helper of instances, which are of the earlier build after a take-over. It changes
 /// with any change of the format or its meaning.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Line of the daemon that takes over: it has prepared everything.
 const READY: &str = "ready";
 /// First word of the line of the daemon that runs when it has stopped: the other process may move

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use srd_enrol::Capacity;
 
 use super::instances::InstancesHandOver;
 use super::owner::Pipes;
-use crate::config::{Cloud, Config, Mode, PeerSettings};
+use crate::config::{Cloud, Config, Enrol, Mode, PeerSettings};
 use crate::hooks::Hooks;
 use crate::netconf::Spec;
 use crate::routing;
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) has_hooks: bool,
     /// Settings of the instances; `None` if the daemon has no instances.
     pub(crate) cloud: Option<CloudState>,
+    /// Settings of `[enrol]`; `None` if the daemon has not enrolled at a controller.
+    pub(crate) enrol: Option<EnrolState>,
     /// Number of the descriptors of the instances.
     pub(crate) instances: usize,
     /// The address of the server of the metrics.
@@ -119,6 +122,54 @@ impl CloudState {
     }
 }
 
+/// Settings of `[enrol]` of a daemon that has enrolled.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EnrolState {
+    controller: String,
+    directory: PathBuf,
+    endpoints: Vec<SocketAddr>,
+    capacity: Option<Capacity>,
+}
+
+impl EnrolState {
+    /// Returns the settings of a configuration; `None` if it has no table `[enrol]`.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        let Enrol { controller, directory, endpoints, capacity, .. } = config.enrol.as_ref()?;
+        Some(Self {
+            controller: controller.to_string(),
+            directory: directory.file(""),
+            endpoints: endpoints.clone(),
+            capacity: capacity.clone(),
+        })
+    }
+
+    /// Returns the keys of settings that differ, and that no take-over changes: those of the
+    /// identity of the host and of the place of its instances.
+    fn differs(&self, new: &Self) -> impl Iterator<Item = &'static str> {
+        let zone = |of: &Self| of.capacity.as_ref().map(|capacity| capacity.zone.clone());
+        let both = self.capacity.is_some() && new.capacity.is_some();
+        let all = [
+            ("directory", self.directory == new.directory),
+            ("zone", !both || zone(self) == zone(new)),
+        ];
+        all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key)
+    }
+
+    /// Returns the keys of settings that differ, and that a take-over changes.
+    fn changes(&self, new: &Self) -> impl Iterator<Item = &'static str> {
+        let vcpus = |of: &Self| of.capacity.as_ref().map(|capacity| capacity.vcpus);
+        let types = |of: &Self| of.capacity.as_ref().map(|capacity| capacity.types.clone());
+        let all = [
+            ("controller", self.controller == new.controller),
+            ("endpoint", self.endpoints == new.endpoints),
+            ("vcpus", vcpus(self) == vcpus(new)),
+            ("types", types(self) == types(new)),
+        ];
+        all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key)
+    }
+}
+
 /// A state with its descriptors.
 #[derive(Debug)]
 pub struct Estate {
@@ -161,11 +212,22 @@ impl State {
             ("workers", self.workers.len() == usize::from(interface.workers)),
             ("mtu", interface.mtu.is_none_or(|mtu| mtu == self.mtu)),
             ("[cloud]", self.cloud.is_some() == config.cloud.is_some()),
+            ("[enrol]", self.enrol.is_some() == config.enrol.is_some()),
         ];
         let keys = all.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key);
         let new = CloudState::of(config);
         let of_cloud = self.cloud.as_ref().zip(new.as_ref()).map(|(runs, new)| runs.differs(new));
-        keys.chain(of_cloud.into_iter().flatten()).collect()
+        let new = EnrolState::of(config);
+        let of_enrol = self.enrol.as_ref().zip(new.as_ref()).map(|(runs, new)| runs.differs(new));
+        let of_tables = of_cloud.into_iter().flatten().chain(of_enrol.into_iter().flatten());
+        keys.chain(of_tables).collect()
+    }
+
+    /// Returns the keys of `[enrol]` that differ in a configuration, and that a take-over changes.
+    pub(crate) fn changes(&self, config: &Config) -> Vec<&'static str> {
+        let new = EnrolState::of(config);
+        let changes = self.enrol.as_ref().zip(new.as_ref()).map(|(runs, new)| runs.changes(new));
+        changes.into_iter().flatten().collect()
     }
 
     /// Returns the name of a peer that a configuration does not contain.
@@ -211,6 +273,7 @@ mod tests {
             has_network: true,
             has_hooks: false,
             cloud: CloudState::of(config),
+            enrol: EnrolState::of(config),
             instances: 0,
             metrics: None,
             workers: vec![WorkerState { sockets: 64, queues: 16 }],
@@ -254,6 +317,37 @@ mod tests {
         assert_eq!(runs.differs(&config("", PEER)), ["[cloud]"]);
         let other = Config { file: "other.toml".into(), ..with("") };
         assert_eq!(runs.differs(&other), ["the path of the file"]);
+    }
+
+    /// A node with another zone took over, and its instances stayed in the former zone without a
+    /// message.
+    #[test]
+    fn regression_settings_of_enrol_are_refused_or_reported() {
+        let enrol = |lines: &str| {
+            let mut config = config("", "");
+            let text = format!(
+                "[interface]\nlisten = \"192.0.2.1:7471\"\n[enrol]\ndirectory = \"/nonexistent\"\n\
+                 name = \"a\"\n{lines}"
+            );
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            config.enrol = Config::load_without_keys(file.path()).unwrap().enrol;
+            config
+        };
+        let with = |controller: &str, instances: &str| {
+            enrol(&format!("controller = \"{controller}\"\n[enrol.instances]\n{instances}"))
+        };
+        let former = with("192.0.2.9:4600", "zone = \"us-east-1a\"\nvcpus = 8");
+        let runs = state(&former);
+        assert!(runs.differs(&former).is_empty() && runs.changes(&former).is_empty());
+        let other =
+            with("192.0.2.8:4600", "zone = \"us-east-1b\"\nvcpus = 9\ntypes = [\"c7i.large\"]");
+        assert_eq!(runs.differs(&other), ["zone"]);
+        assert_eq!(runs.changes(&other), ["controller", "vcpus", "types"]);
+        let elsewhere = enrol("controller = \"192.0.2.9:4600\"\nendpoint = \"192.0.2.7:7471\"");
+        assert_eq!(runs.changes(&elsewhere), ["endpoint", "vcpus", "types"]);
+        assert_eq!(runs.differs(&config("", "")), ["[enrol]"]);
+        assert_eq!(state(&config("", "")).differs(&elsewhere), ["[enrol]"]);
     }
 
     #[test]

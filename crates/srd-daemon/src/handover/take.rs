@@ -52,7 +52,7 @@ pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
     let mut line = LineConnection::new(stream);
-    let said = line.next_line().context("the daemon that runs")?;
+    let said = line.line_or_end().context("the daemon that runs")?.ok_or_else(gone)?;
     let count = match serde_json::from_str(&said).context("the answer of the daemon that runs")? {
         Answer::Ok(count) => count,
         Answer::Error(refusal) if refusal.kind == RefusalKind::OfUnit => {
@@ -79,12 +79,22 @@ pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
 fn succession(path: &Path) -> Result<u32> {
     let stream = Client::connect(path)?.begin(&Request::Succeed)?;
     stream.set_read_timeout(Some(SUCCESSION_WAIT_MAX))?;
-    let said = LineConnection::new(stream).next_line().context("the daemon that runs")?;
+    let said = LineConnection::new(stream).line_or_end().context("the daemon that runs")?;
+    let said = said.ok_or_else(gone)?;
     let answer = serde_json::from_str::<Answer<u32>>(&said);
     match answer.context("the answer of the daemon that runs")? {
         Answer::Ok(process) => Ok(process),
         Answer::Error(refusal) => Err(ClientError::Refused(refusal).into()),
     }
+}
+
+/// The error for the end of the daemon that runs before it has handed over.
+fn gone() -> anyhow::Error {
+    anyhow!(
+        "the daemon that ran has closed the connection before it handed over: it has ended, or \
+         another process has taken over. `srd status` shows whether a daemon runs; if none runs, \
+         start one by `srd up` without --take-over"
+    )
 }
 
 impl Taken {
@@ -135,8 +145,7 @@ impl Taken {
     /// Reports that everything is prepared, and waits until the daemon that runs has stopped.
     /// Returns the descriptors of the state of the card; none without instances.
     pub(crate) fn ready(&mut self) -> Result<Vec<OwnedFd>> {
-        self.line.say(READY)?;
-        let said = self.line.next_line().context("the daemon that runs goes on as before")?;
+        let said = ready(&mut self.line)?;
         let count = said.strip_prefix(GO).map(|count| count.trim_start().parse::<usize>());
         match count {
             Some(Ok(count)) if count <= DESCRIPTORS_MAX => return self.line.descriptors(count),
@@ -167,6 +176,12 @@ impl Taken {
     }
 }
 
+/// Reports that everything is prepared, and returns the answer.
+fn ready(line: &mut LineConnection) -> Result<String> {
+    let said = line.exchange(READY).context("the daemon that runs goes on as before")?;
+    said.ok_or_else(gone)
+}
+
 fn done(line: &mut LineConnection) -> Result<()> {
     // If the other process was killed, this process continues alone.
     let _ = line.say(DONE);
@@ -195,6 +210,26 @@ mod tests {
         let mut line = LineConnection::new(here);
         line.limit(Instant::now() + Duration::from_millis(200));
         done(&mut line)
+    }
+
+    /// The text was `Broken pipe (os error 32)`, or that the daemon goes on as before.
+    #[test]
+    fn regression_the_end_of_the_daemon_that_runs_is_named_with_a_remedy() {
+        let ready_with = |other: fn(UnixStream)| {
+            let (here, there) = UnixStream::pair().unwrap();
+            here.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            other(there);
+            format!("{:#}", ready(&mut LineConnection::new(here)).unwrap_err())
+        };
+        // It was killed before this process was ready.
+        let said = ready_with(drop);
+        assert!(said.contains("has ended") && said.contains("start one by `srd up`"), "{said}");
+        assert!(!said.contains("Broken pipe"), "{said}");
+        // It was killed after it had read the line.
+        let said = ready_with(|mut there| {
+            std::thread::spawn(move || io::Read::read(&mut there, &mut [0; 64]));
+        });
+        assert!(said.contains("has ended") && !said.contains("as before"), "{said}");
     }
 
     #[test]

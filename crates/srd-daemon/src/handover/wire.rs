@@ -2,7 +2,7 @@
 //! anonymous file. Cards that have no daemon use it as well.
 
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Write};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -25,6 +25,10 @@ pub const DESCRIPTORS_MAX: usize = 65_536;
 const LINE_BYTES_MAX: usize = 4096;
 /// Maximum size of a state in bytes.
 const STATE_BYTES_MAX: usize = 2 << 30;
+
+/// Text for the end of the connection.
+const CLOSED: &str =
+    "the other process has closed the connection: it ended, or served another take-over";
 
 /// A connection that receives lines and descriptors.
 #[derive(Debug)]
@@ -73,6 +77,18 @@ impl LineConnection {
         Ok(self.stream.write_all(format!("{text}\n").as_bytes())?)
     }
 
+    /// Sends a line, and returns the next line that is not empty; `None` if the other end has
+    /// closed the connection, also before it has read the line.
+    ///
+    /// # Errors
+    /// If the other end sends nothing for the time limit, or another error of the operating system.
+    pub fn exchange(&mut self, text: &str) -> Result<Option<String>> {
+        match self.say(text) {
+            Err(error) if is_closed(&error) => Ok(None),
+            said => said.and_then(|()| self.line_or_end()),
+        }
+    }
+
     /// Sends file descriptors over the connection.
     ///
     /// # Errors
@@ -97,9 +113,7 @@ impl LineConnection {
     /// # Errors
     /// If the other end sends nothing for the time limit, or closes the connection.
     pub fn next_line(&mut self) -> Result<String> {
-        self.line_or_end()?.context(
-            "the other process has closed the connection: it ended, or served another take-over",
-        )
+        self.line_or_end()?.context(CLOSED)
     }
 
     /// Returns the next line that is not empty; `None` if the other end closes the connection.
@@ -132,7 +146,7 @@ impl LineConnection {
     pub fn descriptors(&mut self, count: usize) -> Result<Vec<OwnedFd>> {
         while self.descriptors.len() < count {
             if !self.read()? {
-                bail!("the other process has closed the connection");
+                bail!(CLOSED);
             }
         }
         Ok(self.descriptors.drain(..count).collect())
@@ -165,6 +179,12 @@ impl LineConnection {
         self.bytes.extend_from_slice(&bytes[..count]);
         Ok(count > 0)
     }
+}
+
+/// Whether a write has failed because the other process has closed the connection.
+fn is_closed(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    matches!(kind, Some(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset))
 }
 
 /// Writes the parts of a state to an anonymous file.

@@ -349,6 +349,7 @@ impl Prepared {
         let mut socket = socket;
         if let Some(mut taken) = taken {
             let before = enrolled.as_ref().map(|of| read_again(of, &mut control)).transpose()?;
+            let changes = enrolled.as_ref().map(|of| taken.state.changes(of)).unwrap_or_default();
             taken.done()?;
             control.begin_instances()?;
             let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
@@ -364,6 +365,9 @@ impl Prepared {
                 control.follow(&before.peers, &enrolment(of)?.peers)?;
             }
             tracing::info!("took over from another process; no packet moved for {silence_ms} ms");
+            if !changes.is_empty() {
+                tracing::info!("settings of [enrol] taken over: {}", changes.join(", "));
+            }
         }
         let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
         let of_socket = Arc::clone(&loader);

@@ -48,6 +48,10 @@ use crate::traffic::turns::raise_descriptors;
 /// Longest wait for a line of the card that runs.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Text for the end of the card that runs before it has handed over.
+const GONE: &str = "the card that ran has ended before it handed over: start this one without \
+                    --take-over";
+
 /// First line that the card that runs sends in a hand-over.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
@@ -83,7 +87,7 @@ impl Service {
             vpc.instance_here(name)?;
         }
         let world = vpc.world();
-        check(&world, &options.host)?;
+        check(&vpc, &world)?;
         let transport = options.transport.as_ref().map(Plan::new).transpose()?;
         let transport = transport.map(Plan::keep_epoch);
         raise_descriptors();
@@ -111,8 +115,8 @@ impl Service {
         let sockets = std::mem::take(&mut handed.transport);
         let transport = transport.map(|plan| Transport::adopt(plan, sockets)).transpose()?;
         service.adopt(clock::now(), &mut handed, transport)?;
-        line.say(READY)?;
-        let said = line.next_line().context("the card that runs goes on as before")?;
+        let said = line.exchange(READY).context("the card that runs goes on as before")?;
+        let said = said.context(GONE)?;
         if said != GO {
             bail!("the card that runs goes on as before: {said}");
         }
@@ -143,7 +147,7 @@ fn connect(options: &Options) -> Result<UnixStream> {
 fn ask(mut stream: UnixStream) -> Result<LineConnection> {
     let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;
     request.push('\n');
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(request.as_bytes()).context(GONE)?;
     Ok(LineConnection::new(stream))
 }
 

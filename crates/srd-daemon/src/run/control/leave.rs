@@ -7,7 +7,7 @@ use super::Control;
 use crate::handover::give;
 use crate::handover::instances::HeldInstances;
 use crate::handover::state::{
-    Belongings, CloudState, Estate, PeerState, State, WorkerState, identity,
+    Belongings, CloudState, EnrolState, Estate, PeerState, State, WorkerState, identity,
 };
 use crate::handover::wire::LineConnection;
 use crate::routing;
@@ -71,6 +71,7 @@ impl Control {
             has_network: network.is_some(),
             has_hooks: hooks.is_some(),
             cloud: CloudState::of(&self.config),
+            enrol: EnrolState::of(&self.config),
             instances: instances.len(),
             metrics: metrics.as_ref().map(|(at, _)| *at),
             workers: all.iter().map(counts).collect(),

@@ -198,13 +198,16 @@ impl Control {
         self.handed.iter_mut().for_each(Handed::leave);
     }
 
-    /// Applies a configuration that was stored while this process took over.
+    /// Applies a configuration that was stored while this process took over. The log has no line if
+    /// nothing has changed.
     ///
     /// # Errors
     /// The reason why nothing was changed.
     pub(crate) fn refresh(&mut self, config: &Config) -> Result<()> {
         let report = self.reload(config).map_err(anyhow::Error::msg)?;
-        tracing::info!("{report}");
+        if !report.is_empty() {
+            tracing::info!("{report}");
+        }
         self.settle();
         Ok(())
     }
