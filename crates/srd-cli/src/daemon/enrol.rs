@@ -26,7 +26,7 @@ const FILE: &str = "srd0.toml";
 pub(crate) struct EnrolArgs {
     /// Without a configuration: enrol at the controller at ADDRESS, and get the overlay address and
     /// all peers from it. The settings are kept in /var/lib/srd/srd0/srd0.toml.
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["config", "first_try"])]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["config", "first_try", "check"])]
     control: Option<String>,
     /// File with a token of `srd control token create`, with mode 0600; needed until this host has
     /// enrolled. It belongs to root, to the user who starts this command, also by `sudo`, or to

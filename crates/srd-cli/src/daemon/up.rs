@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result};
 use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
-use srd_daemon::control::ClientError;
+use srd_daemon::control::{ClientError, RefusalKind};
+use srd_daemon::control_plane::enrol;
 use srd_daemon::run::Daemon;
 use srd_guest::Options;
 use srd_guest::node::TakenOver;
@@ -13,6 +14,7 @@ use srd_guest::node::TakenOver;
 use super::enrol::EnrolArgs;
 use super::explain_of;
 use super::first_try::{PORT_DEFAULT, Try};
+use crate::failure::Missing;
 use crate::output;
 
 const NOTES: &str = "\
@@ -114,15 +116,15 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
     let path = args.enrol.configuration()?.unwrap_or_else(|| args.config.clone());
     // A daemon that runs uses the keys of its start.
     if !args.check && !args.take_over {
-        srd_daemon::control_plane::enrol::prepare(&path)?;
+        enrol::prepare(&path)?;
     }
-    let config = Config::load(&path)?;
     if args.check {
-        for line in checked(config)? {
+        for line in check(&path)? {
             output::say(line)?;
         }
         return Ok(0);
     }
+    let config = Config::load(&path)?;
     if !args.take_over {
         srd_guest::node::start(config)?.run()?;
         return Ok(0);
@@ -141,6 +143,16 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
 fn of_take_over(error: Error, file: &Path) -> Error {
     match error.downcast::<ClientError>() {
         Ok(error @ ClientError::NotRunning(_)) => explain_of(error, Some(file)),
+        // Members of the socket's group may not take a daemon over either.
+        Ok(ClientError::Denied { socket, .. }) => Missing(format!(
+            "permission denied: {}: root, or the user that has started the daemon, takes it over: \
+             use sudo",
+            socket.display()
+        ))
+        .into(),
+        Ok(ClientError::Refused(refusal)) if refusal.kind == RefusalKind::NotPermitted => {
+            Missing(refusal.to_string()).into()
+        }
         Ok(other) => other.into(),
         Err(other) => other,
     }
@@ -164,11 +176,31 @@ pub(crate) fn down(args: &DownArgs) -> Result<()> {
     }
 }
 
+/// Checks a file, and returns the lines that `srd up --check` prints.
+fn check(path: &Path) -> Result<Vec<String>> {
+    match enrol::check(path)? {
+        Some(config) => checked(config, false),
+        None => checked(Config::load(path)?, true),
+    }
+}
+
 /// Checks a configuration and its instances, and returns the lines that `srd up --check` prints.
-fn checked(config: Config) -> Result<Vec<String>> {
+/// `has_address`: whether the host knows its overlay address; otherwise it has to enrol first.
+fn checked(config: Config, has_address: bool) -> Result<Vec<String>> {
     let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
-    let mut lines = vec![meaning(&config, resolve)];
-    if config.cloud.is_some() {
+    let mut lines = vec![meaning(&config, has_address, resolve)];
+    if let (Some(of), false) = (&config.enrol, has_address) {
+        lines.push(format!(
+            "the host has to enrol: `srd up` enrols it as {} at {}, and gets the overlay address \
+             and the peers",
+            of.name, of.controller
+        ));
+    }
+    let Some(cloud) = &config.cloud else { return Ok(lines) };
+    let is_sent = |file: &PathBuf| cloud.is_of_controller && !file.exists();
+    if cloud.vpc.as_ref().is_some_and(is_sent) {
+        lines.push("no instances yet: the controller sends them".to_owned());
+    } else {
         let socket = config.control.socket.clone();
         lines.extend(srd_guest::check(&Options::of(config, &socket)?)?);
     }
@@ -178,6 +210,7 @@ fn checked(config: Config) -> Result<Vec<String>> {
 /// Returns a description of a valid configuration, for `srd up --check`.
 fn meaning(
     config: &Config,
+    has_address: bool,
     resolve: impl Fn(&HostPort) -> Result<Vec<std::net::SocketAddr>, String>,
 ) -> String {
     let interface = &config.interface;
@@ -189,6 +222,7 @@ fn meaning(
         );
     }
     let how = match interface.mode {
+        Mode::Overlay if !has_address => "overlay".to_owned(),
         Mode::Overlay => {
             let list: Vec<String> = interface.address.iter().map(ToString::to_string).collect();
             format!("overlay {}", list.join(", "))
@@ -208,7 +242,8 @@ fn meaning(
     );
     if config.peers.is_empty() {
         text += match (&config.enrol, interface.mode) {
-            (Some(_), _) => "\nno peers yet: the controller sends them",
+            (Some(_), _) if !has_address => "",
+            (Some(_), _) => "\nno peers of the controller at present",
             (None, Mode::Cloud) => "",
             (None, _) => "\nno peers: add a [[peer]], then `srd reload`",
         };
@@ -250,26 +285,53 @@ mod tests {
                     protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
                     endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
         let mut config = Config::parse(text, Path::new("a.toml")).unwrap();
-        let said = meaning(&config, |_| Err(String::new()));
+        let said = meaning(&config, true, |_| Err(String::new()));
         assert!(said.starts_with("a.toml is fine: srd0, transparent, NOT ENCRYPTED,"), "{said}");
         assert!(said.ends_with("\npeer b at 192.0.2.2:7471, with 192.0.2.2/32"), "{said}");
         config.peers[0].host = Some(HostPort { host: "b.example".into(), port: 7471 });
-        let said = meaning(&config, |_| Err("not known".into()));
+        let said = meaning(&config, true, |_| Err("not known".into()));
         assert!(said.contains("at b.example:7471, which does not resolve"), "{said}");
-        let said = meaning(&config, |_| Ok(vec!["192.0.2.9:7471".parse().unwrap()]));
+        let said = meaning(&config, true, |_| Ok(vec!["192.0.2.9:7471".parse().unwrap()]));
         assert!(said.contains("at b.example:7471 (192.0.2.9), with"), "{said}");
         config.peers.clear();
-        assert!(meaning(&config, |_| Err(String::new())).contains("no peers"));
+        assert!(meaning(&config, true, |_| Err(String::new())).contains("no peers"));
         let config = Config::parse("[cloud]\n", Path::new("a.toml")).unwrap();
-        let said = meaning(&config, |_| Err(String::new()));
+        let said = meaning(&config, true, |_| Err(String::new()));
         assert_eq!(said, "a.toml is fine: srd0, instances only, no other hosts");
+    }
+
+    /// The advice was to give the socket a group, whose members may not take a daemon over.
+    #[test]
+    fn regression_only_root_and_the_user_of_a_daemon_are_advised_to_take_it_over() {
+        let file = Path::new("/etc/srd/srd0.toml");
+        let denied = ClientError::Denied { socket: "/run/srd/srd0.sock".into(), group: None };
+        let error = of_take_over(denied.into(), file);
+        let text = error.to_string();
+        assert!(text.ends_with("use sudo") && !text.contains("group"), "{text}");
+        assert!(error.is::<Missing>());
+    }
+
+    #[test]
+    fn a_check_of_a_host_that_has_to_enrol_names_no_address() {
+        let text = "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\nname = \"a\"\n\
+                    controller = \"192.0.2.9:4600\"\ndirectory = \"state\"\n\
+                    [enrol.instances]\nzone = \"us-east-1a\"\n";
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.toml");
+        std::fs::write(&file, text).unwrap();
+        let config = Config::load_without_keys(&file).unwrap();
+        let lines = checked(config, false).unwrap();
+        let [fine, enrols, instances] = &lines[..] else { panic!("{lines:?}") };
+        assert!(fine.contains("srd0, overlay, encrypted, listening on 127.0.0.1:7471"), "{fine}");
+        assert!(enrols.contains("enrols it as a at 192.0.2.9:4600"), "{enrols}");
+        assert!(instances.contains("the controller sends them"), "{instances}");
     }
 
     #[test]
     fn a_check_of_a_node_names_the_socket_that_the_node_uses() {
         let text = "[cloud]\n[control]\nsocket = \"/run/my.sock\"\n";
         let config = Config::parse(text, Path::new("a.toml")).unwrap();
-        let lines = checked(config).unwrap();
+        let lines = checked(config, true).unwrap();
         assert!(lines.iter().any(|line| line == "requests: /run/my.sock"), "{lines:?}");
     }
 
@@ -277,6 +339,6 @@ mod tests {
     fn a_check_reads_the_file_of_the_vpc_before_it_says_that_all_is_fine() {
         let text = "[cloud]\nvpc = \"/nonexistent/cloud.toml\"\n";
         let config = Config::parse(text, Path::new("a.toml")).unwrap();
-        assert!(checked(config).is_err());
+        assert!(checked(config, true).is_err());
     }
 }

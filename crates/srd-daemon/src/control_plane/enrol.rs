@@ -51,7 +51,13 @@ pub fn prepare(path: &Path) -> Result<()> {
     }
     let state = &enrol.directory;
     match state.enrolment().map_err(anyhow::Error::msg)? {
-        Some(enrolment) if !enrolment.is_removed => {
+        Some(former) if former.is_removed => {
+            let token = token_of(enrol, Former::Removed)?;
+            tracing::warn!("the control plane has removed this host, which enrols again");
+            let enrolled = first(&config.interface, enrol, token);
+            enrolled.context("this host was removed from the control plane, and is not back")
+        }
+        Some(enrolment) => {
             match rotate(&config.interface, enrol, &enrolment) {
                 Ok(()) => {}
                 Err(NotRotated { why, is_uncertain: true }) => bail!(
@@ -65,19 +71,54 @@ pub fn prepare(path: &Path) -> Result<()> {
             }
             Ok(())
         }
-        _ => first(&config.interface, enrol),
+        None => first(&config.interface, enrol, token_of(enrol, Former::Stranger)?),
     }
 }
 
-fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
-    let Some(file) = &enrol.token_file else {
-        bail!(
-            "this host has not enrolled at {}: write a token of `srd control token create` into a \
-             file, and name it by `token_file` in [enrol]",
-            enrol.controller
-        );
+/// Checks the configuration of a host that has to enrol at its next start, and its token. Returns
+/// the configuration, whose address and keys are not those of the host; `None` if the host does not
+/// have to enrol.
+///
+/// # Errors
+/// An error of the configuration, or of the file of the token.
+pub fn check(path: &Path) -> Result<Option<Config>> {
+    let config = Config::load_without_keys(path)?;
+    let Some(enrol) = &config.enrol else { return Ok(None) };
+    let former = match enrol.directory.enrolment().map_err(anyhow::Error::msg)? {
+        None => Former::Stranger,
+        Some(former) if former.is_removed => Former::Removed,
+        Some(_) => return Ok(None),
     };
-    let token = token(file, privileges::sudo_user())?;
+    token_of(enrol, former)?;
+    Ok(Some(config))
+}
+
+/// A host that has to enrol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Former {
+    /// It has never enrolled.
+    Stranger,
+    /// The control plane has removed it.
+    Removed,
+}
+
+/// Reads the token of a host.
+fn token_of(enrol: &Enrol, former: Former) -> Result<Token> {
+    if let Some(file) = &enrol.token_file {
+        return token(file, privileges::sudo_user());
+    }
+    let why = match former {
+        Former::Stranger => "has not enrolled at",
+        Former::Removed => "was removed from the control plane at",
+    };
+    bail!(
+        "this host {why} {}: write a token of `srd control token create` into a file, and name it \
+         by `token_file` in [enrol]",
+        enrol.controller
+    )
+}
+
+fn first(interface: &Interface, enrol: &Enrol, token: Token) -> Result<()> {
     let state = &enrol.directory;
     state.create().map_err(anyhow::Error::msg)?;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
@@ -109,6 +150,9 @@ fn first(interface: &Interface, enrol: &Enrol) -> Result<()> {
         enrolment.name,
         enrolment.address
     );
+    if let Some(file) = &enrol.token_file {
+        tracing::info!("this host needs {} no longer: delete it", file.display());
+    }
     Ok(())
 }
 
@@ -308,6 +352,51 @@ mod tests {
         drop(daemon);
         let error = format!("{:#}", prepare(&file).unwrap_err());
         assert!(error.contains("the enrolment token"), "{error}");
+    }
+
+    /// A check of a file was an error until the host had enrolled.
+    #[test]
+    fn regression_a_file_is_checked_before_the_enrolment_with_its_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let write = |token: &str| {
+            let text = format!(
+                "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\n\
+                 controller = \"127.0.0.1:1\"\nname = \"a\"\ndirectory = \"state\"\n{token}"
+            );
+            std::fs::write(at("srd0.toml"), text).unwrap();
+        };
+        let checked = || check(&at("srd0.toml"));
+        let error = || format!("{:#}", checked().unwrap_err());
+        write("");
+        assert!(error().contains("has not enrolled at 127.0.0.1:1: write a token"), "{}", error());
+        write("token_file = \"token\"\n");
+        assert!(error().contains("the enrolment token"), "{}", error());
+        let identity = Identity::draw().unwrap();
+        let drawn = Token::draw(identity.fingerprint()).unwrap();
+        std::fs::write(at("token"), drawn.expose()).unwrap();
+        std::fs::set_permissions(at("token"), PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(checked().unwrap().unwrap().enrol.unwrap().name, "a");
+        // The check has made nothing.
+        assert!(!at("state").exists());
+        let state = StateDirectory::new(at("state"));
+        state.create().unwrap();
+        let enrolment = Enrolment {
+            controller: identity.fingerprint(),
+            name: "a".to_owned(),
+            address: "10.77.0.1/16".parse().unwrap(),
+            endpoints: Vec::new(),
+            generation: 1,
+            peers: Vec::new(),
+            is_removed: false,
+        };
+        state.store(&enrolment).unwrap();
+        assert!(checked().unwrap().is_none());
+        // A host that was removed has to enrol again.
+        state.store(&Enrolment { is_removed: true, ..enrolment }).unwrap();
+        assert!(checked().unwrap().is_some());
+        write("");
+        assert!(error().contains("was removed from the control plane"), "{}", error());
     }
 
     /// A controller that ends the first connections after their first message, and welcomes the
