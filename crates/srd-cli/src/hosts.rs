@@ -235,14 +235,10 @@ pub(crate) fn hosts(args: &HostsArgs) -> Result<u8> {
     match &args.command {
         None => list(&args.list)?,
         Some(HostsCommand::Remove(HostArgs { name, admin })) => {
-            let Removed { stopped } = admin.ask(&Request::Remove { name: name.clone() })?;
-            say(match stopped.len() {
-                0 => format!("{name} is removed"),
-                count => format!(
-                    "{name} is removed, and its instances are stopped ({count}): {}",
-                    stopped.join(", ")
-                ),
-            })?;
+            let removed: Removed = admin.ask(&Request::Remove { name: name.clone() })?;
+            for line in removal(name, &removed) {
+                say(line)?;
+            }
         }
         Some(HostsCommand::Rotate(HostArgs { name, admin })) => {
             let () = admin.ask(&Request::Rotate { name: name.clone() })?;
@@ -286,6 +282,24 @@ pub(crate) fn token(command: &TokenCommand) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Returns the lines about a host that was removed. A host whose file of a token is still there
+/// enrols again at its next start, if the token has a use left.
+fn removal(name: &str, Removed { stopped, tokens }: &Removed) -> Vec<String> {
+    let instances = match stopped.len() {
+        0 => String::new(),
+        count => format!(", and its instances are stopped ({count}): {}", stopped.join(", ")),
+    };
+    let mut lines = vec![format!("{name} is removed{instances}")];
+    if *tokens > 0 {
+        lines.push(format!(
+            "enrolment tokens with uses left: {tokens}. With the file of such a token, {name} \
+             enrols again at its next start: `srd control token list` shows the tokens, and `srd \
+             control token revoke ID` makes one useless"
+        ));
+    }
+    lines
 }
 
 fn list(args: &ListArgs) -> Result<()> {
@@ -372,6 +386,22 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The command did not mention that a file of a token lets the host enrol again.
+    #[test]
+    fn regression_a_removal_names_tokens_with_which_the_host_can_return() {
+        let lines = |stopped: &[&str], tokens| {
+            let stopped = stopped.iter().map(|id| (*id).to_owned()).collect();
+            removal("web-1", &Removed { stopped, tokens })
+        };
+        assert_eq!(lines(&[], 0), ["web-1 is removed"]);
+        let some = lines(&["i-1", "i-2"], 3);
+        assert_eq!(some[0], "web-1 is removed, and its instances are stopped (2): i-1, i-2");
+        assert!(
+            some[1].contains("uses left: 3") && some[1].contains("token revoke ID"),
+            "{some:?}"
+        );
+    }
 
     #[test]
     fn lifetimes_are_numbers_with_a_unit() {

@@ -15,7 +15,10 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
     if snapshot.peers.is_empty() {
         let why = match (&complaint, &snapshot.controller) {
             (Some(complaint), _) => complaint.as_str(),
-            (None, Some(_)) => "no peers: no other host has enrolled at the controller yet",
+            (None, Some(of)) if of.last_contact_s.is_none() => {
+                "no peers yet: the controller has not answered since the start"
+            }
+            (None, Some(_)) => "no peers: the controller has no other host at present",
             (None, None) => "no peers: add a [[peer]] to the configuration, then srd reload",
         };
         return format!("{text}\n{why}");
@@ -304,7 +307,18 @@ mod tests {
         let wanted = "\ncontroller 192.0.2.9:4600: connected for 12 min, last contact 2 s ago, \
                       generation 7\n";
         let alone = text(&connected, Vec::new());
-        assert!(alone.contains(wanted) && alone.ends_with("at the controller yet"), "{alone}");
+        assert!(alone.contains(wanted), "{alone}");
+        // The text was that no other host has enrolled, also after the others were removed.
+        assert!(
+            alone.ends_with("\nno peers: the controller has no other host at present"),
+            "{alone}"
+        );
+        let starting = ControllerSnapshot { last_contact_s: None, ..connected.clone() };
+        let starting = text(&starting, Vec::new());
+        assert!(
+            starting.ends_with("the controller has not answered since the start"),
+            "{starting}"
+        );
         let other = ControllerSnapshot {
             state: ControllerState::Disconnected,
             last_contact_s: None,

@@ -21,6 +21,7 @@ use srd_trust::{peer, socket};
 
 use super::decide::TokenOptions;
 use super::hub::{Hub, now_s};
+use super::record::TokenRecord;
 
 /// Largest request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4096;
@@ -68,6 +69,8 @@ pub enum Request {
 pub struct Removed {
     /// Identifiers of its instances, which are stopped.
     pub stopped: Vec<String>,
+    /// Number of enrolment tokens with uses left, with which the host can enrol again.
+    pub tokens: usize,
 }
 
 /// A new enrolment token.
@@ -230,7 +233,10 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
         Request::Hosts => value(serde_json::to_value(listing(hub))),
         Request::Remove { name } => {
             let stopped = hub.remove(&name)?;
-            value(serde_json::to_value(Removed { stopped }))
+            let now = now_s();
+            let is_usable = |token: &&TokenRecord| token.uses > 0 && token.expires_at > now;
+            let tokens = hub.hosts().table().tokens.values().filter(is_usable).count();
+            value(serde_json::to_value(Removed { stopped, tokens }))
         }
         Request::Rotate { name } => {
             hub.decide(|table| table.rotate(&name))?;
