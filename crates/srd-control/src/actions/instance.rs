@@ -135,7 +135,10 @@ fn run(cloud: &mut Cloud, at: &(String, String), request: &Request) -> ApiResult
 }
 
 /// Returns the identifier of the image of a launch.
-fn image(request: &Request) -> ApiResult<&str> {
+///
+/// # Errors
+/// If it is missing, or has not the form of an identifier.
+pub(super) fn image(request: &Request) -> ApiResult<&str> {
     let image = request.need("ImageId")?;
     let hex = image.strip_prefix("ami-").unwrap_or_default();
     if !(8..=17).contains(&hex.len()) || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {

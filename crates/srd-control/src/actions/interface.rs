@@ -31,7 +31,7 @@ pub(super) const ACTIONS: Actions = &[
 ];
 
 /// Largest number of security groups of an interface.
-const GROUPS_MAX: usize = 16;
+pub(super) const GROUPS_MAX: usize = 16;
 /// Largest number of interfaces of an instance: that of the largest instance types.
 pub(super) const DEVICES_MAX: i64 = 15;
 

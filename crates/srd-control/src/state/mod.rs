@@ -15,7 +15,7 @@
 //! | [`mirror`] | traffic mirroring |
 //! | [`storage`] | volumes, snapshots, images |
 //! | [`launch`] | launch templates |
-//! | [`scaling`] | Auto Scaling groups |
+//! | [`scaling`] | Auto Scaling groups, launch configurations |
 //! | [`id`] | identifiers |
 
 pub mod endpoint;
@@ -50,7 +50,7 @@ pub use network::{
     DhcpOptions, FlowLog, NetworkAcl, PeeringConnection, PrefixList, RouteTable, Subnet,
     SubnetCidrReservation, Vpc,
 };
-pub use scaling::{ScalingActivity, ScalingGroup};
+pub use scaling::{LaunchConfiguration, ScalingActivity, ScalingGroup};
 pub use storage::{Image, Snapshot, Volume};
 pub use table::{Change, Object, Row, Table};
 pub use transit::{TransitAttachment, TransitGateway, TransitRouteTable};
@@ -254,6 +254,8 @@ region! {
         template_versions: LaunchTemplateVersion,
         /// Auto Scaling groups.
         scaling_groups: ScalingGroup,
+        /// Launch configurations.
+        launch_configurations: LaunchConfiguration,
         /// Starts and ends of instances of Auto Scaling groups, the oldest first.
         scaling_activities: ScalingActivity,
     }

@@ -1,4 +1,6 @@
-//! Auto Scaling groups, their members, and the record of their activities.
+//! Auto Scaling groups, their members, launch configurations, and the record of activities.
+
+use serde_json::Value;
 
 use super::{Row, part};
 
@@ -12,8 +14,10 @@ part! {
         /// Name of the group as a resource.
         #[serde(rename = "AutoScalingGroupARN")]
         auto_scaling_group_arn: String,
-        /// Launch template of new instances.
-        launch_template: TemplateChoice,
+        /// Launch template of new instances; absent if the group has a launch configuration.
+        launch_template: Option<TemplateChoice>,
+        /// Name of the launch configuration of new instances; absent if the group has a template.
+        launch_configuration_name: Option<String>,
         /// Smallest number of instances.
         min_size: i64,
         /// Largest number of instances.
@@ -81,6 +85,37 @@ part! {
 }
 
 part! {
+    /// A launch configuration.
+    LaunchConfiguration {
+        /// `alc/` and the name of the configuration.
+        id: String,
+        /// Name of the configuration.
+        launch_configuration_name: String,
+        /// Name of the configuration as a resource.
+        #[serde(rename = "LaunchConfigurationARN")]
+        launch_configuration_arn: String,
+        /// Time when the configuration was created.
+        created_time: String,
+        /// Parameters of launches, under the names of the members of a launch configuration.
+        parameters: Value,
+    }
+}
+
+impl LaunchConfiguration {
+    /// Returns the identifier of the configuration with this name.
+    pub fn id_of(name: &str) -> String {
+        format!("{}/{name}", Self::PREFIX)
+    }
+}
+
+impl Row for LaunchConfiguration {
+    const PREFIX: &'static str = "alc";
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+part! {
     /// An instance of an Auto Scaling group.
     GroupMember {
         /// Identifier of the instance.
@@ -94,8 +129,10 @@ part! {
         /// Health of the instance: `Healthy` or `Unhealthy`.
         health_status: String,
         /// Template and number of the version from which the group has started the instance; absent
-        /// for an instance that was attached.
+        /// for an instance that was attached, or that has a launch configuration.
         launch_template: Option<TemplateChoice>,
+        /// Name of the launch configuration from which the group has started the instance.
+        launch_configuration_name: Option<String>,
         /// Whether a reduction of the group does not terminate the instance.
         protected_from_scale_in: bool,
     }

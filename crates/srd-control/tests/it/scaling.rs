@@ -7,14 +7,14 @@ use srd_control::store::MemoryStore;
 
 use crate::support::{Client, Recorder, SharedStore, all, first, request};
 
-const TEMPLATE: &str = "Action=CreateLaunchTemplate&LaunchTemplateName=web\
+pub(crate) const TEMPLATE: &str = "Action=CreateLaunchTemplate&LaunchTemplateName=web\
     &LaunchTemplateData.ImageId=ami-12c6146b&LaunchTemplateData.InstanceType=c7i.12xlarge\
     &LaunchTemplateData.NetworkInterface.1.DeviceIndex=0\
     &LaunchTemplateData.NetworkInterface.1.EnaSrdSpecification.EnaSrdEnabled=true";
-const GROUP: &str = "AutoScalingGroupName=group";
+pub(crate) const GROUP: &str = "AutoScalingGroupName=group";
 
 /// Sends a request to Auto Scaling.
-fn send(client: &mut Client, action: &str, parameters: &str) -> HttpResponse {
+pub(crate) fn send(client: &mut Client, action: &str, parameters: &str) -> HttpResponse {
     let form = format!("Action={action}&Version=2011-01-01&{parameters}");
     let mut request = request(client.region, &form);
     for (_, value) in &mut request.headers {
@@ -24,14 +24,14 @@ fn send(client: &mut Client, action: &str, parameters: &str) -> HttpResponse {
 }
 
 /// Sends a request that succeeds, and returns the XML.
-fn ok(client: &mut Client, action: &str, parameters: &str) -> String {
+pub(crate) fn ok(client: &mut Client, action: &str, parameters: &str) -> String {
     let answer = send(client, action, parameters);
     assert_eq!(answer.status, 200, "{action} {parameters}: {}", answer.body);
     answer.body
 }
 
 /// Sends a request that fails, and returns the code.
-fn code(client: &mut Client, action: &str, parameters: &str) -> String {
+pub(crate) fn code(client: &mut Client, action: &str, parameters: &str) -> String {
     let answer = send(client, action, parameters);
     assert_ne!(answer.status, 200, "{action} {parameters}: {}", answer.body);
     assert!(answer.body.starts_with("<ErrorResponse xmlns="), "{}", answer.body);
@@ -39,7 +39,7 @@ fn code(client: &mut Client, action: &str, parameters: &str) -> String {
 }
 
 /// A group in three zones, with its template.
-fn group(client: &mut Client, sizes: &str) {
+pub(crate) fn group(client: &mut Client, sizes: &str) {
     client.ok(TEMPLATE);
     let zones = "AvailabilityZones.member.1=us-east-1a&AvailabilityZones.member.2=us-east-1b\
                  &AvailabilityZones.member.3=us-east-1c";
@@ -48,7 +48,7 @@ fn group(client: &mut Client, sizes: &str) {
 }
 
 /// The instances of the group, each with its zone.
-fn members(client: &mut Client) -> Vec<(String, String)> {
+pub(crate) fn members(client: &mut Client) -> Vec<(String, String)> {
     let shown = ok(client, "DescribeAutoScalingInstances", "");
     let ids = all(&shown, "InstanceId").into_iter();
     ids.zip(all(&shown, "AvailabilityZone")).collect()
@@ -60,11 +60,11 @@ fn zones(client: &mut Client) -> [usize; 3] {
     ["a", "b", "c"].map(|zone| members.iter().filter(|(_, of)| of.ends_with(zone)).count())
 }
 
-fn running(client: &Client) -> usize {
+pub(crate) fn running(client: &Client) -> usize {
     client.state().instances.iter().filter(|of| of.state.code == 16).count()
 }
 
-fn desire(client: &mut Client, size: u32) {
+pub(crate) fn desire(client: &mut Client, size: u32) {
     ok(client, "SetDesiredCapacity", &format!("{GROUP}&DesiredCapacity={size}"));
 }
 
@@ -196,6 +196,7 @@ fn bounds_move_the_desired_capacity_and_wrong_sizes_are_refused() {
         "LaunchTemplate.LaunchTemplateName=other",
         "LaunchTemplate.LaunchTemplateName=web&LaunchTemplate.Version=9",
         "LaunchConfigurationName=old",
+        "LaunchConfigurationName=old&LaunchTemplate.LaunchTemplateName=web",
         "HealthCheckType=ELB",
         "TerminationPolicies.member.1=Random",
         // A group with a thousand policies blocked the server for seconds.

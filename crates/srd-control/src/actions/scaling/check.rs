@@ -1,9 +1,7 @@
 //! Checks of the parameters of groups.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::actions::launch::data;
-use crate::actions::launch::kind;
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
 use crate::state::scaling::{GroupTag, TemplateChoice};
@@ -29,9 +27,11 @@ const POLICIES: [&str; 7] = [
     "AllocationStrategy",
 ];
 /// Parameters of groups that are served.
-const SERVED: [&str; 15] = [
+const SERVED: [&str; 17] = [
     "AutoScalingGroupName",
     "LaunchTemplate",
+    "LaunchConfigurationName",
+    "InstanceId",
     "MinSize",
     "MaxSize",
     "DesiredCapacity",
@@ -72,7 +72,7 @@ pub(super) fn served(request: &Request) -> ApiResult<()> {
     for (name, value) in &request.parameters {
         let is_other_unit = name == "DesiredCapacityType" && value != "units";
         if (!SERVED.contains(&name.as_str()) && !is_empty(value)) || is_other_unit {
-            let hint = "a group needs the parameter LaunchTemplate";
+            let hint = "a group needs LaunchTemplate, LaunchConfigurationName or InstanceId";
             let message = format!("The parameter {name} is not served by this endpoint; {hint}.");
             return Err(invalid(message));
         }
@@ -88,33 +88,6 @@ pub(super) fn name(name: &str) -> ApiResult<()> {
     }
     let message = "AutoScalingGroupName has 1 to 255 printable ASCII characters without colons";
     Err(invalid(message))
-}
-
-/// Returns the launch template of a request, with the version as the request names it.
-///
-/// # Errors
-/// If the template or the version does not exist, or no instance can be launched from it.
-pub(super) fn template(region: &Region, request: &Request) -> ApiResult<Option<TemplateChoice>> {
-    let Some(choice) = request.part("LaunchTemplate").and_then(Value::as_object) else {
-        return Ok(None);
-    };
-    let text = |name: &str| choice.get(name).and_then(Value::as_str);
-    if text("LaunchTemplateId").is_some() == text("LaunchTemplateName").is_some() {
-        let message = "Valid requests must contain either launchTemplateId or LaunchTemplateName";
-        return Err(invalid(message));
-    }
-    let unusable =
-        |why: String| invalid(format!("You must use a valid fully-formed launch template. {why}"));
-    let (mut template, data) =
-        data::chosen(region, choice).map_err(|error| unusable(error.message))?;
-    if data["ImageId"].is_null() {
-        return Err(unusable("The request must contain the parameter ImageId".to_owned()));
-    }
-    if let Some(name) = data["InstanceType"].as_str() {
-        kind::find(name).map_err(|error| unusable(error.message))?;
-    }
-    text("Version").unwrap_or_default().clone_into(&mut template.version);
-    Ok(Some(template))
 }
 
 /// Zones and subnets of a group.
@@ -275,12 +248,16 @@ pub(super) fn settings(group: &mut ScalingGroup, request: &Request) -> ApiResult
     Ok(())
 }
 
+/// Launch template of a group, or the name of its launch configuration.
+pub(super) type Launches = (Option<TemplateChoice>, Option<String>);
+
 /// Returns a group without instances, whose settings have their defaults.
 pub(super) fn new(
     region: &mut Region,
     name: &str,
-    (template, network, sizes): (TemplateChoice, Network, Sizes),
+    (source, network, sizes): (Launches, Network, Sizes),
 ) -> ScalingGroup {
+    let (launch_template, launch_configuration_name) = source;
     let (at, account) = (&region.name, &region.account);
     let partition = regions::partition(at);
     let uuid = region.ids.uuid();
@@ -290,7 +267,8 @@ pub(super) fn new(
         id: ScalingGroup::id_of(name),
         auto_scaling_group_name: name.to_owned(),
         auto_scaling_group_arn: format!("arn:{partition}:autoscaling:{at}:{account}:{resource}"),
-        launch_template: template,
+        launch_template,
+        launch_configuration_name,
         min_size: sizes.min,
         max_size: sizes.max,
         desired_capacity: sizes.desired,
@@ -308,14 +286,4 @@ pub(super) fn new(
         cause: String::new(),
         retry_at: 0,
     }
-}
-
-/// The choice of a template, as the parameter of a launch.
-pub(super) fn parameter(template: &TemplateChoice) -> Map<String, Value> {
-    let mut choice = Map::new();
-    choice.insert("LaunchTemplateId".to_owned(), template.launch_template_id.clone().into());
-    if !template.version.is_empty() {
-        choice.insert("Version".to_owned(), template.version.clone().into());
-    }
-    choice
 }

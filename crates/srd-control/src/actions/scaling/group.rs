@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::activity::{self, Entry};
 use super::check::{self, Sizes, invalid};
+use super::source::{self, SOURCES};
 use crate::actions::launch::lives;
 use crate::actions::support::{now, time};
 use crate::actions::{Actions, Handler};
@@ -36,16 +37,11 @@ fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = format!("A region has at most {GROUPS_MAX} Auto Scaling groups.");
         return Err(ApiError::new("LimitExceeded", message));
     }
-    let template = check::template(region, request)?.ok_or_else(|| {
-        invalid(
-            "Valid requests must contain either LaunchTemplate, LaunchConfigurationName, \
-             InstanceId or MixedInstancesPolicy parameter.",
-        )
-    })?;
+    let source = source::of_request(region, request)?.ok_or_else(|| invalid(SOURCES))?;
     let sizes = check::sizes(request, None)?;
     let network = check::network(region, request)?
         .ok_or_else(|| invalid("At least one Availability Zone or VPC Subnet is required."))?;
-    let mut group = check::new(region, name, (template, network, sizes));
+    let mut group = check::new(region, name, (source.split(), network, sizes));
     check::settings(&mut group, request)?;
     group.tags = check::tags(name, request)?;
     group.cause = format!(
@@ -63,8 +59,8 @@ fn update(region: &mut Region, request: &Request) -> ApiResult<Value> {
     check::served(request)?;
     let found = check::group(region, name).cloned();
     let mut group = found.map_err(|_| invalid("AutoScalingGroup name not found - null"))?;
-    if let Some(template) = check::template(region, request)? {
-        group.launch_template = template;
+    if let Some(source) = source::of_request(region, request)? {
+        (group.launch_template, group.launch_configuration_name) = source.split();
     }
     if let Some(network) = check::network(region, request)? {
         group.availability_zones = network.zones;

@@ -8,19 +8,23 @@
 //! | module | content |
 //! |---|---|
 //! | `group` | actions on groups |
+//! | `configuration` | launch configurations |
 //! | `member` | actions on instances of groups |
 //! | `tag` | actions on tags of groups |
 //! | `view` | descriptions |
 //! | `check` | checks of parameters |
+//! | `source` | parameters of the launches of groups |
 //! | `activity` | the record of starts and ends |
 //! | `plan` | the next step of a group |
 //! | `step` | a step that is taken |
 
 mod activity;
 mod check;
+mod configuration;
 mod group;
 mod member;
 pub(crate) mod plan;
+mod source;
 pub(crate) mod step;
 mod tag;
 mod view;
@@ -29,7 +33,8 @@ use super::{Actions, Handler, find_in, names_in};
 use crate::error::ApiError;
 
 /// Actions of all files, in one table for each file.
-const ALL: [Actions; 4] = [group::ACTIONS, member::ACTIONS, tag::ACTIONS, view::ACTIONS];
+const ALL: [Actions; 5] =
+    [configuration::ACTIONS, group::ACTIONS, member::ACTIONS, tag::ACTIONS, view::ACTIONS];
 
 /// Returns the implementation of an action.
 pub fn find(name: &str) -> Option<Handler> {
@@ -42,13 +47,14 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Codes of EC2 for wrong parameters. Auto Scaling has one code for them.
-const PARAMETER_CODES: [&str; 6] = [
+const PARAMETER_CODES: [&str; 7] = [
     "MissingParameter",
     "InvalidParameterValue",
     "InvalidParameterCombination",
     "InvalidQueryParameter",
     "UnknownParameter",
     "FilterLimitExceeded",
+    "InvalidUserData.Malformed",
 ];
 
 /// Returns the error with the code that Auto Scaling documents.

@@ -162,6 +162,7 @@ fn spread(mut candidates: Vec<Candidate<'_>>, count: usize) -> Vec<String> {
 /// Returns the members that a reduction ends: members outside of the zones of the group first, then
 /// those of the zone with the most members, by the termination policies. Protected members stay.
 fn excess(region: &Region, group: &ScalingGroup, count: usize) -> Vec<String> {
+    let origins = Origins::of(region);
     let zones: Vec<String> =
         candidates(region, group).iter().map(|of| of.subnet.availability_zone.clone()).collect();
     let mut left: Vec<(usize, &GroupMember)> = group.instances.iter().enumerate().collect();
@@ -178,7 +179,7 @@ fn excess(region: &Region, group: &ScalingGroup, count: usize) -> Vec<String> {
         };
         let open = left.iter().filter(|(_, member)| !member.protected_from_scale_in);
         let first = open.min_by_key(|(age, member)| {
-            (std::cmp::Reverse(size(member)), rank(group, *age, member))
+            (std::cmp::Reverse(size(member)), rank(group, *age, origins.of_member(group, member)))
         });
         let Some((age, member)) = first.copied() else { break };
         ended.push(member.instance_id.clone());
@@ -187,18 +188,43 @@ fn excess(region: &Region, group: &ScalingGroup, count: usize) -> Vec<String> {
     ended
 }
 
+/// Places of the launch configurations of a region in the order of their creation, from 1.
+struct Origins<'a>(BTreeMap<&'a str, i64>);
+
+impl<'a> Origins<'a> {
+    fn of(region: &'a Region) -> Self {
+        let names = region.launch_configurations.iter();
+        let names = names.map(|of| of.launch_configuration_name.as_str());
+        Self(names.zip(1..).collect())
+    }
+
+    /// Returns the order of a member by the parameters of its launch, the oldest ones first. A
+    /// member of a launch configuration precedes those of templates, and a member of another
+    /// template, or of a configuration that was deleted, those of the present one.
+    fn of_member(&self, group: &ScalingGroup, member: &GroupMember) -> i64 {
+        let configuration = member.launch_configuration_name.as_deref();
+        let Some(template) = &group.launch_template else {
+            return configuration.and_then(|name| self.0.get(name)).copied().unwrap_or(0);
+        };
+        if configuration.is_some() {
+            return -1;
+        }
+        let own = member.launch_template.as_ref();
+        let own = own.filter(|of| of.launch_template_id == template.launch_template_id);
+        own.and_then(|of| of.version.parse().ok()).unwrap_or(0)
+    }
+}
+
 /// Returns the order of a member among those that may end, by the policies of the group: the
-/// smallest ends first. `age` is the number of the member, the oldest first.
-fn rank(group: &ScalingGroup, age: usize, member: &GroupMember) -> Vec<i64> {
+/// smallest ends first. `age` is the number of the member, the oldest first; `origin` the order by
+/// the parameters of its launch.
+fn rank(group: &ScalingGroup, age: usize, origin: i64) -> Vec<i64> {
     let age = i64::try_from(age).unwrap_or(i64::MAX);
-    let own = member.launch_template.as_ref();
-    let own = own.filter(|of| of.launch_template_id == group.launch_template.launch_template_id);
-    let version = own.and_then(|of| of.version.parse().ok()).unwrap_or(0);
     let policies = group.termination_policies.iter();
     let ranks = policies.flat_map(|policy| match policy.as_str() {
         "NewestInstance" => vec![-age],
-        "OldestLaunchTemplate" => vec![version],
-        "Default" => vec![version, age],
+        "OldestLaunchTemplate" | "OldestLaunchConfiguration" => vec![origin],
+        "Default" => vec![origin, age],
         "AllocationStrategy" => Vec::new(),
         _ => vec![age],
     });

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::activity::{self, Entry};
-use super::check;
+use super::configuration;
 use super::plan::{HEALTHY, RETRY_S, Step};
+use super::source::{Source, parameter};
 use crate::actions::instance;
 use crate::actions::launch::data;
 use crate::actions::launch::lives::{self, MACHINE_FAILED};
@@ -134,9 +135,9 @@ fn launch(
             continue;
         }
         let count = subnets.iter().filter(|other| *other == subnet).count();
-        let (request, template) = request(region_of(cloud, at)?, group, subnet, count)?;
+        let (request, source) = request(region_of(cloud, at)?, group, subnet, count)?;
         for id in instance::launch(cloud, at, &request)? {
-            join(region_of(cloud, at)?, group, &id, Some(template.clone()))?;
+            join(region_of(cloud, at)?, group, &id, Some(source.clone()))?;
             let details = json!({"Subnet ID": subnet,
                                  "Availability Zone": group.instances.last()
                                      .map(|member| &member.availability_zone)});
@@ -149,20 +150,40 @@ fn launch(
     Ok(())
 }
 
-/// Returns the request that starts instances of a group in a subnet, and the template with the
-/// number of its version. The subnet replaces those of the template's interfaces and its zone.
+/// Returns the request that starts instances of a group in a subnet, and the source of its
+/// parameters; for a template, with the number of its version.
 fn request(
     region: &Region,
     group: &ScalingGroup,
     subnet: &str,
     count: usize,
-) -> ApiResult<(Request, TemplateChoice)> {
-    let (template, data) = data::chosen(region, &check::parameter(&group.launch_template))?;
+) -> ApiResult<(Request, Source)> {
+    let (mut parameters, source) = match Source::of(group)? {
+        Source::Template(choice) => {
+            let (parameters, template) = of_template(region, &choice, subnet)?;
+            (parameters, Source::Template(template))
+        }
+        Source::Configuration(name) => {
+            (configuration::launch(region, &name, subnet)?, Source::Configuration(name))
+        }
+    };
+    for name in ["MinCount", "MaxCount"] {
+        parameters.insert(name.to_owned(), count.into());
+    }
+    Ok((Request { action: "RunInstances".to_owned(), parameters }, source))
+}
+
+/// Returns the parameters of a launch from a template, and the template with the number of its
+/// version. The subnet replaces those of the template's interfaces and its zone.
+fn of_template(
+    region: &Region,
+    choice: &TemplateChoice,
+    subnet: &str,
+) -> ApiResult<(Map<String, Value>, TemplateChoice)> {
+    let (template, data) = data::chosen(region, &parameter(choice))?;
     let mut parameters = Map::new();
     let mut put = |name: &str, value: Value| _ = parameters.insert(name.to_owned(), value);
-    put("LaunchTemplate", check::parameter(&template).into());
-    put("MinCount", count.into());
-    put("MaxCount", count.into());
+    put("LaunchTemplate", parameter(&template).into());
     let mut interfaces = data["NetworkInterfaces"].as_array().cloned().unwrap_or_default();
     for interface in interfaces.iter_mut().filter(|of| of["NetworkInterfaceId"].is_null()) {
         interface["SubnetId"] = subnet.into();
@@ -175,10 +196,11 @@ fn request(
         placement.remove("AvailabilityZone");
         put("Placement", placement.into());
     }
-    Ok((Request { action: "RunInstances".to_owned(), parameters }, template))
+    Ok((parameters, template))
 }
 
-/// Makes an instance a member of a group, and gives it the tags of the group.
+/// Makes an instance a member of a group, and gives it the tags of the group. `source`: the
+/// parameters with which the group has started it; `None` if it was attached.
 ///
 /// # Errors
 /// If the instance does not exist or would have too many tags.
@@ -186,21 +208,24 @@ pub(super) fn join(
     region: &mut Region,
     group: &mut ScalingGroup,
     id: &str,
-    template: Option<TemplateChoice>,
+    source: Option<Source>,
 ) -> ApiResult<()> {
     let mut instance = get(&region.instances, id)?.clone();
-    let tags = group.tags.iter().filter(|tag| tag.propagate_at_launch && template.is_some());
+    let tags = group.tags.iter().filter(|tag| tag.propagate_at_launch && source.is_some());
     let tags = tags.map(|tag| Tag { key: tag.key.clone(), value: tag.value.clone() });
     put_tags(&mut instance.tags, tags.collect())?;
     let name = group.auto_scaling_group_name.clone();
     put_tags(&mut instance.tags, vec![Tag { key: GROUP_TAG.to_owned(), value: name }])?;
+    let (launch_template, launch_configuration_name) =
+        source.map(Source::split).unwrap_or_default();
     group.instances.push(GroupMember {
         instance_id: id.to_owned(),
         instance_type: instance.instance_type.clone(),
         availability_zone: instance.availability_zone.clone(),
         lifecycle_state: "InService".to_owned(),
         health_status: HEALTHY.to_owned(),
-        launch_template: template,
+        launch_template,
+        launch_configuration_name,
         protected_from_scale_in: group.new_instances_protected_from_scale_in,
     });
     region.instances.insert(instance);

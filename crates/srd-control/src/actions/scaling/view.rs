@@ -58,7 +58,7 @@ fn groups(region: &mut Region, request: &Request) -> ApiResult<Value> {
         if request.flag("IncludeInstances") == Some(false) {
             shown["Instances"] = Value::Null;
         }
-        if group.launch_template.version.is_empty() {
+        if group.launch_template.as_ref().is_some_and(|of| of.version.is_empty()) {
             shown["LaunchTemplate"]["Version"] = Value::Null;
         }
         shown["CapacityRebalance"] = false.into();
