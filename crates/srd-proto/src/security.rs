@@ -123,6 +123,23 @@ impl Security {
         self.cookies = CookieJar::new(self.drbg.array(), now);
     }
 
+    /// Replaces the static key. Returns false if there is none.
+    pub(crate) fn set_static(&mut self, private: &[u8; 32]) -> bool {
+        if !matches!(self.mode, Protection::Static(_)) {
+            return false;
+        }
+        self.public = public_key(private);
+        self.hello_key = Some(HelloKey::of(&self.public));
+        self.mode = Protection::Static(*private);
+        true
+    }
+
+    /// Draws the seed of another run of this process, which no other process has.
+    pub(crate) fn seed(&mut self) -> [u8; 32] {
+        self.stir();
+        self.drbg.array()
+    }
+
     /// Sets the source of random bytes that are mixed into the generator.
     pub(crate) fn mix_in(&mut self, fresh: Fresh) {
         self.fresh = Some(fresh);

@@ -266,12 +266,28 @@ impl<I: PacketIo> Engine<I> {
     ) -> io::Result<()> {
         let seed = clock::seed()?;
         self.core.reseed(now, clock::epoch(), seed);
+        self.forget_waiting();
+        app.notice(Notice::Copied(why));
+        Ok(())
+    }
+
+    /// Changes the static private key, which ends all sessions. Returns false if there is none.
+    #[cold]
+    pub(crate) fn rekey(&mut self, private: [u8; 32]) -> bool {
+        let now = self.look();
+        let is_changed = self.core.rekey(now, clock::epoch(), private);
+        if is_changed {
+            self.forget_waiting();
+        }
+        is_changed
+    }
+
+    /// Drops the batch that waits for its socket: its packets are of sessions that have ended.
+    fn forget_waiting(&mut self) {
         if let Some((_, mut buf)) = self.waiting.take() {
             buf.clear();
             self.spare = Some(buf);
         }
-        app.notice(Notice::Copied(why));
-        Ok(())
     }
 
     /// Receives all packets that have arrived.

@@ -344,6 +344,12 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.copies().counts_suspicions = counts;
     }
 
+    /// Changes the static private key of this endpoint. All sessions end, and open again with the
+    /// peers that know the new public key. Returns false if the endpoint has no static key.
+    pub fn rekey(&mut self, private: [u8; 32]) -> bool {
+        self.engine.rekey(private)
+    }
+
     /// Returns the back end.
     pub fn io(&mut self) -> &mut I {
         self.engine.io()

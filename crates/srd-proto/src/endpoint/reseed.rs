@@ -1,5 +1,6 @@
-//! Another run of an endpoint whose state may exist twice, because a virtual machine was restored
-//! to an earlier state or cloned, or a process was restored from a checkpoint.
+//! Another run of an endpoint: with another static key, or because its state may exist twice. It
+//! exists twice after a virtual machine was restored to an earlier state or cloned, or a process
+//! was restored from a checkpoint.
 //!
 //! Both copies hold the same keys and would seal different packets under the same numbers. This
 //! reveals to an observer the exclusive or of their contents, and the key that authenticates them.
@@ -55,6 +56,20 @@ impl Endpoint {
         }
         #[cfg(debug_assertions)]
         self.audit();
+    }
+
+    /// Changes the static private key, and begins another run as [`Endpoint::reseed`] does: a
+    /// session binds the keys of both ends, so none continues. `epoch` is chosen as for a new
+    /// endpoint. A peer opens a session again as soon as it knows the new public key. Returns false
+    /// if the endpoint is closed or has no static key; nothing changes then.
+    pub fn rekey(&mut self, now: Instant, epoch: Epoch, private: [u8; 32]) -> bool {
+        // S32: Another static key
+        if self.closed || !self.shared.security.set_static(&private) {
+            return false;
+        }
+        let seed = self.shared.security.seed();
+        self.reseed(now, epoch, seed);
+        true
     }
 
     /// Sets a source of random bytes. `fresh` is called before each opening of a session and each

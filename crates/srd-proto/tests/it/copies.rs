@@ -2,10 +2,13 @@
 //! world has reported that copies may exist, no two packets are sealed under one key and number.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::support::{InFlight, Pair};
-use srd_proto::{Class, Config, Datagram, DownReason, Duration, Epoch, Protection, Qpn, Status};
+use srd_proto::{
+    Class, Config, Datagram, DownReason, Duration, Epoch, PeerConfig, Protection, Qpn, Status,
+};
 
 /// Bytes of a packet's header. The bytes of its tag follow.
 const HEADER: usize = 12;
@@ -131,6 +134,37 @@ fn a_peer_that_speaks_first_after_a_reseed_is_heard_at_once() {
             srd_proto::Event::PeerDown { reason: DownReason::Restarted, .. }
         )));
     }
+}
+
+#[test]
+fn an_endpoint_with_another_static_key_is_reached_by_peers_that_know_the_key() {
+    let [config, job] = modes();
+    let mut pair = Pair::new(config, 3);
+    pair.send_many(20, 1000);
+    pair.run_for(Duration::from_millis(5));
+    pair.assert_all_completed(20);
+    let former = pair.a.public_key();
+    assert!(pair.a.rekey(pair.now, Epoch(0), [77; 32]));
+    let public = Some(srd_proto::crypto::public_key(&[77; 32]));
+    assert!(pair.a.public_key() == public && public != former);
+    // The peer knows the former key only.
+    pair.send_many(1, 1000);
+    pair.run_for(Duration::from_millis(50));
+    assert_eq!(pair.delivered(), 20);
+    assert_eq!(pair.down_reasons()[0], DownReason::Restarted);
+    let address = SocketAddr::new(pair.ips[0], 7471);
+    let of_a = pair.b.peer_at(address).unwrap();
+    pair.b.remove_peer(pair.now, of_a);
+    pair.b.add_peer(pair.now, PeerConfig::at(address).with_key(public)).unwrap();
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!(pair.delivered(), 21);
+    pair.a.check_invariants();
+    // Job keys are those of all members.
+    let mut pair = Pair::new(job, 3);
+    assert!(!pair.a.rekey(pair.now, Epoch(0), [77; 32]));
+    pair.send_many(1, 1000);
+    pair.run_for(Duration::from_millis(5));
+    pair.assert_all_completed(1);
 }
 
 #[test]
