@@ -99,6 +99,7 @@ fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>, round: &Atomi
                     reader
                 }));
             }
+            Ok(Command::Rekey { reply, .. }) => reply.send(Ok(())),
             Ok(Command::Describe { reply }) => reply.send(Err("this is a fake".into())),
             Ok(Command::HandOver { reply, .. }) => reply.send(Err("this is a fake".into())),
             Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,

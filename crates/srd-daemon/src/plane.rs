@@ -25,6 +25,7 @@ use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::handover::state::Estate;
 use crate::handover::wire::LineConnection;
+use crate::keys::SecretKey;
 use crate::snapshot::Snapshot;
 
 /// Largest number of commands that may wait for the control thread.
@@ -96,6 +97,13 @@ pub enum Command {
     Describe {
         /// Receives the state, or the reason why the daemon cannot be handed over.
         reply: Oneshot<Result<Estate, String>>,
+    },
+    /// Changes the private key of this node.
+    Rekey {
+        /// The new key.
+        key: SecretKey,
+        /// Receives the reason of a refusal.
+        reply: Oneshot<Result<(), String>>,
     },
     /// Hands the daemon over to a process that has read the state.
     HandOver {
@@ -374,6 +382,16 @@ impl PlaneHandle {
             Ok(Err(why)) => Err(partly(&why)),
             Err(error) => Err(partly(&error)),
         })
+    }
+
+    /// Changes the private key of this node, which ends all sessions. They open again with the
+    /// peers that have the new public key.
+    ///
+    /// # Errors
+    /// If there was no answer; the inner error is the control thread's refusal.
+    pub(crate) fn rekey(&self, key: SecretKey) -> Result<Result<(), String>, PlaneError> {
+        let _alone = self.alone();
+        self.ask(|reply| Command::Rekey { key, reply })
     }
 
     /// Begins a capture.

@@ -159,6 +159,38 @@ fn regression_a_setting_of_one_peer_lasts_until_the_next_reload() {
     wait_for_off(&pair, false);
 }
 
+/// A new private key waited for a restart.
+#[test]
+fn regression_a_daemon_uses_another_private_key_after_a_reload() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("pk");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+    let before = pair.ask(0, &["status"]).unwrap()["public_key"].as_str().unwrap().to_owned();
+    let next = srd_daemon::keys::SecretKey::draw_private().unwrap();
+    let public = next.public().to_string();
+    std::fs::write(pair.path("0.key".into()), next.expose()).unwrap();
+    let report = pair.ask(0, &["reload"]).expect("a report");
+    assert_eq!(report["live"], serde_json::json!(["private_key_file"]), "{report}");
+    pair.wait("the new key", |pair| pair.ask(0, &["status"]).unwrap()["public_key"] == public);
+    // The other end does not know the key yet.
+    let file = pair.path("1.toml".into());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(&before), "{text}");
+    std::fs::write(&file, text.replace(&before, &public)).unwrap();
+    let report = pair.ask(1, &["reload"]).expect("a report");
+    assert_eq!(report["changed"].as_array().unwrap().len(), 1, "{report}");
+    pair.wait_for_express();
+    pair.transfer_by_srd("10.77.0.2");
+    let report = pair.ask(0, &["reload"]).expect("a report");
+    assert_eq!(report["live"], serde_json::json!([]), "{report}");
+}
+
 /// Returns the processor time that a daemon's worker has used so far, in nanoseconds.
 fn worker_ns(process: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();

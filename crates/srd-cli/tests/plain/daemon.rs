@@ -74,6 +74,7 @@ fn run_plane(commands: &Receiver<PlaneCommand>) {
             }
             Ok(PlaneCommand::Running { reply }) => reply.send(Box::new(running())),
             Err(RecvTimeoutError::Timeout) => {}
+            Ok(PlaneCommand::Rekey { reply, .. }) => reply.send(Ok(())),
             Ok(PlaneCommand::Describe { reply }) => reply.send(Err("this is a fake".into())),
             Ok(PlaneCommand::HandOver { reply, .. }) => reply.send(Err("this is a fake".into())),
             Ok(PlaneCommand::Stop) | Err(RecvTimeoutError::Disconnected) => return,

@@ -46,6 +46,8 @@ impl PeerChange {
     }
 }
 
+/// Key of the file with the private key of this node.
+pub(crate) const PRIVATE_KEY: &str = "private_key_file";
 /// Text after the name of a peer in a reload's report: the name stays, but the key was replaced.
 pub(crate) const REKEYED: &str = " (another key)";
 
@@ -153,7 +155,14 @@ impl Config {
         let is_gone = |old: &&PeerSettings| !new.peers.iter().any(|peer| is_same(old, peer));
         difference.removed = self.peers.iter().filter(is_gone).cloned().collect();
         difference.live = live_keys(&self.interface, &new.interface);
+        // The controller of a host that has enrolled also has to know its key.
+        let is_own = self.enrol.is_none() && new.enrol.is_none();
+        let is_encrypted = |of: &Self| of.interface.protection.private_key().is_some();
+        let is_live = is_own && is_encrypted(self) && is_encrypted(new);
         difference.restart = restart_keys(self, new);
+        if is_live && let Some(at) = difference.restart.iter().position(|key| *key == PRIVATE_KEY) {
+            difference.live.push(difference.restart.remove(at));
+        }
         difference
     }
 }
@@ -241,7 +250,7 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("mode", from.mode != to.mode),
         ("address", from.address != to.address),
         ("protection", is_plain(&from.protection) != is_plain(&to.protection)),
-        ("private_key_file", key(from) != key(to)),
+        (PRIVATE_KEY, key(from) != key(to)),
         ("listen", !from.listens().eq(to.listens())),
         ("mtu", from.mtu != to.mtu),
         ("paths", from.paths != to.paths),

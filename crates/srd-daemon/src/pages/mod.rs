@@ -58,7 +58,6 @@ pub(crate) struct About {
     pub(crate) file: String,
     pub(crate) mode: Mode,
     pub(crate) encrypted: bool,
-    pub(crate) public_key: Option<String>,
     pub(crate) listen: String,
     pub(crate) mtu: u16,
     pub(crate) paths: u16,
@@ -87,6 +86,8 @@ pub(crate) struct Listed {
 pub(crate) struct Directory {
     pub(crate) express: bool,
     pub(crate) udp_ordering: UdpOrdering,
+    /// Public key of this node; `None` without encryption.
+    pub(crate) public_key: Option<String>,
     pub(crate) peers: Vec<Listed>,
 }
 

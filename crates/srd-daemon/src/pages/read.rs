@@ -46,7 +46,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
         file: about.file.clone(),
         mode: about.mode,
         encrypted: about.encrypted,
-        public_key: about.public_key.clone(),
+        public_key: directory.public_key.clone(),
         listen: about.listen.clone(),
         mtu: about.mtu.into(),
         paths: about.paths,

@@ -18,7 +18,6 @@ fn about() -> About {
         file: "/etc/srd/srd0.toml".into(),
         mode: Mode::Overlay,
         encrypted: true,
-        public_key: Some("key".into()),
         listen: "192.0.2.1:7471".into(),
         mtu: 8900,
         paths: 16,
@@ -76,7 +75,8 @@ fn a_snapshot_adds_up_what_workers_have_counted() {
     silent.rows[0].publish(&row);
     let pages = Pages::new(about(), both.to_vec(), Vec::new());
     let peers = vec![listed(7, "known", &known), listed(3, "silent", &silent)];
-    pages.list(Directory { express: true, udp_ordering: UdpOrdering::Ordered, peers });
+    let public_key = Some("key".into());
+    pages.list(Directory { express: true, udp_ordering: UdpOrdering::Ordered, public_key, peers });
     let snapshot = pages.snapshot(&Detail::default()).unwrap();
     let counters = snapshot.counters;
     assert_eq!((counters.ena_srd_mode, counters.ena_srd_tx_pkts, counters.tx_pkts), (3, 30, 33));

@@ -392,6 +392,9 @@ fn read_again(of: &Config, control: &mut Control) -> Result<Enrolment> {
     if enrolment(of)? != before {
         anyhow::bail!("the controller changes the peers of this host at the moment: try again");
     }
+    if fresh.interface.protection != of.interface.protection {
+        anyhow::bail!("the key of this host changes at the moment: try again");
+    }
     control.refresh(&fresh)?;
     Ok(before)
 }

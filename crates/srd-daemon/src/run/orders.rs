@@ -23,6 +23,7 @@ use srd_proto::{AddPeerError, PeerConfig};
 
 use super::waker::Waker;
 use crate::capture::Tap;
+use crate::keys::SecretKey;
 use crate::pages::peer::PeerPage;
 use crate::pages::rows::{FlowList, PathList};
 use crate::plane::{Oneshot, PeerNumber};
@@ -138,6 +139,8 @@ pub(crate) enum Change {
     Add(PeerNumber, Box<NewPeer>),
     /// Replaces the settings that are common to all peers.
     Card(CardSettings),
+    /// Replaces the private key of this node. All sessions end.
+    Key(Box<SecretKey>),
 }
 
 /// A message from a worker.

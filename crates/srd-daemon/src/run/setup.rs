@@ -310,7 +310,6 @@ pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About 
         file: absolute(&config.file),
         mode: interface.mode,
         encrypted: core.is_some_and(|core| core.protection.is_on()),
-        public_key: interface.protection.private_key().map(|key| key.public().to_string()),
         listen: in_words(interface.listens()),
         mtu,
         paths: core.map_or(0, |core| core.paths),

@@ -210,7 +210,6 @@ fn about() -> About {
         file: String::new(),
         mode: Mode::Overlay,
         encrypted: false,
-        public_key: None,
         listen: String::new(),
         mtu: 1400,
         paths: 8,

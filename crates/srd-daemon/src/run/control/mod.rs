@@ -44,7 +44,7 @@ use super::peer_log::PeerLog;
 use super::resolve::Resolver;
 use super::waker::Waker;
 use crate::capture::{Captures, Filter, TapReader};
-use crate::config::{Config, Mode};
+use crate::config::{Config, Interface, Mode};
 use crate::handover::state::Belongings;
 use crate::netconf::Network;
 use crate::pages::{Directory, Pages};
@@ -265,6 +265,7 @@ impl Control {
                 self.settle();
                 reply.send(done);
             }
+            Command::Rekey { key, reply } => reply.send(self.rekey(key)),
             Command::Capture { filter, reply } => reply.send(self.capture(&filter)),
             Command::Describe { reply } => reply.send(self.describe()),
             Command::HandOver { line, process, reply } => {
@@ -321,6 +322,7 @@ impl Control {
             self.pages.list(Directory {
                 express: interface.express,
                 udp_ordering: interface.udp_ordering,
+                public_key: public_key(interface),
                 peers: self.peers.iter().map(Peer::listed).collect(),
             });
         }
@@ -332,6 +334,11 @@ impl Control {
             routing.want(routed.map(Peer::behind).collect());
         }
     }
+}
+
+/// Returns the public key of this node; `None` without encryption.
+fn public_key(interface: &Interface) -> Option<String> {
+    interface.protection.private_key().map(|key| key.public().to_string())
 }
 
 /// Returns the present time of the clock that the workers use.

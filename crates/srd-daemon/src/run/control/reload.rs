@@ -10,8 +10,11 @@ use anyhow::Result;
 
 use super::Control;
 use super::peers::{Peer, prefixes};
-use crate::config::diff::{REKEYED, is_same};
-use crate::config::{Config, Difference, PeerChange, PeerSettings, ReloadReport, UdpOrdering};
+use crate::config::diff::{PRIVATE_KEY, REKEYED, is_same};
+use crate::config::{
+    Config, Difference, PeerChange, PeerSettings, Protection, ReloadReport, UdpOrdering,
+};
+use crate::keys::SecretKey;
 use crate::plane;
 use crate::run::orders::{CardSettings, Change};
 use crate::run::resolve::Lookup;
@@ -109,6 +112,9 @@ impl Control {
         let difference = self.running().diff(config);
         let mut report = difference.report();
         let mut changes = Vec::new();
+        if difference.live.contains(&PRIVATE_KEY) {
+            changes.extend(self.key_change(&config.interface.protection));
+        }
         self.take_away(&difference, &mut changes);
         self.bring(difference, &mut changes);
         self.take_over_interface(config);
@@ -123,6 +129,24 @@ impl Control {
             report.failed.push(format!("{name} (cannot add the peer {name}: {error})"));
         }
         Ok(report)
+    }
+
+    /// Changes the private key of this node. All sessions end, and open again with the peers that
+    /// have its public key.
+    ///
+    /// # Errors
+    /// The reason of a refusal, as a text for people.
+    pub(super) fn rekey(&mut self, key: SecretKey) -> Result<(), String> {
+        let changes = self.key_change(&Protection::Encrypted(key));
+        self.apply_at_once(changes.as_slice())
+    }
+
+    /// Records a protection with another private key, and returns the change for the workers;
+    /// `None` if it has no key.
+    fn key_change(&mut self, protection: &Protection) -> Option<Change> {
+        let key = protection.private_key()?.clone();
+        self.config.interface.protection = protection.clone();
+        Some(Change::Key(Box::new(key)))
     }
 
     /// Adds the changes that remove something to `changes`: peers, contexts of peers with another

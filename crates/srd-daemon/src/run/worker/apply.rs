@@ -143,6 +143,7 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
                 self.write_row(now, number);
             }
             Change::Card(settings) => self.set_card(now, settings),
+            Change::Key(key) => _ = self.endpoint.rekey(key.bytes()),
         }
         Ok(())
     }
