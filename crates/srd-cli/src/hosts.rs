@@ -94,7 +94,7 @@ pub(crate) struct ListArgs {
 pub(crate) enum HostsCommand {
     /// Remove a host: all others drop their connections with it at once.
     Remove(HostArgs),
-    /// Make a host draw another key, which it uses from its next start on.
+    /// Make a host draw another key, and use it. Its connections with the other hosts begin anew.
     Rotate(HostArgs),
 }
 
@@ -242,7 +242,10 @@ pub(crate) fn hosts(args: &HostsArgs) -> Result<u8> {
         }
         Some(HostsCommand::Rotate(HostArgs { name, admin })) => {
             let () = admin.ask(&Request::Rotate { name: name.clone() })?;
-            say(format!("{name} draws another key, and uses it from its next start on"))?;
+            say(format!(
+                "{name} draws another key, and uses it as soon as it is connected: `srd control \
+                 hosts` shows the progress"
+            ))?;
         }
     }
     Ok(0)

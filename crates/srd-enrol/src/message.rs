@@ -121,7 +121,7 @@ pub enum FromHost {
         /// Reason of the refusal. The former generation stays in use.
         error: Option<String>,
     },
-    /// The host uses another key from its next start on.
+    /// The host offers this key as its next one.
     NextKey {
         /// The public key, in base64.
         public_key: String,

@@ -144,7 +144,8 @@ pub struct HostEntry {
     pub seen_at: Option<u64>,
     /// Generation of the peers that it uses.
     pub applied: Option<u64>,
-    /// Progress of a change of its key: `requested`, or `waits for a restart`.
+    /// Progress of a change of its key: `requested`, or `not in use yet`: the controller has the
+    /// next key, and the host has not connected with it.
     pub rotation: Option<String>,
 }
 
@@ -280,7 +281,7 @@ fn listing(hub: &Hub) -> Listing {
         let session = sessions.get(name);
         let rotation = match (record.must_rotate, &record.next_key) {
             (true, _) => Some("requested".to_owned()),
-            (false, Some(_)) => Some("waits for a restart".to_owned()),
+            (false, Some(_)) => Some("not in use yet".to_owned()),
             (false, None) => None,
         };
         let instances = record.host.capacity.as_ref().map(|capacity| {

@@ -223,7 +223,7 @@ impl Table {
         Ok((self.changed(name, new), admitted))
     }
 
-    /// Records the key that a host uses from its next start on.
+    /// Records the next key of a host. The host uses it as soon as it connects with it.
     ///
     /// # Errors
     /// The refusal.

@@ -38,7 +38,7 @@ pub(super) struct HostRecord {
     pub(super) identity: Fingerprint,
     /// Description by the host itself.
     pub(super) host: Host,
-    /// Public key that the host uses from its next start on.
+    /// Next public key of the host, which it has not used yet.
     pub(super) next_key: Option<String>,
     /// Whether the operator has requested another key, and the host has not drawn it yet.
     pub(super) must_rotate: bool,
@@ -61,7 +61,7 @@ impl HostRecord {
         }
     }
 
-    /// Whether the host uses this public key now or from its next start on.
+    /// Whether this is the public key of the host or its next one.
     pub(super) fn has_key(&self, key: &str) -> bool {
         self.host.public_key == key || self.next_key.as_deref() == Some(key)
     }

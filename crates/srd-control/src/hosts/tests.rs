@@ -438,7 +438,7 @@ fn a_host_changes_its_key_at_its_next_start() {
     assert_eq!(client.receive(), Ok(FromController::Rotate));
     client.send(&FromHost::NextKey { public_key: key(7) });
     assert_eq!(client.receive(), Ok(FromController::KeyStored { public_key: key(7) }));
-    assert_eq!(server.listing().hosts[0].rotation.as_deref(), Some("waits for a restart"));
+    assert_eq!(server.listing().hosts[0].rotation.as_deref(), Some("not in use yet"));
     // No other host can take the next key.
     let thief = Node { host: Host { public_key: key(7), ..host(9) }, ..Node::new("t", 9) };
     let token = server.token(1);

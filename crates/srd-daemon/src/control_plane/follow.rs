@@ -12,6 +12,8 @@
 //! `srd status` shows the state of the connection, and the reason of the last end of one
 //! ([`ControllerPage`]). The log has each reason at its beginning, and again every [`LOG_EVERY`].
 
+mod next_key;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -25,9 +27,9 @@ use super::cloud::CloudPart;
 use super::enrol;
 use super::link::{Link, LinkError};
 use super::pods::{PodRequests, SessionAddress, Turns};
-use super::state::{Enrolment, NEXT_KEY, PENDING_KEY};
+use super::state::{Enrolment, NEXT_KEY};
 use crate::config::{Config, Enrol, Interface};
-use crate::keys::PublicKey;
+use crate::keys::{PublicKey, SecretKey};
 use crate::pages::controller::ControllerPage;
 use crate::plane::{PlaneError, PlaneHandle};
 use crate::run::evidence::Problem;
@@ -97,6 +99,7 @@ pub(crate) fn start(
         applied: enrolment.peers.clone(),
         interface: config.interface.clone(),
         key: key.public(),
+        next: state.key_if_any(NEXT_KEY).map_err(anyhow::Error::msg)?,
         enrol: enrol.clone(),
         enrolment,
         identity,
@@ -119,7 +122,10 @@ struct Follower {
     page: Arc<ControllerPage>,
     enrol: Enrol,
     interface: Interface,
+    /// The public key that the daemon uses.
     key: PublicKey,
+    /// The next key, if the next session offers it to the controller.
+    next: Option<SecretKey>,
     identity: Identity,
     enrolment: Enrolment,
     /// The peers of the controller that the daemon uses.
@@ -139,13 +145,15 @@ enum End {
     Cloud(String),
     /// The daemon ends.
     Daemon,
+    /// The controller has stored the next key of this host, which the next session offers.
+    NextKey,
 }
 
 impl End {
     /// Returns the reason for the log and the status; `None` if the daemon ends.
     fn problem(&self) -> Option<Problem> {
         let (kind, text) = match self {
-            Self::Daemon => return None,
+            Self::Daemon | Self::NextKey => return None,
             Self::Link(LinkError::Refused(refusal))
                 if refusal.reason == RefusalKind::HostUnknown =>
             {
@@ -206,6 +214,9 @@ impl Follower {
                 Err(end) => end,
             };
             self.set_session(None);
+            if matches!(end, End::NextKey) {
+                continue;
+            }
             let Some(problem) = self.problem(&end) else { return };
             let is_new = admitted_at.is_some() && matches!(end, End::Link(_));
             match log.is_due(problem.kind, is_new, Instant::now()) {
@@ -225,6 +236,11 @@ impl Follower {
             {
                 return;
             }
+            if let End::Link(LinkError::Refused(refusal)) = &end
+                && refusal.reason == RefusalKind::OtherKey
+            {
+                self.turn_key();
+            }
             self.page.lost(problem, self.enrolment.generation);
             // An attempt that has waited for an answer needs no further pause.
             let waited = if admitted_at.is_some() { Duration::ZERO } else { began.elapsed() };
@@ -238,12 +254,9 @@ impl Follower {
         let mut problem = end.problem()?;
         if let End::Link(LinkError::Refused(refusal)) = end
             && refusal.reason == RefusalKind::OtherKey
-            && self.has_next_key()
+            && (self.next.is_some() || self.has_next_key())
         {
-            problem.text.push_str(
-                "; this host has a next key, which the controller and the peers may use already: \
-                 start this host again",
-            );
+            problem.text.push_str("; this host offers the other one of its two keys");
         }
         Some(problem)
     }
@@ -262,7 +275,8 @@ impl Follower {
             Link::open(&self.enrol.controller, &self.identity, controller, self.first_address)?;
         let endpoints = enrol::endpoints(&self.interface, &self.enrol, link.local()?);
         let endpoints = endpoints.unwrap_or_else(|| self.enrolment.endpoints.clone());
-        let host = enrol::describe(self.key, endpoints, self.enrol.capacity.clone());
+        let key = self.next.as_ref().map_or(self.key, SecretKey::public);
+        let host = enrol::describe(key, endpoints, self.enrol.capacity.clone());
         // A host that was removed has forgotten its peers.
         let generation = self.enrolment.generation;
         link.send(&FromHost::Follow { version: VERSION, generation, host })?;
@@ -303,6 +317,7 @@ impl Follower {
                 }
                 self.enrolment.name = name;
                 self.enrolment.is_removed = false;
+                self.adopt_key()?;
                 let generation = self.enrolment.generation;
                 link.send(&FromHost::Applied { generation })?;
                 self.offer_key(link, false)?;
@@ -392,35 +407,6 @@ impl Follower {
             self.cloud.apply(&self.enrol.directory, &self.plane);
         }
         self.change()
-    }
-
-    /// Sends the next public key to the controller, if there is one. `draws`: draws one.
-    fn offer_key(&mut self, link: &mut Link, draws: bool) -> Result<(), End> {
-        let state = &self.enrol.directory;
-        let key = match draws {
-            true => Some(state.key(PENDING_KEY).map_err(End::State)?),
-            false => state.key_if_any(PENDING_KEY).map_err(End::State)?,
-        };
-        if let Some(key) = key {
-            let public_key = key.public().to_string();
-            link.send(&FromHost::NextKey { public_key })?;
-        }
-        Ok(())
-    }
-
-    fn has_next_key(&self) -> bool {
-        matches!(self.enrol.directory.key_if_any(NEXT_KEY), Ok(Some(_)))
-    }
-
-    /// Keeps the next key for the next start, after the controller has stored its public key.
-    fn keep_key(&self, public_key: &str) -> Result<(), End> {
-        let state = &self.enrol.directory;
-        let pending = state.key_if_any(PENDING_KEY).map_err(End::State)?;
-        if pending.is_some_and(|key| key.public().to_string() == public_key) {
-            state.rename(PENDING_KEY, NEXT_KEY).map_err(End::State)?;
-            tracing::info!("the next key of this host is ready: it is used from the next start on");
-        }
-        Ok(())
     }
 }
 
@@ -526,6 +512,7 @@ mod tests {
         assert_eq!(word(End::State(String::new())), Some("state-directory"));
         assert_eq!(word(End::Cloud(String::new())), Some("cloud"));
         assert_eq!(word(End::Daemon), None);
+        assert_eq!(word(End::NextKey), None);
     }
 
     #[test]
