@@ -1,7 +1,7 @@
 //! Locations of the state of `srd control`.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
@@ -9,7 +9,6 @@ use clap::Args;
 use srd_control::store::Store;
 use srd_control::store::embedded::EmbeddedStore;
 use srd_control::store::etcd::{EtcdStore, Settings, Tls};
-use srd_control::tls::read_pem;
 
 use crate::failure::usage;
 
@@ -69,6 +68,7 @@ pub(crate) struct EtcdArgs {
     #[arg(long, value_name = "PREFIX", default_value = "/srd/")]
     etcd_prefix: String,
     /// Certificates in PEM of the authorities that may sign the certificates of etcd's members.
+    /// This file and those of --etcd-cert and --etcd-key are read again when they change.
     #[arg(long, value_name = "PATH")]
     etcd_ca: Option<PathBuf>,
     /// Certificate in PEM with which this program identifies itself to etcd.
@@ -81,23 +81,19 @@ pub(crate) struct EtcdArgs {
 
 impl EtcdArgs {
     fn settings(&self, members: &[String]) -> Result<Settings> {
-        let read = |path: &Path, is_secret| read_pem(path, is_secret).map_err(anyhow::Error::msg);
         let is_https = members.iter().any(|member| member.starts_with("https://"));
         let tls = match &self.etcd_ca {
             None if is_https => return usage("https needs --etcd-ca"),
             Some(_) if !is_https => return usage("--etcd-ca needs members at https://"),
             None => None,
             Some(path) => {
-                let identity = match (&self.etcd_cert, &self.etcd_key) {
-                    (Some(certificate), Some(key)) => {
-                        Some((read(certificate, false)?, read(key, true)?))
-                    }
-                    _ => None,
-                };
-                Some(Tls { authorities: read(path, false)?, identity })
+                let identity = self.etcd_cert.clone().zip(self.etcd_key.clone());
+                Some(Tls { authorities: path.clone(), identity })
             }
         };
-        Ok(Settings { members: members.to_vec(), prefix: self.etcd_prefix.clone(), tls })
+        let report = |what: &str| eprintln!("srd: {what}");
+        let (members, prefix) = (members.to_vec(), self.etcd_prefix.clone());
+        Ok(Settings { members, prefix, tls, report })
     }
 }
 

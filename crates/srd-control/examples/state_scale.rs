@@ -135,7 +135,9 @@ fn open(path: &std::path::Path) -> Box<dyn Store> {
     match std::env::args().nth(1).filter(|argument| argument != "start") {
         Some(member) => {
             let (members, prefix) = (vec![member], "/scale/".to_owned());
-            Box::new(EtcdStore::new(&Settings { members, prefix, tls: None }).unwrap())
+            Box::new(
+                EtcdStore::new(&Settings { members, prefix, tls: None, report: |_| {} }).unwrap(),
+            )
         }
         None => Box::new(EmbeddedStore::open(path).unwrap()),
     }

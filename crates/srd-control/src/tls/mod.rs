@@ -54,7 +54,13 @@ pub enum Source {
 
 /// Properties of a file that change with its content: device, inode, size, and the time of the last
 /// change in seconds and nanoseconds. `None`: the file cannot be found.
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
+pub(crate) type Stamp = Option<(u64, u64, u64, i64, i64)>;
+
+/// Returns the stamp of a file.
+pub(crate) fn stamp(path: &Path) -> Stamp {
+    let of = fs::metadata(path).ok()?;
+    Some((of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec()))
+}
 
 /// Certificates of a server.
 pub struct Certificates {
@@ -138,10 +144,7 @@ impl Certificates {
 impl Source {
     fn stamps(&self) -> [Stamp; 2] {
         match self {
-            Self::Files { certificate, key } => [certificate, key].map(|path| {
-                let of = fs::metadata(path).ok()?;
-                Some((of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec()))
-            }),
+            Self::Files { certificate, key } => [certificate, key].map(|path| stamp(path)),
             Self::Authority(_) => [None; 2],
         }
     }

@@ -2,8 +2,13 @@
 //!
 //! A call goes to one member. If the member does not answer, or has no leader, the call goes to the
 //! next one, until the time limit of the call has passed.
+//!
+//! The files of certificates are read again as soon as one of them has changed. Later calls then go
+//! through other connections. If the new content is refused, the former connections stay in use.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::http::uri::PathAndQuery;
@@ -19,6 +24,8 @@ use tonic_prost::ProstCodec;
 use super::wire::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use crate::server::RELOAD_PERIOD;
+use crate::tls::{Stamp, read_pem, stamp};
 
 /// Largest number of members.
 const MEMBERS_MAX: usize = 16;
@@ -40,18 +47,28 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_millis(1500);
 /// Largest answer in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Certificates and keys in PEM for connections to etcd.
-#[derive(Clone, Default)]
+/// Files with certificates and keys in PEM for connections to etcd.
+#[derive(Clone, Debug)]
 pub struct Tls {
     /// Certificates of authorities that may sign the members' certificates.
-    pub authorities: Vec<u8>,
-    /// Certificate of this controller, and its key.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub authorities: PathBuf,
+    /// Certificate of this controller, and its key, which only the owner may read.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").field("has_identity", &self.identity.is_some()).finish()
+impl Tls {
+    fn stamps(&self) -> Vec<Stamp> {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        std::iter::once(&self.authorities).chain(identity).map(|path| stamp(path)).collect()
+    }
+
+    /// Reads the files, and returns the settings of connections.
+    fn read(&self) -> Result<ClientTlsConfig, String> {
+        let authorities = Certificate::from_pem(read_pem(&self.authorities, false)?);
+        let config = ClientTlsConfig::new().ca_certificate(authorities);
+        let Some((certificate, key)) = &self.identity else { return Ok(config) };
+        let identity = Identity::from_pem(read_pem(certificate, false)?, read_pem(key, true)?);
+        Ok(config.identity(identity))
     }
 }
 
@@ -82,18 +99,26 @@ impl std::fmt::Display for CallError {
 /// The members of a cluster.
 #[derive(Debug)]
 pub(super) struct Client {
-    members: Vec<Channel>,
+    addresses: Vec<String>,
+    tls: Option<Tls>,
+    connections: Mutex<Connections>,
     /// Index of the member to which calls go.
     current: AtomicUsize,
 }
 
-impl Client {
-    /// Creates the members without connections; the first call to a member opens its connection.
-    /// Needs a Tokio runtime.
-    pub(super) fn new(members: &[String], tls: Option<&Tls>) -> Result<Self, String> {
-        if members.is_empty() || members.len() > MEMBERS_MAX {
-            return Err(format!("etcd has 1 to {MEMBERS_MAX} members"));
-        }
+/// Connections to the members, of which each is opened by its first call.
+#[derive(Debug)]
+struct Connections {
+    members: Vec<Channel>,
+    /// The stamps of the files of certificates when they were read.
+    stamps: Vec<Stamp>,
+}
+
+impl Connections {
+    fn new(members: &[String], tls: Option<&Tls>) -> Result<Self, String> {
+        // A change after this line makes the next look at the files read them again.
+        let stamps = tls.map(Tls::stamps).unwrap_or_default();
+        let tls = tls.map(Tls::read).transpose()?;
         let channel = |member: &String| {
             let wrong = |error: tonic::transport::Error| match std::error::Error::source(&error) {
                 Some(source) => format!("{member}: {error}: {source}"),
@@ -105,32 +130,85 @@ impl Client {
                 .http2_keep_alive_interval(PROBE_AFTER)
                 .keep_alive_timeout(PROBE_WAIT_MAX);
             if member.starts_with("https://") {
-                let tls = tls.ok_or_else(|| {
+                let tls = tls.clone().ok_or_else(|| {
                     format!("{member}: the certificate of the authority is missing")
                 })?;
-                let authorities = Certificate::from_pem(&tls.authorities);
-                let mut config = ClientTlsConfig::new().ca_certificate(authorities);
-                if let Some((certificate, key)) = &tls.identity {
-                    config = config.identity(Identity::from_pem(certificate, key));
-                }
-                endpoint = endpoint.tls_config(config).map_err(wrong)?;
+                endpoint = endpoint.tls_config(tls).map_err(wrong)?;
             }
             Ok(endpoint.connect_with_connector_lazy(tcp()))
         };
         let members = members.iter().map(channel).collect::<Result<_, String>>()?;
-        Ok(Self { members, current: AtomicUsize::new(0) })
+        Ok(Self { members, stamps })
+    }
+}
+
+impl Client {
+    /// Creates the members without connections; the first call to a member opens its connection.
+    /// Needs a Tokio runtime.
+    pub(super) fn new(members: &[String], tls: Option<&Tls>) -> Result<Self, String> {
+        if members.is_empty() || members.len() > MEMBERS_MAX {
+            return Err(format!("etcd has 1 to {MEMBERS_MAX} members"));
+        }
+        let connections = Mutex::new(Connections::new(members, tls)?);
+        let (addresses, tls) = (members.to_vec(), tls.cloned());
+        Ok(Self { addresses, tls, connections, current: AtomicUsize::new(0) })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files of certificates again if one of them has changed, for later calls. Returns
+    /// `None` if there was no change. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    /// A text for the operator. The former certificates stay in use until the files change again.
+    fn reload(&self) -> Option<Result<(), String>> {
+        let stamps = self.tls.as_ref()?.stamps();
+        if self.connections().stamps == stamps {
+            return None;
+        }
+        let new = Connections::new(&self.addresses, self.tls.as_ref());
+        let mut connections = self.connections();
+        Some(match new {
+            Ok(new) => {
+                *connections = new;
+                Ok(())
+            }
+            Err(error) => {
+                connections.stamps = stamps;
+                Err(error)
+            }
+        })
+    }
+
+    /// Looks for changes of the files of certificates for ever.
+    pub(super) async fn follow_files(&self, report: fn(&str)) {
+        if self.tls.is_none() {
+            return;
+        }
+        loop {
+            sleep(RELOAD_PERIOD).await;
+            match self.reload() {
+                None => {}
+                Some(Ok(())) => report("the certificates for etcd were read again"),
+                Some(Err(why)) => {
+                    report(&format!("the former certificates for etcd stay in use: {why}"));
+                }
+            }
+        }
     }
 
     fn current(&self) -> (usize, tonic::client::Grpc<Channel>) {
-        let at = self.current.load(Ordering::Relaxed) % self.members.len();
-        let grpc = tonic::client::Grpc::new(self.members[at].clone());
+        let at = self.current.load(Ordering::Relaxed) % self.addresses.len();
+        let grpc = tonic::client::Grpc::new(self.connections().members[at].clone());
         (at, grpc.max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// Directs later calls to the member after `at`, unless calls already go to a member other than
     /// `at`.
     fn leave(&self, at: usize) {
-        let next = (at + 1) % self.members.len();
+        let next = (at + 1) % self.addresses.len();
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 

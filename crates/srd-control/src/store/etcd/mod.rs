@@ -102,8 +102,10 @@ pub struct Settings {
     pub members: Vec<String>,
     /// Prefix of all keys.
     pub prefix: String,
-    /// Certificates for `https`.
+    /// Files of certificates for `https`. They are read again when they change.
     pub tls: Option<Tls>,
+    /// Reports new and refused certificates to the operator.
+    pub report: fn(&str),
 }
 
 /// Returns the first of these addresses at which packets without TLS leave this machine: `http` to
@@ -212,6 +214,8 @@ impl EtcdStore {
             let _entered = handle.enter();
             Arc::new(Client::new(&settings.members, settings.tls.as_ref())?)
         };
+        let (followed, report) = (Arc::clone(&client), settings.report);
+        handle.spawn(async move { followed.follow_files(report).await });
         let (stop, stopped) = oneshot::channel();
         let run = move || drop(runtime.block_on(stopped));
         let thread = std::thread::Builder::new().name("srd-etcd".to_owned()).spawn(run);

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 
@@ -20,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store(urls: &[String], prefix: &str) -> EtcdStore {
     let (members, prefix) = (urls.to_vec(), prefix.to_owned());
-    EtcdStore::new(&Settings { members, prefix, tls: None }).unwrap()
+    EtcdStore::new(&Settings { members, prefix, tls: None, report: |_| {} }).unwrap()
 }
 
 /// Calls a function until it returns something.
@@ -378,43 +381,110 @@ fn a_controller_that_has_lost_the_machines_changes_nothing_and_signals_it() {
 
 #[test]
 fn connections_use_tls_with_certificates_of_both_sides() {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-    let directory = tempfile::tempdir().unwrap();
-    let write = |name: &str, pem: &str| {
-        std::fs::write(directory.path().join(name), pem).unwrap();
-        directory.path().join(name)
-    };
-    let authority = || {
+    let files = Files(tempfile::tempdir().unwrap());
+    let authority = Issuer::draw();
+    let tls = files.server(&authority);
+    let Some(cluster) = Cluster::start_with(1, Some(tls)) else { return };
+    let client = |tls| store_with(&cluster, tls);
+    let mut store = client(files.client("own", &authority, &authority));
+    wait(|| store.load().ok());
+    store.commit(vec![change("k", "1")]).unwrap();
+    let nameless = Tls { identity: None, ..files.client("nameless", &authority, &authority) };
+    assert!(client(nameless).load().is_err());
+    assert!(client(files.client("other", &Issuer::draw(), &authority)).load().is_err());
+}
+
+/// A controller used the certificates of its start until it was started again.
+#[test]
+fn regression_certificates_are_replaced_while_the_store_is_used() {
+    let files = Files(tempfile::tempdir().unwrap());
+    let former = Issuer::draw();
+    let tls = files.server(&former);
+    let Some(mut cluster) = Cluster::start_with(1, Some(tls)) else { return };
+    let tls = Some(files.client("own", &former, &former));
+    let (members, prefix, report) = (cluster.urls(), "/tls/".to_owned(), record as fn(&str));
+    let mut store = EtcdStore::new(&Settings { members, prefix, tls, report }).unwrap();
+    wait(|| store.load().ok());
+    store.commit(vec![change("k", "1")]).unwrap();
+    // A damaged file changes nothing.
+    files.write("own-key.pem", "no key");
+    let is_reported =
+        || REPORTS.lock().unwrap().iter().any(|what| what.contains("stay in use")).then_some(());
+    wait(is_reported);
+    store.commit(vec![change("k", "2")]).unwrap();
+    // The cluster has another authority, which signs the certificates of both sides.
+    let next = Issuer::draw();
+    cluster.kill(0);
+    files.server(&next);
+    cluster.revive(0);
+    files.client("own", &next, &next);
+    wait(|| store.refresh().ok());
+    store.commit(vec![change("k", "3")]).unwrap();
+    assert!(store_with(&cluster, files.client("late", &former, &former)).load().is_err());
+}
+
+static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn record(what: &str) {
+    REPORTS.lock().unwrap().push(what.to_owned());
+}
+
+/// An authority that signs certificates.
+struct Issuer(rcgen::Certificate, rcgen::KeyPair);
+
+impl Issuer {
+    fn draw() -> Self {
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
-        (params.self_signed(&key).unwrap(), key)
-    };
-    let (ca, ca_key) = authority();
-    let signed = |name: &str| {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        (params.signed_by(&key, &ca, &ca_key).unwrap().pem(), key.serialize_pem())
-    };
-    let (certificate, key) = signed("127.0.0.1");
-    let tls = ServerTls {
-        certificate: write("server.pem", &certificate),
-        key: write("server-key.pem", &key),
-        authority: write("ca.pem", &ca.pem()),
-    };
-    let Some(cluster) = Cluster::start_with(1, Some(tls)) else { return };
-    let client = |ca: &str, identity: Option<(String, String)>| {
-        let identity = identity.map(|(a, b)| (a.into_bytes(), b.into_bytes()));
-        let tls = Some(Tls { authorities: ca.as_bytes().to_vec(), identity });
-        let (members, prefix) = (cluster.urls(), "/tls/".to_owned());
-        EtcdStore::new(&Settings { members, prefix, tls }).unwrap()
-    };
-    let identity = signed("client");
-    let mut store = client(&ca.pem(), Some(identity.clone()));
-    wait(|| store.load().ok());
-    store.commit(vec![change("k", "1")]).unwrap();
-    assert!(client(&ca.pem(), None).load().is_err());
-    assert!(client(&authority().0.pem(), Some(identity)).load().is_err());
+        Self(params.self_signed(&key).unwrap(), key)
+    }
+
+    /// Returns a certificate for a name, and its key, in PEM.
+    fn sign(&self, name: &str) -> [String; 2] {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        [params.signed_by(&key, &self.0, &self.1).unwrap().pem(), key.serialize_pem()]
+    }
+}
+
+/// A directory with files of certificates.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn write(&self, name: &str, pem: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+
+    /// Writes the files of a member.
+    fn server(&self, authority: &Issuer) -> ServerTls {
+        let [certificate, key] = authority.sign("127.0.0.1");
+        ServerTls {
+            certificate: self.write("server.pem", &certificate),
+            key: self.write("server-key.pem", &key),
+            authority: self.write("ca.pem", &authority.0.pem()),
+        }
+    }
+
+    /// Writes the files of a controller: the authority that it trusts, and a certificate of another
+    /// one.
+    fn client(&self, name: &str, trusted: &Issuer, own: &Issuer) -> Tls {
+        let [certificate, key] = own.sign("client");
+        let key = self.write(&format!("{name}-key.pem"), &key);
+        Tls {
+            authorities: self.write(&format!("{name}-ca.pem"), &trusted.0.pem()),
+            identity: Some((self.write(&format!("{name}.pem"), &certificate), key)),
+        }
+    }
+}
+
+fn store_with(cluster: &Cluster, tls: Tls) -> EtcdStore {
+    let (members, prefix) = (cluster.urls(), "/tls/".to_owned());
+    EtcdStore::new(&Settings { members, prefix, tls: Some(tls), report: |_| {} }).unwrap()
 }
 
 #[test]
@@ -449,7 +519,7 @@ fn groups_are_small_enough_for_etcd() {
 fn settings_are_checked() {
     let make = |members: &[&str], prefix: &str| {
         let members = members.iter().map(|member| (*member).to_owned()).collect();
-        let settings = Settings { members, prefix: prefix.to_owned(), tls: None };
+        let settings = Settings { members, prefix: prefix.to_owned(), tls: None, report: |_| {} };
         EtcdStore::new(&settings).map(|_| ()).unwrap_err()
     };
     assert!(make(&[], "/srd/").contains("members"));
