@@ -17,7 +17,7 @@ use srd_control::store::etcd::plain_remote;
 use srd_control::store::{MemoryStore, Store, copy};
 
 use crate::failure::{Missing, cannot_listen, usage};
-use crate::hosts::{self, HostsArgs, ServeArgs, TokenCommand};
+use crate::hosts::{self, AuthorityCommand, HostsArgs, ServeArgs, TokenCommand};
 use crate::https::{HttpsArgs, Prepared};
 use crate::node;
 use crate::output::{JsonOutput, say, write_new};
@@ -56,6 +56,9 @@ pub(crate) enum ControlCommand {
     /// Tokens with which hosts enrol.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// The authority that issues the certificate of a server without one of its operator.
+    #[command(subcommand)]
+    Authority(AuthorityCommand),
     /// Stores that keep the state.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -141,6 +144,7 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
         ControlCommand::Actions(args) => list(args),
         ControlCommand::Hosts(args) => hosts::hosts(args),
         ControlCommand::Token(command) => hosts::token(command),
+        ControlCommand::Authority(command) => hosts::authority(command),
         ControlCommand::Store(StoreCommand::Copy(args)) => copy_store(args),
     }
 }

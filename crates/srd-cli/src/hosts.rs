@@ -1,6 +1,6 @@
 //! `srd control hosts` and `srd control token`: hosts that enrol themselves at `srd control up`.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,8 +63,9 @@ pub(crate) struct ServeArgs {
 /// The local socket of a server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdminArgs {
-    /// Unix socket of the server for `srd control hosts` and `srd control token`. Default:
-    /// /run/srd-control.sock for root, and srd-control.sock in $XDG_RUNTIME_DIR for other users.
+    /// Unix socket of the server for `srd control hosts`, `token` and `authority`. A server without
+    /// --hosts has it only if this option names it. Default: /run/srd-control.sock for root, and
+    /// srd-control.sock in $XDG_RUNTIME_DIR for other users.
     #[arg(long, value_name = "PATH")]
     admin: Option<PathBuf>,
 }
@@ -105,6 +106,14 @@ pub(crate) struct HostArgs {
     name: String,
     #[command(flatten)]
     admin: AdminArgs,
+}
+
+/// Commands for the authority of the server's certificates.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum AuthorityCommand {
+    /// Replace the authority, and the certificate of each server of this state. Clients have to
+    /// trust the certificate of the new authority from then on.
+    Rotate(AdminArgs),
 }
 
 /// Commands for enrolment tokens.
@@ -184,9 +193,9 @@ impl ServeArgs {
         self.place_on_hosts.then(|| HostMachines::new(parts.clone(), Box::new(report)))
     }
 
-    /// Starts the listener for hosts, if there is one. `parts`: the parts of the cloud that are
-    /// sent to the hosts. Returns the lines that describe it. `at_end` removes the socket of the
-    /// operator.
+    /// Starts the listener for hosts and the socket of the operator, if they are requested.
+    /// `parts`: the parts of the cloud that are sent to the hosts. Returns the lines that describe
+    /// them. `at_end` removes the socket of the operator.
     ///
     /// # Errors
     /// If a socket cannot be opened, or the store refuses the overlay.
@@ -196,38 +205,56 @@ impl ServeArgs {
         parts: Parts,
         at_end: &AtEnd,
     ) -> Result<Vec<String>> {
-        let Some(address) = self.hosts else { return Ok(Vec::new()) };
-        let default: IpNet = OVERLAY.parse().context("the default of --overlay")?;
+        if self.hosts.is_none() && self.admin.admin.is_none() {
+            return Ok(Vec::new());
+        }
         let parts = self.place_on_hosts.then_some(parts);
         let mut hub = Hub::new(Arc::clone(control), parts);
         if self.host_pods {
             hub.permit_pods();
         }
         let hub = Arc::new(hub);
-        hub.decide(|table| table.begin(self.overlay, default))
-            .map_err(|refusal| Usage(refusal.message))?;
-        let listener =
-            serve::listen(address).map_err(|error| cannot_listen(address, "--hosts", &error))?;
-        let at = listener.local_addr().context("the address of the socket")?;
+        let listener = self.hosts.map(|address| self.listen(address, &hub)).transpose()?;
         let path = self.admin.path()?;
         let socket = admin::listen(&path).map_err(anyhow::Error::msg)?;
         if let Some(identity) = file_identity::identity(&path) {
             let path = path.clone();
             at_end.add(move || drop(file_identity::remove(&path, identity)));
         }
-        let (fingerprint, overlay) = {
-            let table = hub.hosts().table();
-            (table.fingerprint(), table.overlay())
-        };
-        serve::start(listener, Arc::clone(&hub)).context("cannot serve hosts")?;
+        let mut lines = Vec::new();
+        if let Some(listener) = listener {
+            let at = listener.local_addr().context("the address of the socket")?;
+            let (fingerprint, overlay) = {
+                let table = hub.hosts().table();
+                (table.fingerprint(), table.overlay())
+            };
+            serve::start(listener, Arc::clone(&hub)).context("cannot serve hosts")?;
+            let fingerprint = fingerprint.map(|own| own.to_string()).unwrap_or_default();
+            let overlay = overlay.map(|block| block.to_string()).unwrap_or_default();
+            lines.push(format!("hosts: {at}, overlay {overlay}, fingerprint {fingerprint}"));
+        }
         admin::start(socket, hub).context("cannot serve the operator")?;
-        let fingerprint = fingerprint.map(|own| own.to_string()).unwrap_or_default();
-        let overlay = overlay.map(|block| block.to_string()).unwrap_or_default();
-        Ok(vec![
-            format!("hosts: {at}, overlay {overlay}, fingerprint {fingerprint}"),
-            format!("admin: {}", path.display()),
-        ])
+        lines.push(format!("admin: {}", path.display()));
+        Ok(lines)
     }
+
+    /// Prepares the state for hosts, and opens the socket at which they connect.
+    fn listen(&self, address: SocketAddr, hub: &Hub) -> Result<TcpListener> {
+        let default: IpNet = OVERLAY.parse().context("the default of --overlay")?;
+        hub.decide(|table| table.begin(self.overlay, default))
+            .map_err(|refusal| Usage(refusal.message))?;
+        serve::listen(address).map_err(|error| cannot_listen(address, "--hosts", &error))
+    }
+}
+
+/// Runs `srd control authority`.
+pub(crate) fn authority(AuthorityCommand::Rotate(admin): &AuthorityCommand) -> Result<u8> {
+    let () = admin.ask(&Request::RotateAuthority)?;
+    say(
+        "the server has another authority: clients need its certificate, which the server writes \
+         to the file of --ca-file",
+    )?;
+    Ok(0)
 }
 
 /// Runs `srd control hosts`.

@@ -34,7 +34,7 @@ pub(crate) struct HttpsArgs {
     #[arg(long, value_name = "NAME")]
     tls_name: Vec<String>,
     /// Write the certificate of the server's own authority to this file, which clients need in
-    /// AWS_CA_BUNDLE.
+    /// AWS_CA_BUNDLE. `srd control authority rotate` replaces the authority and this file.
     #[arg(long, value_name = "PATH", conflicts_with = "tls_cert")]
     ca_file: Option<PathBuf>,
     /// Serve plain HTTP, which is possible at loopback addresses only.
@@ -129,8 +129,14 @@ impl HttpsArgs {
         let url = format!("https://{host}:{}", address.port());
         let certificates = Certificates::new(source, names).map_err(anyhow::Error::msg)?;
         let report = Box::new(|what: &str| tell!("srd: certificates: {what}"));
-        let https =
-            Https { certificates: Arc::new(certificates), report, limits: Limits::default() };
+        let ca_file = self.ca_file.clone();
+        let publish = Box::new(move |certificate: &str| match &ca_file {
+            None => Ok(()),
+            Some(path) => write_new(path, certificate, 0o644)
+                .map_err(|error| format!("cannot write {}: {error}", path.display())),
+        });
+        let certificates = Arc::new(certificates);
+        let https = Https { certificates, report, publish, limits: Limits::default() };
         let bundle = self.ca_file.as_deref().map(absolute);
         Ok(Prepared { https, url, bundle, notes })
     }

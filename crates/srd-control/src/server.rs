@@ -98,12 +98,18 @@ impl Default for Limits {
     }
 }
 
+/// Function that gives clients the certificate, in PEM, of an authority that has replaced the
+/// former one.
+pub type Publish = Box<dyn FnMut(&str) -> Result<(), String> + Send>;
+
 /// TLS of a server.
 pub struct Https {
     /// Certificates of the server.
     pub certificates: Arc<Certificates>,
     /// Reports new and refused certificates.
     pub report: Report,
+    /// Gives clients the certificate of another authority.
+    pub publish: Publish,
     /// Limits for connections.
     pub limits: Limits,
 }
@@ -145,27 +151,51 @@ pub fn serve_shared(
     };
     runtime.block_on(async move {
         let follow = follow(news, Arc::clone(&control));
+        let renewed = Arc::clone(&control);
         let tls = https.as_ref().map(|https| (Arc::clone(&https.certificates), https.limits));
         tokio::select! {
             served = accept(listener, control, tls) => served,
             error = follow => Err(error),
-            never = renew(https) => match never {},
+            never = renew(https, renewed) => match never {},
         }
     })
 }
 
-/// Takes over certificates of the operator as soon as their files change.
-async fn renew(https: Option<Https>) -> Infallible {
+/// Takes over certificates of the operator as soon as their files change, and the authority of the
+/// state as soon as it is replaced.
+async fn renew(https: Option<Https>, control: Arc<Mutex<Control>>) -> Infallible {
     let Some(mut https) = https else { return std::future::pending().await };
     loop {
         tokio::time::sleep(RELOAD_PERIOD).await;
-        let certificates = Arc::clone(&https.certificates);
-        let reloaded = tokio::task::spawn_blocking(move || certificates.reload()).await;
-        match reloaded.ok().flatten() {
+        let (certificates, control) = (Arc::clone(&https.certificates), Arc::clone(&control));
+        let looked = tokio::task::spawn_blocking(move || {
+            let control = control.lock().unwrap_or_else(PoisonError::into_inner);
+            let authority = control.present_authority().cloned();
+            drop(control);
+            let followed = authority.and_then(|authority| {
+                let followed = certificates.follow(&authority)?;
+                Some(followed.map(|()| authority))
+            });
+            (certificates.reload(), followed)
+        });
+        let Ok((reloaded, followed)) = looked.await else { continue };
+        match reloaded {
             None => {}
             Some(Ok(())) => (https.report)("the certificate was read again"),
             Some(Err(why)) => {
                 (https.report)(&format!("the former certificate stays in use: {why}"));
+            }
+        }
+        match followed {
+            None => {}
+            Some(Ok(authority)) => {
+                (https.report)("the server has a certificate of another authority");
+                if let Err(why) = (https.publish)(authority.certificate()) {
+                    (https.report)(&why);
+                }
+            }
+            Some(Err(why)) => {
+                (https.report)(&format!("the certificate of the former authority stays: {why}"));
             }
         }
     }

@@ -92,6 +92,37 @@ impl Control {
         Err("other controllers change the state without a pause".to_owned())
     }
 
+    /// Returns the authority that issues certificates of the servers; `None` if no server has
+    /// needed one.
+    pub fn present_authority(&self) -> Option<&Authority> {
+        self.cloud.authority.as_ref()
+    }
+
+    /// Replaces the authority. Each server of the state takes another certificate, and clients have
+    /// to trust the certificate of the new authority.
+    ///
+    /// # Errors
+    /// If there is no authority, or the store cannot be read or written.
+    pub fn rotate_authority(&mut self) -> Result<(), String> {
+        for _ in 0..ATTEMPTS_MAX {
+            self.follow()?;
+            if self.cloud.authority.is_none() {
+                return Err("no server of this state has a certificate of its own authority".into());
+            }
+            let authority = Authority::draw()?;
+            let change = (records::AUTHORITY.to_owned(), Some(authority.record()?));
+            match self.store.commit(vec![change]) {
+                Ok(()) => {
+                    self.cloud.authority = Some(authority);
+                    return Ok(());
+                }
+                Err(CommitError::Conflict) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("other controllers change the state without a pause".to_owned())
+    }
+
     /// Takes over the changes of other controllers, and returns the instances whose machines did
     /// not start.
     fn take(&mut self) -> Result<Vec<Failed>, String> {

@@ -48,6 +48,8 @@ pub enum Request {
         /// Name of the host.
         name: String,
     },
+    /// Replaces the authority that issues certificates of the servers.
+    RotateAuthority,
     /// Makes an enrolment token: [`NewToken`].
     CreateToken {
         /// Time until its end, in seconds.
@@ -241,6 +243,10 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
         }
         Request::Rotate { name } => {
             hub.decide(|table| table.rotate(&name))?;
+            Ok(Value::Null)
+        }
+        Request::RotateAuthority => {
+            hub.rotate_authority()?;
             Ok(Value::Null)
         }
         Request::CreateToken { lifetime_s, uses } => {

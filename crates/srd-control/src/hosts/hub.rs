@@ -160,6 +160,16 @@ impl Hub {
         Ok(stopped)
     }
 
+    /// Replaces the authority that issues certificates of the servers. The call waits for the
+    /// store.
+    ///
+    /// # Errors
+    /// If there is no authority, or the store fails.
+    pub fn rotate_authority(&self) -> Result<(), Refusal> {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.rotate_authority().map_err(|why| Refusal::new(RefusalKind::Unavailable, why))
+    }
+
     /// Takes over the changes of other controllers.
     ///
     /// # Errors

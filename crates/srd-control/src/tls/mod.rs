@@ -6,8 +6,8 @@
 //!  authority of the state --/                \--> names in the header Host
 //! ```
 //!
-//! The files are read again as soon as one of them has changed. If their new content is refused,
-//! the former certificate stays in use.
+//! The files are read again as soon as one of them has changed, and a new authority issues another
+//! certificate. If their new content is refused, the former certificate stays in use.
 //!
 //! | module | content |
 //! |---|---|
@@ -64,7 +64,7 @@ pub(crate) fn stamp(path: &Path) -> Stamp {
 
 /// Certificates of a server.
 pub struct Certificates {
-    source: Source,
+    source: Mutex<Source>,
     names: Vec<String>,
     current: Mutex<Current>,
 }
@@ -98,7 +98,11 @@ impl Certificates {
             return Err(format!("`{name}` is neither a name of DNS nor an address"));
         }
         let current = Mutex::new(read(&source, &names)?);
-        Ok(Self { source, names, current })
+        Ok(Self { source: Mutex::new(source), names, current })
+    }
+
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
@@ -122,11 +126,12 @@ impl Certificates {
     /// # Errors
     /// As [`Self::new`]. The former certificate stays in use until the files change again.
     pub fn reload(&self) -> Option<Result<(), String>> {
-        let stamps = self.source.stamps();
+        let source = self.source().clone();
+        let stamps = source.stamps();
         if self.current().stamps == stamps {
             return None;
         }
-        let new = read(&self.source, &self.names);
+        let new = read(&source, &self.names);
         let mut current = self.current();
         Some(match new {
             Ok(new) => {
@@ -138,6 +143,22 @@ impl Certificates {
                 Err(error)
             }
         })
+    }
+
+    /// Issues another certificate, for later connections, if the authority is not the one of the
+    /// present certificate. Returns `None` if it is, or if the certificate is of files.
+    ///
+    /// # Errors
+    /// If no certificate can be issued. The former one stays in use.
+    pub fn follow(&self, authority: &Authority) -> Option<Result<(), String>> {
+        let mut source = self.source();
+        match &*source {
+            Source::Authority(own) if own != authority => {}
+            _ => return None,
+        }
+        *source = Source::Authority(authority.clone());
+        let new = read(&source, &self.names);
+        Some(new.map(|new| *self.current() = new))
     }
 }
 

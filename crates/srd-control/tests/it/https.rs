@@ -31,7 +31,8 @@ fn start(source: Source, names: &[&str], limits: Limits) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let certificates = Arc::new(Certificates::new(source, names).unwrap());
-    let https = Https { certificates, report: Box::new(|_: &str| ()), limits };
+    let (report, publish) = (Box::new(|_: &str| ()), Box::new(|_: &str| Ok(())));
+    let https = Https { certificates, report, publish, limits };
     let store = Box::new(MemoryStore::default());
     let control = Control::new(Access::AnyCredentials, 1, store, Box::new(NoMachines)).unwrap();
     std::thread::spawn(move || {
@@ -200,4 +201,36 @@ fn the_authority_is_a_part_of_the_state_and_of_all_its_controllers() {
     assert_eq!(two.authority().unwrap(), authority);
     assert_eq!(one.authority().unwrap(), authority);
     assert_eq!(control(store).authority().unwrap(), authority);
+}
+
+/// The authority stayed as long as the state.
+#[test]
+fn regression_the_authority_is_replaced_without_a_restart() {
+    let store = SharedStore::default();
+    let (mut own, mut other) = (control(store.clone()), control(store));
+    assert!(own.rotate_authority().unwrap_err().contains("no server of this state"));
+    let former = own.authority().unwrap();
+    let listener = server::listen_https("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let source = Source::Authority(former.clone());
+    let certificates = Arc::new(Certificates::new(source, vec!["localhost".to_owned()]).unwrap());
+    let (sender, published) = std::sync::mpsc::channel();
+    let publish = Box::new(move |pem: &str| sender.send(pem.to_owned()).map_err(|e| e.to_string()));
+    let report = Box::new(|_: &str| ());
+    let https = Https { certificates, report, publish, limits: Limits::default() };
+    let own = Arc::new(Mutex::new(own));
+    let serves = Arc::clone(&own);
+    std::thread::spawn(move || server::serve_shared(listener, serves, Some(https)));
+    let mut old = connect(address, "localhost", former.certificate());
+    old.conn.complete_io(&mut old.sock).unwrap();
+    own.lock().unwrap().rotate_authority().unwrap();
+    other.follow().unwrap();
+    let next = other.present_authority().unwrap().certificate().to_owned();
+    assert_ne!(next, former.certificate());
+    assert_eq!(published.recv_timeout(PATIENCE).unwrap(), next);
+    let send = |trusted: &str| exchange(&mut connect(address, "localhost", trusted), "localhost");
+    assert!(send(&next).unwrap().starts_with("HTTP/1.1 200 OK"));
+    assert!(send(former.certificate()).is_err());
+    // Connections go on with the certificate with which they began.
+    assert!(exchange(&mut old, "localhost").unwrap().starts_with("HTTP/1.1 200 OK"));
 }
