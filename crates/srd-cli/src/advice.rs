@@ -10,7 +10,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Adds advice to an error of the command line `words`, the arguments of `program`.
 pub(crate) fn add(error: &mut clap::Error, program: &Command, words: &[OsString]) {
     let kind = match error.kind() {
-        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        // A conflict: a command with commands below it takes the word after an option for one.
+        ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict => {
+            ContextKind::InvalidSubcommand
+        }
         ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         _ => return,
     };
