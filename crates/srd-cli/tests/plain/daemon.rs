@@ -247,7 +247,7 @@ fn regression_a_capture_into_a_file_that_exists_is_for_its_owner() {
     let file = daemon.directory.path().join("a.pcapng");
     fs::write(&file, vec![7; 100_000]).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let output = daemon.command(&["capture", "-c", "1", "-w"]).arg(&file).output().unwrap();
+    let output = daemon.command(&["capture", "-c", "1"]).arg("-w").arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let facts = fs::metadata(&file).unwrap();
     assert_eq!(facts.permissions().mode() & 0o777, 0o600);
