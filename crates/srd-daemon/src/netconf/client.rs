@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ pub struct Network {
     owner: Owner,
     to: Option<Arc<File>>,
     from: From,
+    answer_wait: Duration,
+    /// Number of requests whose answer did not come in time, and is still to come.
+    late: usize,
     /// Whether the child has ended; set by the thread that reads the child's output.
     has_ended: Arc<AtomicBool>,
 }
@@ -75,7 +78,14 @@ impl Network {
 
     fn over(owner: Owner, to: OwnedFd, from: OwnedFd) -> Self {
         let from = From::Pipe(BufReader::new(from.into()));
-        Self { owner, to: Some(Arc::new(to.into())), from, has_ended: Arc::default() }
+        Self {
+            owner,
+            to: Some(Arc::new(to.into())),
+            from,
+            answer_wait: ANSWER_WAIT_MAX,
+            late: 0,
+            has_ended: Arc::default(),
+        }
     }
 
     /// Returns the pipes to and from the process, for another daemon. Call it before
@@ -117,23 +127,37 @@ impl Network {
     /// Sends a request to the child, and waits for its answer.
     ///
     /// # Errors
-    /// The reason of the child's refusal, or that the child has ended.
+    /// The reason of the child's refusal, that the child has ended, or that it has not answered in
+    /// time. The child may still carry out a request that it has not answered.
     pub fn ask(&mut self, request: &Request) -> Result<()> {
         // If the child has ended, the write fails, but the child's output may still contain the
         // reason.
         let written = self.write(request);
         loop {
-            let answer = match &mut self.from {
-                From::Pipe(pipe) => read(pipe),
-                From::Thread(answers) => answers.recv_timeout(ANSWER_WAIT_MAX).ok(),
-            };
-            match answer {
-                Some(Answer::Done) => return written,
-                Some(Answer::Failed(why)) => bail!(why),
-                Some(Answer::Note(note)) => tracing::warn!("{note}"),
-                Some(Answer::Begun(_)) => {}
-                None => bail!(GONE),
+            match self.next_answer(written.is_ok())? {
+                Answer::Note(note) => tracing::warn!("{note}"),
+                Answer::Begun(_) => {}
+                // An answer to an earlier request.
+                Answer::Done | Answer::Failed(_) if self.late > 0 => self.late -= 1,
+                Answer::Done => return written,
+                Answer::Failed(why) => bail!(why),
             }
+        }
+    }
+
+    /// Waits for the next message. With `is_sent`, an answer that does not come in time is counted
+    /// as late.
+    fn next_answer(&mut self, is_sent: bool) -> Result<Answer> {
+        match &mut self.from {
+            From::Pipe(pipe) => read(pipe).context(GONE),
+            From::Thread(answers) => match answers.recv_timeout(self.answer_wait) {
+                Ok(answer) => Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => bail!(GONE),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.late += usize::from(is_sent);
+                    bail!("the network process has not answered for {:?}", self.answer_wait)
+                }
+            },
         }
     }
 
@@ -272,6 +296,28 @@ mod tests {
         network.begin().unwrap();
         drop(network);
         serves.join().unwrap();
+    }
+
+    #[test]
+    fn regression_a_late_answer_is_not_taken_for_the_answer_to_the_next_request() {
+        let (mut network, mut requests, mut answers) = other();
+        network.answer_wait = Duration::from_millis(10);
+        let mut network = network.listen().unwrap();
+        let slow = network.ask(&Request::Apply).unwrap_err().to_string();
+        assert!(slow.contains("has not answered for 10ms"), "{slow}");
+        network.answer_wait = ANSWER_WAIT_MAX;
+        let serves = thread::spawn(move || {
+            let mut line = String::new();
+            for answer in [Answer::Failed("of the first request".into()), Answer::Done] {
+                requests.read_line(&mut line).unwrap();
+                writeln!(answers, "{}", serde_json::to_string(&answer).unwrap()).unwrap();
+            }
+            (requests, answers)
+        });
+        network.ask(&Request::Apply).unwrap();
+        drop(serves.join().unwrap());
+        let ended = network.ask(&Request::Apply).unwrap_err().to_string();
+        assert_eq!(ended, GONE);
     }
 
     #[test]
