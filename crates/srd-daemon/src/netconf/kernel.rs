@@ -293,25 +293,38 @@ impl Kernel {
     }
 
     /// Removes all our routes and rules, except the rules that reject packets from the addresses in
-    /// `held`. Returns the number of removed routes and rules.
+    /// `held`. Returns the number of removed routes and rules. After an error it goes on, and then
+    /// returns the first error.
     pub(super) fn clean(&mut self, held: &[IpAddr]) -> io::Result<usize> {
-        let mut count = 0;
+        // Without a table this daemon has created none. Other daemons may use the same mark.
+        if self.spec.table.is_none() {
+            return Ok(0);
+        }
+        let mut done = Ok(0);
         for v6 in [false, true] {
-            // Rules that reject packets are removed last: until then no packet can leave by another
-            // route.
-            let (refusing, leading): (Vec<Rule>, Vec<Rule>) =
-                self.our_rules(v6)?.into_iter().partition(|rule| rule.unreachable);
-            let is_held = |rule: &&Rule| rule.from.is_some_and(|from| held.contains(&from));
-            for rule in leading.iter().chain(refusing.iter().filter(|rule| !is_held(rule))) {
-                self.netlink.change(Message::DelRule(rule_message(rule)), 0)?;
-                count += 1;
-            }
-            for route in self.installed(v6)?.iter().filter(|route| route.is_ours) {
-                self.remove_route(route)?;
-                count += 1;
+            self.clean_family(v6, held, &mut done);
+        }
+        done
+    }
+
+    fn clean_family(&mut self, v6: bool, held: &[IpAddr], done: &mut io::Result<usize>) {
+        // Rules that reject packets are removed last: until then no packet can leave by another
+        // route.
+        let rules = self.our_rules(v6);
+        let (refusing, leading): (Vec<Rule>, Vec<Rule>) =
+            found(rules, done).into_iter().partition(|rule| rule.unreachable);
+        let is_held = |rule: &&Rule| rule.from.is_some_and(|from| held.contains(&from));
+        for rule in leading.iter().chain(refusing.iter().filter(|rule| !is_held(rule))) {
+            let gone = self.netlink.change(Message::DelRule(rule_message(rule)), 0);
+            // Another program may have removed the rule in the meantime.
+            if !gone.as_ref().is_err_and(is_absent) {
+                count(gone, done);
             }
         }
-        Ok(count)
+        let routes = self.installed(v6);
+        for route in found(routes, done).iter().filter(|route| route.is_ours) {
+            count(self.remove_route(route), done);
+        }
     }
 
     /// Opens a socket that receives notifications about links, addresses and rules.
@@ -320,6 +333,25 @@ impl Kernel {
         // RTNLGRP_IPV6_RULE
         Netlink::watch(&[1, 5, 8, 9, 19])
     }
+}
+
+/// Counts a removal, or keeps its error if it is the first one.
+fn count(gone: io::Result<()>, done: &mut io::Result<usize>) {
+    match (gone, &mut *done) {
+        (Ok(()), Ok(count)) => *count += 1,
+        (Err(error), Ok(_)) => *done = Err(error),
+        (_, Err(_)) => {}
+    }
+}
+
+/// Returns what was found; after an error nothing, and keeps the error if it is the first one.
+fn found<T>(list: io::Result<Vec<T>>, done: &mut io::Result<usize>) -> Vec<T> {
+    list.unwrap_or_else(|error| {
+        if done.is_ok() {
+            *done = Err(error);
+        }
+        Vec::new()
+    })
 }
 
 /// Whether the error means that the kernel does not support the address family, or that the table
@@ -452,16 +484,45 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netconf::namespace::{in_new_namespace, ip};
+
+    fn spec(table: Option<u32>) -> Spec {
+        Spec {
+            interface: "srd0".into(),
+            addresses: vec!["10.78.0.1/24".parse().unwrap()],
+            table,
+            mark: 7471,
+            kill_switch: false,
+        }
+    }
+
+    /// The kernel does not find the first rule, which lacks the `iif lo` of such a rule of ours.
+    #[test]
+    fn regression_a_rule_that_cannot_be_removed_does_not_keep_the_others() {
+        in_new_namespace(|| {
+            ip("rule add preference 7471 from 10.78.0.9 lookup 7471 protocol 174");
+            ip("rule add preference 7472 not fwmark 7471 lookup 7471 protocol 174");
+            let done = Kernel::open(spec(Some(7471))).unwrap().clean(&[]);
+            let left = ip("rule list");
+            assert!(!left.contains("7472:"), "{done:?} {left}");
+            assert_eq!(done.unwrap(), 1);
+        });
+    }
+
+    /// The mark of a daemon is by default the number of the usual table, even if it uses no table.
+    #[test]
+    fn regression_a_daemon_without_a_table_removes_no_rules_of_another_one() {
+        in_new_namespace(|| {
+            ip("rule add preference 7472 not fwmark 7471 lookup 7471 protocol 174");
+            assert_eq!(Kernel::open(spec(None)).unwrap().clean(&[]).unwrap(), 0);
+            assert!(ip("rule list").contains("7472:"));
+        });
+    }
 
     #[test]
     fn a_rule_survives_the_way_through_a_message() {
-        let spec = Spec {
-            interface: "srd0".into(),
-            addresses: vec!["10.78.0.1/24".parse().unwrap(), "fd78::1/64".parse().unwrap()],
-            table: Some(7471),
-            mark: 7471,
-            kill_switch: true,
-        };
+        let mut spec = Spec { kill_switch: true, ..spec(Some(7471)) };
+        spec.addresses.push("fd78::1/64".parse().unwrap());
         let routes = ["0.0.0.0/0", "192.0.2.1/32", "10.0.0.0/8", "fd79::/48", "fd80::1/128"];
         let routes: Routes = routes.iter().map(|r| (r.parse().unwrap(), None)).collect();
         for v6 in [false, true] {

@@ -31,6 +31,8 @@
 
 mod client;
 mod kernel;
+#[cfg(test)]
+pub(crate) mod namespace;
 mod netlink;
 mod plan;
 mod serve;

@@ -96,19 +96,15 @@ impl Netlink {
         self.socket.send(&bytes, 0)?;
         let mut found = Vec::new();
         loop {
-            let (bytes, _) = self.socket.recv_from_full()?;
+            let bytes = match self.socket.recv_from_full() {
+                Ok((bytes, _)) => bytes,
+                // This process was stopped and continued.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
             for (header, payload) in messages(&bytes)? {
-                if header.sequence_number != self.sequence {
-                    continue;
-                }
-                match payload {
-                    NetlinkPayload::Done(_) => return Ok(found),
-                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(found),
-                    NetlinkPayload::Error(error) => return Err(error.to_io()),
-                    NetlinkPayload::InnerMessage(inner) if found.len() < DUMP_MESSAGES_MAX => {
-                        found.push(inner);
-                    }
-                    _ => return Err(io::Error::other("the kernel's answer is too long")),
+                if header.sequence_number == self.sequence && take(payload, &mut found)? {
+                    return Ok(found);
                 }
             }
         }
@@ -143,6 +139,24 @@ impl AsFd for Netlink {
 
 type Payload = NetlinkPayload<RouteNetlinkMessage>;
 
+/// Adds a message of the kernel's answer to the objects. Returns whether it is the last one.
+fn take(payload: Payload, found: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
+    match payload {
+        // The kernel may begin an answer, and then report an error.
+        NetlinkPayload::Done(done) if done.code < 0 => {
+            Err(io::Error::from_raw_os_error(done.code.saturating_neg()))
+        }
+        NetlinkPayload::Done(_) => Ok(true),
+        NetlinkPayload::Error(error) if error.code.is_none() => Ok(true),
+        NetlinkPayload::Error(error) => Err(error.to_io()),
+        NetlinkPayload::InnerMessage(inner) if found.len() < DUMP_MESSAGES_MAX => {
+            found.push(inner);
+            Ok(false)
+        }
+        _ => Err(io::Error::other("the kernel's answer is too long")),
+    }
+}
+
 /// Splits a datagram from the kernel into its messages.
 fn messages(bytes: &[u8]) -> io::Result<Vec<(NetlinkHeader, Payload)>> {
     let mut found = Vec::new();
@@ -158,4 +172,22 @@ fn messages(bytes: &[u8]) -> io::Result<Vec<(NetlinkHeader, Payload)>> {
         found.push((message.header, message.payload));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::DoneMessage;
+
+    use super::*;
+
+    #[test]
+    fn regression_an_answer_that_ends_with_an_error_is_not_a_complete_one() {
+        let end = |code| {
+            let mut done = DoneMessage::default();
+            done.code = code;
+            take(NetlinkPayload::Done(done), &mut Vec::new())
+        };
+        assert!(end(0).unwrap());
+        assert_eq!(end(-105).unwrap_err().raw_os_error(), Some(105), "ENOBUFS");
+    }
 }

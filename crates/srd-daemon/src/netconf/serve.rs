@@ -177,6 +177,8 @@ struct Keeper {
     /// removed.
     complete: bool,
     verify_at: Instant,
+    /// The errors in the last note, so that errors that stay are reported once.
+    reported: Vec<String>,
     lock: Option<TableLock>,
 }
 
@@ -196,8 +198,8 @@ impl Keeper {
         let mut kernel = Kernel::open(spec).context("cannot talk to the kernel")?;
         kernel.check_table().map_err(anyhow::Error::msg)?;
         let verify_at = Instant::now() + VERIFY_EVERY;
-        let (wanted, up, complete) = (Routes::new(), None, false);
-        Ok(Self { kernel, watch, wanted, up, complete, verify_at, lock })
+        let (wanted, up, complete, reported) = (Routes::new(), None, false, Vec::new());
+        Ok(Self { kernel, watch, wanted, up, complete, verify_at, reported, lock })
     }
 
     fn answer_until_end(&mut self) -> io::Result<()> {
@@ -302,40 +304,68 @@ impl Keeper {
             // The socket's buffer has overflowed, so any part may have changed.
             Err(_) => true,
         };
-        if self.kernel.index().is_none() || (!is_relevant && Instant::now() < self.verify_at) {
+        let is_due = Instant::now() >= self.verify_at;
+        if is_due {
+            self.verify_at = Instant::now() + VERIFY_EVERY;
+        }
+        if self.kernel.index().is_none() || !(is_relevant || is_due) {
             return Ok(());
         }
+        let mut errors = Vec::new();
+        let note = self.restore(&mut errors);
+        let news = errors != self.reported;
+        self.reported = errors;
+        if let Some(note) = note {
+            say(&Answer::Note(note))?;
+        }
+        if news && !self.reported.is_empty() {
+            let name = &self.kernel.spec().interface;
+            say(&Answer::Note(format!("{name}: {}", self.reported.join("; "))))?;
+        }
+        Ok(())
+    }
+
+    /// Restores addresses, routes and rules. Returns a note if the interface went down or up, or if
+    /// something was missing. A failure does not end this process, which would remove everything:
+    /// the next check tries again.
+    fn restore(&mut self, errors: &mut Vec<String>) -> Option<String> {
         let name = self.kernel.spec().interface.clone();
-        let up = self.kernel.is_up()?;
-        if up != self.up {
-            self.up = up;
-            say(&Answer::Note(match up {
-                Some(true) => format!("{name} is up again: its routes are restored"),
-                Some(false) => format!(
-                    "{name} was set down by another program: nothing passes until it is set up"
-                ),
-                // The daemon has ended, or will report that its interface was deleted.
-                None => return Ok(()),
-            }))?;
-            let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
-            return match addresses.map_err(|e| e.to_string()).and_then(|_| self.synchronise()) {
-                Ok(_) => Ok(()),
-                Err(error) => say(&Answer::Note(format!("{name}: {error}"))),
-            };
+        let up = match self.kernel.is_up() {
+            Ok(up) => up,
+            Err(error) => {
+                errors.push(format!("reading the state of the interface: {error}"));
+                return None;
+            }
+        };
+        let is_news = std::mem::replace(&mut self.up, up) != up;
+        if is_news && up.is_none() {
+            // The daemon has ended, or will report that its interface was deleted.
+            return None;
         }
         // Addresses are restored before routes, because routes depend on them.
         let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
-        if let Err(error) = &addresses {
-            say(&Answer::Note(format!("giving {name} its addresses again: {error}")))?;
-        }
-        match self.synchronise() {
-            Ok(done) => match restored(addresses.unwrap_or(0), &done) {
-                Some(what) => say(&Answer::Note(format!(
-                    "another program removed {what} of {name}, which were restored"
-                ))),
-                None => Ok(()),
-            },
-            Err(error) => say(&Answer::Note(error)),
+        let addresses = addresses.unwrap_or_else(|error| {
+            errors.push(format!("giving the interface its addresses again: {error}"));
+            0
+        });
+        let done = self.synchronise().unwrap_or_else(|error| {
+            errors.push(error);
+            SyncReport::default()
+        });
+        let what = restored(addresses, &done);
+        errors.extend(done.errors);
+        match (is_news, up) {
+            (true, Some(true)) if errors.is_empty() => {
+                Some(format!("{name} is up again: its routes are restored"))
+            }
+            (true, Some(true)) => Some(format!("{name} is up again")),
+            (true, _) => Some(format!(
+                "{name} was set down by another program: nothing passes until it is set up"
+            )),
+            (false, _) => {
+                let what = what?;
+                Some(format!("another program removed {what} of {name}, which were restored"))
+            }
         }
     }
 
@@ -394,6 +424,7 @@ impl SyncReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netconf::namespace::{in_new_namespace, ip};
 
     #[test]
     fn a_table_has_one_user_at_a_time() {
@@ -448,6 +479,50 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(matches!(lock(table, Duration::ZERO).unwrap(), TableLock::Squatted));
+    }
+
+    /// Returns a keeper of an interface that the daemon has not set up yet.
+    fn keeper(table: Option<u32>) -> Keeper {
+        let spec = Spec {
+            interface: "srd-kept".to_owned(),
+            addresses: vec!["10.78.0.1/24".parse().unwrap()],
+            table,
+            mark: 7471,
+            kill_switch: false,
+        };
+        Keeper::new(spec).unwrap()
+    }
+
+    /// In an earlier version the errors of the regular check were dropped.
+    #[test]
+    fn regression_a_route_that_cannot_be_restored_is_reported_and_tried_again() {
+        in_new_namespace(|| {
+            ip("tuntap add dev srd-kept mode tun");
+            let mut keeper = keeper(Some(7471));
+            keeper.bring_up(1500).unwrap();
+            let (prefix, source) = ("10.9.0.0/16".parse().unwrap(), "192.0.2.9".parse().unwrap());
+            keeper.wanted.insert(prefix, Some(source));
+            keeper.verify_at = Instant::now();
+            keeper.look().unwrap();
+            let text = keeper.reported.join("; ");
+            assert!(text.contains("adding a route to 10.9.0.0/16"), "{text}");
+            ip("address add 192.0.2.9/32 dev srd-kept");
+            keeper.verify_at = Instant::now();
+            keeper.look().unwrap();
+            assert_eq!(keeper.reported, [""; 0]);
+            assert!(ip("route list table 7471").contains("10.9.0.0/16"));
+        });
+    }
+
+    /// In an earlier version the time of the next check stayed in the past until the interface was
+    /// set up, so that the process never waited.
+    #[test]
+    fn regression_the_next_check_is_later_even_if_there_is_no_interface_yet() {
+        let mut keeper = keeper(None);
+        let past = Instant::now();
+        keeper.verify_at = past;
+        keeper.look().unwrap();
+        assert!(keeper.verify_at > past);
     }
 
     #[test]
