@@ -82,7 +82,9 @@ impl PeerLog {
             blip: None,
         };
         let entry = self.peers.entry(peer.to_owned()).or_insert(fresh);
-        if let (PeerState::Up, Some((PeerState::Up, said_at))) = (state, entry.said)
+        // A peer whose context is created again may be up twice in a row.
+        if let (PeerState::Down, PeerState::Up) = (entry.state, state)
+            && let Some((PeerState::Up, said_at)) = entry.said
             && entry.since.since(said_at) >= SETTLED
         {
             entry.blip = Some(now.since(entry.since));
@@ -199,6 +201,19 @@ mod tests {
         let mark =
             |line: LogLine| format!("{}{}", if line.is_warning { "! " } else { "" }, line.text);
         log.lines(at(ms), name).into_iter().map(mark).collect()
+    }
+
+    #[test]
+    fn regression_a_peer_that_is_up_twice_in_a_row_was_not_interrupted_in_between() {
+        let (mut log, p) = (PeerLog::default(), "p1");
+        log.changed(at(0), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 100), ["p1 answers"]);
+        log.changed(at(20_000), p, PeerState::Down);
+        log.changed(at(20_500), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 20_600), ["p1 answers again, after 0.5 s"]);
+        // The context is created again, for example with another endpoint.
+        log.changed(at(200_000), p, PeerState::Up);
+        assert!(texts(&mut log, 200_100).is_empty());
     }
 
     #[test]
