@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use rustix::net::{AddressFamily, SocketType};
 use srd_net::Link;
 
 use crate::config::{Config, Table};
@@ -21,7 +22,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
 
 /// Whether the machine has an interface with this name.
 pub(super) fn has_interface(name: &str) -> bool {
-    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0));
+    // The socket is not bound: in a new network namespace no address exists.
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
     socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, name).is_ok())
 }
 
@@ -68,9 +70,11 @@ fn check_reverse_paths(config: &Config) -> Result<()> {
             bail!(
                 "the endpoint {} of {} lies in `allowed`, and the reverse path filter of \
                  {interface} is strict: it would drop the peer's packets. Set it to loose: \
-                 sysctl -w net.ipv4.conf.{interface}.rp_filter=2",
+                 sysctl -w net.ipv4.conf.{}.rp_filter=2",
                 endpoint.ip(),
-                peer.name
+                peer.name,
+                // `sysctl` writes a dot within a name as a slash.
+                interface.replace('.', "/")
             );
         }
     }
@@ -86,4 +90,19 @@ fn is_strict(interface: &str) -> bool {
         text.trim().parse::<u8>().unwrap_or(0)
     };
     value("all").max(value(interface)) == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netconf::namespace::in_new_namespace;
+
+    /// In an earlier version a daemon in a namespace whose `lo` is down took every name for free.
+    #[test]
+    fn regression_an_interface_is_found_although_no_address_exists() {
+        in_new_namespace(|| {
+            assert!(has_interface("lo"));
+            assert!(!has_interface("srd-none"));
+        });
+    }
 }
