@@ -91,6 +91,24 @@ pub(super) fn circle(ip: IpAddr, net: IpNet) -> (String, String) {
     (what, remedy.into())
 }
 
+impl Interface {
+    /// Returns why the kill switch cannot keep all these prefixes unreachable; `None` if it can, or
+    /// if it is off.
+    pub(crate) fn unguarded(&self, prefixes: impl Iterator<Item = IpNet>) -> Option<String> {
+        if !self.kill_switch {
+            return None;
+        }
+        let is_outside = |net: &IpNet| !self.address.iter().any(|own| own.trunc().contains(net));
+        let count = IpNet::aggregate(&prefixes.filter(is_outside).collect()).len();
+        (count > GUARDED_MAX).then(|| {
+            format!(
+                "`kill_switch` guards at most {GUARDED_MAX} prefixes outside the interface's \
+                 subnet, and there are {count}"
+            )
+        })
+    }
+}
+
 /// Refuses a configuration with more prefixes than the kill switch can keep unreachable.
 pub(super) fn check_guarded(
     source: &Source<'_>,
@@ -98,20 +116,9 @@ pub(super) fn check_guarded(
     interface: &Interface,
     prefixes: &[(IpNet, usize)],
 ) -> Result<()> {
-    if !interface.kill_switch {
+    let Some(what) = interface.unguarded(prefixes.iter().map(|(net, _)| *net)) else {
         return Ok(());
-    }
-    let is_outside = |net: &IpNet| !interface.address.iter().any(|own| own.trunc().contains(net));
-    let outside: Vec<IpNet> =
-        prefixes.iter().map(|(net, _)| *net).filter(|net| is_outside(net)).collect();
-    let count = IpNet::aggregate(&outside).len();
-    if count <= GUARDED_MAX {
-        return Ok(());
-    }
-    let what = format!(
-        "`kill_switch` guards at most {GUARDED_MAX} prefixes outside the interface's subnet, and \
-         there are {count}"
-    );
+    };
     let remedy = "give the interface an `address` whose subnet contains them, or join neighbours \
                   to shorter prefixes";
     Err(source.error(tables.last().map(Spanned::span), what, remedy))

@@ -426,6 +426,25 @@ fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
     host.end().unwrap();
 }
 
+/// In an earlier version the kill switch, which stayed on until a restart, left some of the
+/// prefixes unguarded without a word.
+#[test]
+fn regression_a_reload_has_no_more_prefixes_than_the_running_kill_switch_guards() {
+    let peers = [("a", outer(2, 0), "10.77.0.2/32")];
+    let mut config = configuration(1, &peers);
+    config.interface.kill_switch = true;
+    let host = Host::start(&net(), 1, 1, config);
+    let mut many = configuration(1, &peers);
+    let far =
+        |n: u32| ipnet::IpNet::from(std::net::IpAddr::from((0x0a4e_0000 + 2 * n).to_be_bytes()));
+    many.peers[0].allowed = (0..=256).map(far).collect();
+    let refused = host.reload(&many).unwrap_err();
+    assert!(refused.contains("nothing was changed: `kill_switch` guards at most"), "{refused}");
+    many.peers[0].allowed.pop();
+    host.reload(&many).unwrap();
+    host.end().unwrap();
+}
+
 #[test]
 fn a_setting_is_in_every_worker_when_it_is_acknowledged() {
     let host = Host::start(&net(), 1, 2, configuration(1, &[("a", outer(2, 0), "10.77.0.2/32")]));

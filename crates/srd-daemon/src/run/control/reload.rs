@@ -109,6 +109,14 @@ impl Control {
         if let Some(unfit) = config.peers.iter().find_map(|p| self.config.interface.unfit(p)) {
             return Err(format!("nothing was changed: {unfit}"));
         }
+        let prefixes = config.peers.iter().flat_map(|peer| peer.allowed.iter().copied());
+        if let Some(why) = self.config.interface.unguarded(prefixes) {
+            // The file is valid, so it switches `kill_switch` off or gives another `address`.
+            return Err(format!(
+                "nothing was changed: {why}; a changed `kill_switch` or `address` waits for a \
+                 restart"
+            ));
+        }
         let difference = self.running().diff(config);
         let mut report = difference.report();
         let mut changes = Vec::new();
