@@ -175,12 +175,13 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     if facts.is_dir() {
         return Err(source.error(None, "this is a directory", "name the file in it"));
     }
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(refused)?;
-    if text.len() > FILE_BYTES_MAX {
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() > FILE_BYTES_MAX {
         let what = format!("it has more than {FILE_BYTES_MAX} bytes");
         return Err(source.error(None, what, "name a configuration"));
     }
+    let text = String::from_utf8(bytes).map_err(|_| refused(io::ErrorKind::InvalidData.into()))?;
     Ok((text, facts))
 }
 

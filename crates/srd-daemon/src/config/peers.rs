@@ -81,7 +81,7 @@ fn peer(
             let found = texts.iter().map(one).collect::<Result<Vec<_>>>()?;
             several::place(source, &texts, found, interface)?
         }
-        None if public_key.is_none() => {
+        None if public_key.is_none() || interface.protection == Protection::Plain => {
             let what = "without a key only its address tells a peer: `endpoint` is missing";
             let remedy = "add endpoint = \"192.0.2.2:7471\"";
             return Err(source.error(Some(spanned.span()), what, remedy));

@@ -345,6 +345,10 @@ fn an_endpoint_may_be_a_name_which_is_resolved_later() {
                  protection = \"plain\"\n[[peer]]\nendpoint = \"b.example:7471\"\n\
                  allowed = [\"192.0.2.2/32\"]\n";
     refused(plain, &["without a key only its address tells a peer"]);
+    // A regression: a key that is not used does not tell a peer either.
+    let with_key =
+        plain.replace("endpoint = \"b.example:7471\"", &format!("public_key = \"{KEY_B}\""));
+    refused(&with_key, &["without a key only its address tells a peer", "is missing"]);
 }
 
 #[test]
@@ -453,6 +457,9 @@ fn a_file_that_is_absent_too_large_or_no_text_is_refused() {
     fs::write(&file, [0xff, 0xfe]).unwrap();
     assert!(Config::load(&file).unwrap_err().what.contains("not a text file"));
     fs::write(&file, "#".repeat(FILE_BYTES_MAX + 1)).unwrap();
+    assert!(Config::load(&file).unwrap_err().what.contains("more than"));
+    // A regression: the end of what is read may be inside a character.
+    fs::write(&file, "é".repeat(FILE_BYTES_MAX)).unwrap();
     assert!(Config::load(&file).unwrap_err().what.contains("more than"));
     fs::write(&file, whole()).unwrap();
     assert_eq!(Config::load(&file).unwrap().file, file);

@@ -78,6 +78,10 @@ fn instances_of_one_host_need_no_interface_and_no_key() {
     let cloud = config.cloud.unwrap();
     assert_eq!((cloud.host.as_str(), cloud.scale, cloud.credits_s), ("here", 1, 300));
     assert!(!cloud.internet);
+    // A regression: the key was ignored.
+    let key = "[interface]\nmode = \"cloud\"\nprivate_key_file = \"/none/key\"\n[cloud]\n";
+    let error = parse(key).unwrap_err();
+    assert!(error.contains("/none/key"), "{error}");
     let spins = parse("[interface]\nmode = \"cloud\"\npoll = \"spin\"\n[cloud]\n").unwrap();
     assert_eq!(spins.interface.poll, PollMode::Spin);
 }
