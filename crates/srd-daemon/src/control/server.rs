@@ -92,6 +92,9 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // The thread of a client, such as a watch, may keep the socket longer than this process
+        // takes to end.
+        lock(&self.socket).remove();
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use srd_trust::socket::{self, Bound};
@@ -39,7 +40,7 @@ pub struct Socket {
     /// The user that created this socket first.
     pub(super) user: u32,
     /// Whether dropping the socket removes its file.
-    is_ours: bool,
+    is_ours: AtomicBool,
 }
 
 /// The socket's file and settings, for another process that continues to serve the socket.
@@ -77,7 +78,8 @@ impl Socket {
         let Bound { listener, identity } =
             socket::listen(path, options).map_err(|e| because(&what, &e))?;
         let user = rustix::process::geteuid().as_raw();
-        Ok(Self { listener, control: control.clone(), identity, user, is_ours: true })
+        let is_ours = AtomicBool::new(true);
+        Ok(Self { listener, control: control.clone(), identity, user, is_ours })
     }
 
     /// Returns the state and the listening socket, for another process that continues to serve it.
@@ -94,12 +96,13 @@ impl Socket {
     pub(crate) fn adopt(listener: OwnedFd, state: &SocketState, control: &Control) -> Self {
         let SocketState { identity, user, .. } = *state;
         let control = control.clone();
-        Self { listener: listener.into(), control, identity, user, is_ours: false }
+        let is_ours = AtomicBool::new(false);
+        Self { listener: listener.into(), control, identity, user, is_ours }
     }
 
     /// Takes the socket over from another process, which has ended.
     pub(crate) fn begin(&mut self) {
-        self.is_ours = true;
+        *self.is_ours.get_mut() = true;
     }
 
     /// Whether all users that may connect may capture packets.
@@ -144,10 +147,16 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Removes the file only if this socket has created it: another daemon may have created one
-        // at this path since. Without privileges the removal may fail; in this case the next daemon
-        // removes the file as stale.
-        if self.is_ours
+        self.remove();
+    }
+}
+
+impl Socket {
+    /// Removes the file only if this socket has created it: another daemon may have created one at
+    /// this path since. Without privileges the removal may fail; in this case the next daemon
+    /// removes the file as stale.
+    pub(super) fn remove(&self) {
+        if self.is_ours.swap(false, Ordering::Relaxed)
             && self.is_there()
             && let Err(error) = fs::remove_file(self.path())
         {
@@ -237,7 +246,6 @@ mod tests {
     use super::*;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     #[test]

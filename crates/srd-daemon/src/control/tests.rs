@@ -213,6 +213,18 @@ fn lasting_connections_leave_room_for_short_ones() {
 }
 
 #[test]
+fn regression_a_watch_does_not_keep_the_file_of_the_socket() {
+    let plane = FakePlane::start();
+    let (_directory, path, server) = start_with(Arc::new(config), &plane.handle);
+    let request = Request::Watch { interval_ms: 60_000, paths: false, flows: 0 };
+    let client = Client::connect(&path).unwrap();
+    let mut watch = client.watch(&request, Duration::from_secs(60)).unwrap();
+    watch.wait::<Snapshot>().unwrap();
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
 fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
     let daemon = daemon();
     let mut silent = Vec::new();
