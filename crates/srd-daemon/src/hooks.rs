@@ -163,7 +163,7 @@ impl Running {
         let Some(end) = &mut self.end else { return };
         let mut answer = String::new();
         let asked = end.to.as_deref().is_some_and(|mut to| writeln!(to, "down").is_ok());
-        if !asked || end.from.read_line(&mut answer).is_err() {
+        if !asked || !end.from.read_line(&mut answer).is_ok_and(|bytes| bytes > 0) {
             tracing::warn!("the process with the hooks for the end is gone");
         }
     }
@@ -262,7 +262,8 @@ fn warn_all(point: &str, commands: &[String], interface: &str) {
 
 /// Runs a command in a shell. Returns `None` if it ran longer than `wait_max` and was killed.
 fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<ExitStatus>> {
-    let mut child = Command::new("/bin/sh")
+    let mut shell = Command::new("/bin/sh");
+    shell
         .args(["-c", &command.replace("%i", interface)])
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .env("SRD_INTERFACE", interface)
@@ -270,8 +271,10 @@ fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<Exit
         // The standard output of this process carries the answer to the daemon, so the command must
         // not write to it.
         .stdout(io::stderr())
-        .process_group(0)
-        .spawn()?;
+        .process_group(0);
+    // This process blocks signals, which must still reach the programs that the command starts.
+    srd_net::raw::unblock_signals(&mut shell);
+    let mut child = shell.spawn()?;
     let deadline = Instant::now() + wait_max;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -292,6 +295,7 @@ fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<Exit
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::ExitStatusExt as _;
 
     fn says(file: &Path, word: &str) -> Vec<String> {
         vec![format!("echo {word} %i $SRD_INTERFACE >> {}", file.display())]
@@ -328,6 +332,16 @@ mod tests {
         let begin = Instant::now();
         let ended = run("sleep 100 & sleep 100", "srd0", Duration::from_millis(50)).unwrap();
         assert!(ended.is_none() && begin.elapsed() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn regression_a_command_receives_the_signals_that_this_process_blocks() {
+        let mut blocked = SigSet::empty();
+        blocked.add(Signal::SIGTERM);
+        blocked.thread_block().unwrap();
+        let ended = run("kill -TERM $$; exit 0", "srd0", HOOK_WAIT_MAX).unwrap().unwrap();
+        blocked.thread_unblock().unwrap();
+        assert_eq!(ended.signal(), Some(15), "{ended}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
 
 use crate::sys::os;
 use crate::sys::udp::cmsg::{UDP_GRO, UDP_SEGMENT};
@@ -63,4 +64,10 @@ pub fn timer_slack_minimum() {
 /// An error of the operating system, if it has no such call.
 pub fn keep_descriptors_from_children() -> io::Result<()> {
     os::close_on_exec_from(3)
+}
+
+/// Makes a program start with an empty signal mask. Otherwise it inherits the mask of the thread
+/// that starts it, and signals that this thread blocks would have no effect on the program.
+pub fn unblock_signals(command: &mut Command) {
+    os::unblock_signals(command);
 }

@@ -2,7 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use super::check;
 
@@ -51,6 +54,22 @@ pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     check(isize::try_from(result).unwrap_or(-1))?;
     Ok(())
+}
+
+/// Makes a program start with an empty signal mask.
+pub(crate) fn unblock_signals(command: &mut Command) {
+    let unblock = || {
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the first call initialises the set, which belongs to this closure, and the second
+        // one reads it. Both calls may be made between fork and exec.
+        let result = unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut())
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure allocates nothing and takes no locks.
+    unsafe { command.pre_exec(unblock) };
 }
 
 /// Fills `bytes` from the kernel's generator, which blocks only before it is seeded at boot.
