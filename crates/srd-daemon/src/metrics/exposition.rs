@@ -232,7 +232,11 @@ const PEER_FAMILIES: [PeerFamily; 27] = [
     count("srd_peer_plain_tx_bytes", "Inner bytes sent without SRD.", |p| p.plain_tx_bytes),
     count("srd_peer_plain_rx_bytes", "Inner bytes received without SRD.", |p| p.plain_rx_bytes),
     count("srd_peer_retransmissions", "Data packets sent again.", |p| p.retransmissions),
-    count("srd_peer_queue_drops", "Inner packets that found the queue full.", |p| p.queue_drops),
+    count(
+        "srd_peer_queue_drops",
+        "Inner packets dropped at the queue: it was full, or they had waited too long.",
+        |p| p.queue_drops,
+    ),
     count("srd_peer_refused_pkts", "Inner packets refused by their source address.", |p| {
         p.refused_pkts
     }),
