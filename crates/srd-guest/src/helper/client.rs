@@ -15,7 +15,7 @@ use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::net::{Shutdown, shutdown};
@@ -146,7 +146,7 @@ impl Helper {
         Ok(Self(Arc::new(Inner { socket, waiting, child, hears, adds })))
     }
 
-    /// Sends a request, and waits for the answer.
+    /// Sends a request, and waits for the answer, for at most `wait` in all.
     fn ask_with(
         &self,
         request: Request,
@@ -165,9 +165,10 @@ impl Helper {
             id
         };
         let message = Message { id, body: Some(request) };
-        let sent = wire::send(&self.0.socket, &message, descriptors, true);
+        let begun = Instant::now();
+        let sent = wire::send(&self.0.socket, &message, descriptors, wait);
         let answer = match sent {
-            Ok(()) => answer.recv_timeout(wait),
+            Ok(()) => answer.recv_timeout(wait.saturating_sub(begun.elapsed())),
             Err(error) => {
                 lock(&self.0.waiting).all.remove(&id);
                 return Err(error).context("the helper cannot be asked");
@@ -195,7 +196,7 @@ impl Helper {
     /// logged.
     fn tell(&self, request: Request) {
         let message = Message { id: 0, body: Some(request) };
-        if let Err(error) = wire::send(&self.0.socket, &message, &[], false) {
+        if let Err(error) = wire::send(&self.0.socket, &message, &[], Duration::ZERO) {
             tracing::warn!("what is to be removed stays until the card ends: {error}");
         }
     }
@@ -343,7 +344,9 @@ impl Helper {
             let add: BTreeSet<Ipv4Addr> = some.iter().copied().collect();
             let request = Request::Route { add: add.clone(), remove: BTreeSet::new() };
             if let Err(error) = self.do_it(request) {
-                self.unroute(&all(&added))?;
+                if let Err(further) = self.unroute(&all(&added)) {
+                    tracing::warn!("routes of public addresses stay: {further:#}");
+                }
                 return Err(error);
             }
             added.extend(add);

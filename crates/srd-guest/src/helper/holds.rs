@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,9 +162,9 @@ impl Holds {
             let count = |queues: &Vec<Tun>| u16::try_from(queues.len()).unwrap_or(u16::MAX);
             let queues = devices.iter().map(count).collect();
             places.push(MadePlace { instance: of.name.clone(), is_found, queues, pod });
-            for tun in devices.iter().flatten() {
+            for tun in devices.into_iter().flatten() {
                 udp_segmentation &= tun.udp_segmentation();
-                descriptors.push(tun.fd().as_fd().try_clone_to_owned()?);
+                descriptors.extend(into_descriptor(tun));
             }
         }
         Ok((Answer::Made { places, udp_segmentation }, descriptors))
@@ -220,9 +220,7 @@ impl Holds {
 
     /// Takes over all objects of another helper, and then makes that helper forget them.
     fn take_on(&mut self, other: &OwnedFd) -> Result<()> {
-        for timeout in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(other, timeout, Some(HAND_WAIT_MAX))?;
-        }
+        set_socket_timeout(other, Timeout::Recv, Some(HAND_WAIT_MAX))?;
         let (answer, descriptors) = ask(other, Request::Hand)?;
         let Answer::Done = answer else { bail!("the helper before answers something else") };
         let mut descriptors = descriptors.into_iter();
@@ -348,14 +346,21 @@ fn remove_quietly(path: &Path, was: Identity) {
 fn said(queues: Vec<Tun>) -> Result<Reply> {
     let count = u16::try_from(queues.len()).unwrap_or(u16::MAX);
     let udp_segmentation = queues.iter().all(Tun::udp_segmentation);
-    let descriptors = queues.iter().map(|tun| tun.fd().as_fd().try_clone_to_owned());
-    let descriptors = descriptors.collect::<std::io::Result<Vec<OwnedFd>>>()?;
+    let descriptors = queues.into_iter().filter_map(into_descriptor).collect();
     Ok((Answer::Queues { count, udp_segmentation }, descriptors))
+}
+
+/// Returns the descriptor of a queue that has no other handle. A copy of the descriptor could fail,
+/// after the device was created.
+fn into_descriptor(tun: Tun) -> Option<OwnedFd> {
+    let descriptor = tun.fd();
+    drop(tun);
+    Arc::into_inner(descriptor)
 }
 
 /// Sends a request to another helper, and waits for the answer with all its descriptors.
 fn ask(other: &OwnedFd, request: Request) -> Result<Reply> {
-    wire::send(other, &Message { id: 1, body: Some(request) }, &[], true)?;
+    wire::send(other, &Message { id: 1, body: Some(request) }, &[], HAND_WAIT_MAX)?;
     let (mut receiver, mut descriptors) = (Receiver::new(), Vec::new());
     loop {
         let received = receiver.next::<Answer>(other)?.context("the helper before has ended")?;

@@ -28,6 +28,9 @@ use crate::{interfaces::kernel_counts, machine::place};
 /// notify the helper.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
+/// Largest number of characters of a reason, so that every reason fits into an answer.
+const REASON_CHARS_MAX: usize = 4096;
+
 /// An answer with its descriptors.
 pub(super) type Reply = (Answer, Vec<OwnedFd>);
 
@@ -41,7 +44,7 @@ pub fn serve() -> Result<()> {
     let card = stdin().as_fd().try_clone_to_owned()?;
     let begun = begin(&card);
     let answer = begun.as_ref().map_or_else(failed, |_| Answer::Done);
-    wire::send(&card, &Message { id: 0, body: Some(answer) }, &[], true)?;
+    wire::send(&card, &Message { id: 0, body: Some(answer) }, &[], wire::WITHOUT_LIMIT)?;
     let Ok((spec, _lock)) = begun else { return Ok(()) };
     let done = Helping::new(spec, Path::new(locks::DIRECTORY), card).and_then(Helping::run);
     locks::forget_keeper(Path::new(locks::DIRECTORY));
@@ -64,7 +67,12 @@ fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
 
 pub(super) fn failed(error: &anyhow::Error) -> Answer {
     let is_missing = error.chain().any(|cause| cause.is::<Missing>()) || error.is::<Missing>();
-    Answer::Failed { what: format!("{error:#}"), is_missing }
+    let mut what = format!("{error:#}");
+    if let Some((end, _)) = what.char_indices().nth(REASON_CHARS_MAX) {
+        what.truncate(end);
+        what.push_str(" ...");
+    }
+    Answer::Failed { what, is_missing }
 }
 
 /// An event for which the helper's loop waits.
@@ -156,13 +164,17 @@ impl Helping {
     pub(super) fn run(mut self) -> Result<Option<Arc<OwnedFd>>> {
         let mut receiver = Receiver::new();
         loop {
-            let from = match self.wait()? {
-                Next::From(from) => from,
-                Next::Tend => {
+            let from = match self.wait() {
+                Ok(Next::From(from)) => from,
+                Ok(Next::Tend) => {
                     self.tend();
                     continue;
                 }
-                Next::Over => break,
+                Ok(Next::Over) => break,
+                Err(error) => {
+                    tracing::error!("the helper cannot wait for requests, and ends: {error}");
+                    break;
+                }
             };
             match receiver.next::<Request>(&*from) {
                 Ok(Some(received)) => self.obey(&from, received),
@@ -318,11 +330,20 @@ fn refused(what: impl Into<String>) -> Result<Reply> {
     Err(anyhow::Error::msg(what.into()))
 }
 
-fn say(to: &OwnedFd, id: u64, said: Result<Reply>) {
+pub(super) fn say(to: &OwnedFd, id: u64, said: Result<Reply>) {
     let (answer, descriptors) = said.unwrap_or_else(|error| (failed(&error), Vec::new()));
     let all: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let message = Message { id, body: Some(answer) };
-    if let Err(error) = wire::send(to, &message, &all, true) {
+    let sent = match wire::send(to, &message, &all, wire::WITHOUT_LIMIT) {
+        // Without an answer, the card would wait until its limit.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let answer = failed(&anyhow::Error::new(error).context("the answer is too long"));
+            let message = Message { id, body: Some(answer) };
+            wire::send(to, &message, &[], wire::WITHOUT_LIMIT)
+        }
+        sent => sent,
+    };
+    if let Err(error) = sent {
         // Usually the thread that has sent the request does not wait any more.
         tracing::debug!("an answer to {}: {error}", to.as_raw_fd());
     }

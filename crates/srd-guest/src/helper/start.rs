@@ -76,16 +76,12 @@ impl Starting {
     /// names no file of a cloud.
     pub(crate) fn reload(&self) -> Result<Option<VpcFile>> {
         let Self { socket, .. } = self;
-        for timeout in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(socket, timeout, Some(START_WAIT_MAX))?;
-        }
+        set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
         let reload = Message { id: 1, body: Some(Request::Reload) };
-        wire::send(socket, &reload, &[], true).context("the helper cannot be asked")?;
+        wire::send(socket, &reload, &[], START_WAIT_MAX).context("the helper cannot be asked")?;
         let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
         let said = said.context("the helper has ended")?;
-        for timeout in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(socket, timeout, None)?;
-        }
+        set_socket_timeout(socket, Timeout::Recv, None)?;
         let answer = said.message.map_err(anyhow::Error::msg)?.body;
         let answer = answer.context("the helper says nothing")?.ok()?;
         Ok(reloaded(answer, said.descriptors)?.0)
@@ -94,7 +90,7 @@ impl Starting {
     /// Sends the settings to the helper, and waits until the helper is ready.
     fn begin(socket: &OwnedFd, spec: &Spec) -> Result<()> {
         set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
-        wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], true)?;
+        wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], START_WAIT_MAX)?;
         let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
         let said = said.context("the helper has ended")?.message.map_err(anyhow::Error::msg)?;
         set_socket_timeout(socket, Timeout::Recv, None)?;

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::thread::{self, JoinHandle};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
 use super::serve::Helping;
 use super::*;
 
@@ -92,7 +94,7 @@ fn a_helper_with_an_heir_gives_nothing_back_until_both_have_gone() {
     drop(helper);
     // The helper serves an heir after the card has gone, and gives nothing back meanwhile.
     let ask = Message { id: 3, body: Some(Request::Hand) };
-    wire::send(&heir, &ask, &[], true).unwrap();
+    wire::send(&heir, &ask, &[], wire::WITHOUT_LIMIT).unwrap();
     let said = wire::Receiver::new().next::<Answer>(&heir).unwrap().unwrap();
     assert_eq!((said.message.unwrap().id, said.descriptors.len()), (3, 1));
     assert!(web.exists());
@@ -334,9 +336,10 @@ fn an_end_may_ask_for_its_own_and_hears_why_not() {
             other => panic!("{other:?}"),
         }
     };
-    wire::send(&card, &Message { id: 5, body: Some(Request::Forget) }, &[], true).unwrap();
+    wire::send(&card, &Message { id: 5, body: Some(Request::Forget) }, &[], wire::WITHOUT_LIMIT)
+        .unwrap();
     assert_eq!(answer(), (5, String::from("this end may not ask for that")));
-    wire::send(&card, &Message::<Request> { id: 6, body: None }, &[], true).unwrap();
+    wire::send(&card, &Message::<Request> { id: 6, body: None }, &[], wire::WITHOUT_LIMIT).unwrap();
     assert_eq!(answer(), (6, String::from("no request")));
     rustix::io::write(&card, b"rubbish").unwrap();
     assert!(answer().1.contains("not a message"));
@@ -353,7 +356,8 @@ fn an_answer_has_all_its_descriptors_in_their_order() {
     let pipes: Vec<_> = (0..DESCRIPTORS_ONCE * 2).map(|_| rustix::pipe::pipe().unwrap()).collect();
     for count in [0, 1, DESCRIPTORS_ONCE, DESCRIPTORS_ONCE + 1, 2 * DESCRIPTORS_ONCE] {
         let all: Vec<_> = pipes.iter().take(count).map(|(read, _)| read.as_fd()).collect();
-        wire::send(&here, &Message { id: 9, body: Some(Answer::Done) }, &all, true).unwrap();
+        wire::send(&here, &Message { id: 9, body: Some(Answer::Done) }, &all, wire::WITHOUT_LIMIT)
+            .unwrap();
         let (mut receiver, mut got) = (wire::Receiver::new(), Vec::new());
         loop {
             let received = receiver.next::<Answer>(&there).unwrap().unwrap();
@@ -367,4 +371,70 @@ fn an_answer_has_all_its_descriptors_in_their_order() {
         let wanted = pipes.iter().take(count).map(|(read, _)| number(read));
         assert!(got.iter().map(number).eq(wanted));
     }
+}
+
+/// In an earlier version such a request waited without a limit for space in the socket.
+#[test]
+fn regression_a_helper_that_does_not_read_delays_a_request_to_its_limit_only() {
+    let (card, _end) = wire::pair().unwrap();
+    let helper = Helper::over(card, None, None).unwrap();
+    // Fills the socket; requests that need no answer do not wait.
+    let path = PathBuf::from("x".repeat(4000));
+    (0..1000).for_each(|_| helper.vhost_gone(path.clone()));
+    let (done, result) = std::sync::mpsc::channel();
+    thread::spawn(move || done.send(helper.another().map(drop)));
+    let asked = result.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits");
+    let error = format!("{:#}", asked.unwrap_err());
+    assert!(error.contains("does not read"), "{error}");
+}
+
+/// In an earlier version the card got no answer in these cases, and waited until its limit.
+#[test]
+fn regression_an_answer_that_is_too_long_becomes_a_failure() {
+    let (card, end) = wire::pair().unwrap();
+    let long_wait = Some(std::time::Duration::from_secs(60));
+    set_socket_timeout(&card, Timeout::Recv, long_wait).unwrap();
+    let mut receiver = wire::Receiver::new();
+    let mut answer = || {
+        let said = receiver.next::<Answer>(&card).unwrap().unwrap().message.unwrap();
+        match said.body {
+            Some(Answer::Failed { what, .. }) => (said.id, what),
+            other => panic!("{other:?}"),
+        }
+    };
+    let long = "é".repeat(PACKET_BYTES_MAX);
+    let (send, done) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        serve::say(&end, 5, Ok((Answer::Log(long.clone()), Vec::new())));
+        serve::say(&end, 6, Err(anyhow::anyhow!(long).context("a reason")));
+        send.send(())
+    });
+    done.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    let (id, what) = answer();
+    assert!(id == 5 && what.contains("too long"), "{what}");
+    let (id, what) = answer();
+    assert!(id == 6 && what.starts_with("a reason: é") && what.len() < 10_000);
+}
+
+/// The helper in this test refuses the socket, and then the removal of the routes.
+#[test]
+fn regression_a_failure_is_not_replaced_by_the_failure_to_undo_what_came_before() {
+    let (card, end) = wire::pair().unwrap();
+    let helper = Helper::over(card, None, None).unwrap();
+    let answers = thread::spawn(move || {
+        let mut receiver = wire::Receiver::new();
+        for answer in ["", "the socket is in use", "no such route"] {
+            let id = receiver.next::<Request>(&end).unwrap().unwrap().message.unwrap().id;
+            let failed = || Err(anyhow::anyhow!(answer));
+            serve::say(&end, id, if answer.is_empty() { Ok(serve::done()) } else { failed() });
+        }
+    });
+    let needs = crate::machine::maker::Needs {
+        wanted: Vec::new(),
+        sockets: vec![(String::from("web"), vec![PathBuf::from("/web.sock")])],
+        routes: [Ipv4Addr::new(192, 0, 2, 1)].into(),
+    };
+    let error = format!("{:#}", needs.make(&helper).unwrap_err());
+    assert!(error.contains("the socket is in use"), "{error}");
+    answers.join().unwrap();
 }

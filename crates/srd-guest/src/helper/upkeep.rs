@@ -27,6 +27,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// The kernel's group of changes of packet rules (`NFNLGRP_NFTABLES`).
 const RULES_GROUP: u32 = 7;
+/// Maximum number of changed namespaces and devices in one answer, which has to fit into a packet.
+const WARNINGS_MAX: usize = 100;
 /// Maximum number of notices that are read at once.
 const NOTICES_MAX: usize = 4096;
 
@@ -61,6 +63,11 @@ impl Shared {
             // A namespace that is being created or removed has no identity.
             let identity = self.identity(name);
             warnings.extend(identity.iter().flat_map(|of| inspect::look(name, *of, devices)));
+        }
+        let more = warnings.len().saturating_sub(WARNINGS_MAX);
+        if more > 0 {
+            warnings.truncate(WARNINGS_MAX);
+            warnings.push(format!("and {more} more changes of this kind"));
         }
         let state = self.lock();
         warnings.extend(state.forwarding.clone());
@@ -230,5 +237,26 @@ impl Guard {
                 edge::TABLE
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In an earlier version the answer did not fit into a packet, and the card waited for it.
+    #[test]
+    fn regression_the_number_of_warnings_in_an_answer_is_bounded() {
+        let shared = Shared::default();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let names = (0..WARNINGS_MAX + 5).map(|n| NamespaceName::of_instance(&format!("none-{n}")));
+        let of: Vec<_> = names.map(|name| (name.unwrap(), Vec::new())).collect();
+        for (name, _) in &of {
+            shared.lock().namespaces.insert(name.clone(), inspect::identity(&file).unwrap());
+        }
+        let warnings = shared.look(&of).warnings;
+        assert_eq!(warnings.len(), WARNINGS_MAX + 1);
+        assert!(warnings[0].contains("has deleted the namespace srd-i-none-0"), "{}", warnings[0]);
+        assert_eq!(warnings[WARNINGS_MAX], "and 5 more changes of this kind");
     }
 }

@@ -4,7 +4,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -16,6 +18,12 @@ use serde::de::DeserializeOwned;
 
 use super::{DESCRIPTORS_ONCE, Message, PACKET_BYTES_MAX};
 
+/// For [`send`]: waits until there is space, however long that takes.
+pub(super) const WITHOUT_LIMIT: Duration = Duration::MAX;
+/// Longest time without an attempt to send. The kernel does not report the end of a connection to a
+/// thread that waits for space.
+const ATTEMPT_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// Creates both ends of a connection.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
@@ -23,44 +31,65 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Sends a message with these descriptors, in several packets if the descriptors do not fit into
-/// one. `waits`: whether to wait for space in the socket.
+/// one. Waits for space in the socket for at most `wait`.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if the message is too large: in this case nothing is sent.
 pub(super) fn send<T: Serialize>(
     socket: &OwnedFd,
     message: &Message<T>,
     descriptors: &[BorrowedFd<'_>],
-    waits: bool,
+    wait: Duration,
 ) -> io::Result<()> {
+    let until = Instant::now().checked_add(wait);
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > PACKET_BYTES_MAX {
+        let what = format!("more than {PACKET_BYTES_MAX} bytes at once");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
     let (rest, last) = match descriptors.len().checked_sub(1) {
         Some(end) => descriptors.split_at(end / DESCRIPTORS_ONCE * DESCRIPTORS_ONCE),
         None => (descriptors, descriptors),
     };
     let more = Message::<()> { id: message.id, body: None };
     for some in rest.chunks(DESCRIPTORS_ONCE) {
-        packet(socket, &serde_json::to_vec(&more)?, some, waits)?;
+        packet(socket, &serde_json::to_vec(&more)?, some, until)?;
     }
-    packet(socket, &serde_json::to_vec(message)?, last, waits)
+    packet(socket, &bytes, last, until)
 }
 
 fn packet(
     socket: &OwnedFd,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
-    waits: bool,
+    until: Option<Instant>,
 ) -> io::Result<()> {
-    if bytes.len() > PACKET_BYTES_MAX {
-        return Err(io::Error::other(format!("more than {PACKET_BYTES_MAX} bytes at once")));
-    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_ONCE))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors at once"));
     }
-    let wait = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | wait) {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_for_space(socket, until)?,
             sent => return Ok(sent.map(drop)?),
         }
+    }
+}
+
+/// Waits until there may be space for a packet; returns an error after `until`.
+fn wait_for_space(socket: &OwnedFd, until: Option<Instant>) -> io::Result<()> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    if left.is_some_and(|left| left.is_zero()) {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the other end does not read"));
+    }
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
+    let pause = left.map_or(ATTEMPT_EVERY, |left| left.min(ATTEMPT_EVERY));
+    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&pause)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -218,8 +218,10 @@ impl Needs {
         match make_places(helper, &wanted, sockets) {
             Ok(places) => Ok((places, routes)),
             Err(error) => {
-                if !routes.is_empty() {
-                    helper.route(&BTreeSet::new(), &routes)?;
+                if !routes.is_empty()
+                    && let Err(further) = helper.route(&BTreeSet::new(), &routes)
+                {
+                    tracing::warn!("routes of public addresses stay: {further:#}");
                 }
                 Err(error)
             }
