@@ -20,7 +20,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use srd_net::Tun;
 
-use crate::machine::namespace::{batch, ip, run};
+use crate::machine::batch::{batch, failed_line};
+use crate::machine::namespace::{ip, run};
 use crate::machine::own::{OWN, Own};
 
 /// Name of the TUN device between instances and the network of this machine.
@@ -143,13 +144,6 @@ pub(crate) fn route(add: &BTreeSet<Ipv4Addr>, remove: &BTreeSet<Ipv4Addr>) -> Re
     Err(error.context(format!("the public address {address} is in use here")))
 }
 
-/// Returns the number of the line that `ip -batch` reports as failed.
-fn failed_line(said: &str) -> Option<usize> {
-    let (_, behind) = said.rsplit_once("Command failed -:")?;
-    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
-}
-
 /// Returns the packet rules for packets of instances to this machine itself. `private`: whether
 /// instances reach all addresses of this machine; the result is then empty.
 fn to_machine(private: bool) -> String {
@@ -232,14 +226,6 @@ pub(crate) fn give_back(before: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_line_is_found_that_a_batch_ended_at() {
-        let said = "ip route add: RTNETLINK answers: File exists\nCommand failed -:17";
-        assert_eq!(failed_line(said), Some(17));
-        assert_eq!(failed_line("Command failed -:"), None);
-        assert_eq!(failed_line("killed"), None);
-    }
 
     #[test]
     fn addresses_are_routed_once_and_none_while_the_device_is_gone() {

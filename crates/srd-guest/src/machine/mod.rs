@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `place`, `maker` | namespaces with their devices, and the thread that makes them |
-//! | `within` | work in a namespace |
+//! | `within`, `batch` | work in a namespace; runs of `ip` with many lines |
 //! | `namespace`, `programs` | namespaces and their interfaces; programs that run in them |
 //! | [`pods`] | namespaces of other programs in which instances have their devices |
 //! | `resolv_conf` | the resolver of a namespace's programs |
@@ -11,6 +11,7 @@
 //! | `locks`, `earlier` | locks that separate cards from each other; cards of earlier versions |
 //! | `privileges` | rights of the process |
 
+pub(crate) mod batch;
 pub(crate) mod earlier;
 pub(crate) mod edge;
 pub(crate) mod locks;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::netdevice::name_to_index;
@@ -17,6 +16,7 @@ use srd_net::Tun;
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
 use crate::helper::Helper;
+use crate::machine::batch::batch;
 use crate::machine::earlier;
 use crate::machine::locks::{self, Lock};
 use crate::machine::pods::PodInterface;
@@ -109,21 +109,6 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{program} {}: {}", words.join(" "), said.trim());
-    }
-    Ok(())
-}
-
-/// Runs `ip` with these arguments, and lines at its standard input.
-pub(crate) fn batch(words: &[&str], lines: &str) -> Result<()> {
-    let mut child = Command::new("ip");
-    child.args(words).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = child.spawn().with_context(|| Missing::program("ip", "iproute2"))?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(format!("{lines}\n").as_bytes()).context("ip")?;
-    }
-    let output = child.wait_with_output().context("ip")?;
-    if !output.status.success() {
-        bail!("ip {lines}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }
