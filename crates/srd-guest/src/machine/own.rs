@@ -308,7 +308,12 @@ impl Table {
         self.questions.send(&bytes, 0)?;
         let mut found = Vec::new();
         loop {
-            let (bytes, _) = self.questions.recv_from_full()?;
+            let bytes = match self.questions.recv_from_full() {
+                Ok((bytes, _)) => bytes,
+                // This process was stopped and continued.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
             let mut rest = &bytes[..];
             while rest.len() >= 16 {
                 let message = NetlinkMessage::<Message>::deserialize(rest)
@@ -318,20 +323,8 @@ impl Table {
                 if message.header.sequence_number != self.sequence {
                     continue;
                 }
-                match message.payload {
-                    NetlinkPayload::Done(_) => return Ok(Ranges::of(found)),
-                    NetlinkPayload::Error(error) => {
-                        let error = error.to_io();
-                        // A network without any address has no such table.
-                        return match error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) {
-                            true => Ok(Ranges::default()),
-                            false => Err(error),
-                        };
-                    }
-                    NetlinkPayload::InnerMessage(Message::NewRoute(route)) => {
-                        found.extend(prefix(&route));
-                    }
-                    _ => {}
+                if let Some(all) = take(message.payload, &mut found) {
+                    return all;
                 }
                 if found.len() > ROUTES_MAX {
                     return Err(std::io::Error::other("too many local addresses"));
@@ -339,6 +332,30 @@ impl Table {
             }
         }
     }
+}
+
+/// Takes a message of the kernel's answer. Returns the ranges, or an error, at the end of the
+/// answer.
+fn take(
+    payload: NetlinkPayload<Message>,
+    found: &mut Vec<(Ipv4Addr, u8)>,
+) -> Option<std::io::Result<Ranges>> {
+    let error = match payload {
+        // The kernel may begin an answer, and then report an error.
+        NetlinkPayload::Done(done) if done.code < 0 => {
+            std::io::Error::from_raw_os_error(done.code.saturating_neg())
+        }
+        NetlinkPayload::Done(_) => return Some(Ok(Ranges::of(std::mem::take(found)))),
+        NetlinkPayload::Error(error) => error.to_io(),
+        NetlinkPayload::InnerMessage(Message::NewRoute(route)) => {
+            found.extend(prefix(&route));
+            return None;
+        }
+        _ => return None,
+    };
+    // A network without any address has no such table.
+    let is_absent = error.raw_os_error() == Some(Errno::NOENT.raw_os_error());
+    Some(if is_absent { Ok(Ranges::default()) } else { Err(error) })
 }
 
 /// Returns the destination of a route, if the route is in the table of local addresses.
@@ -386,6 +403,19 @@ mod tests {
 
     fn at(seconds: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// In an earlier version the addresses that the kernel had not listed were no longer guarded.
+    #[test]
+    fn regression_a_list_that_ends_with_an_error_is_not_taken_for_complete() {
+        let end = |code| {
+            let mut done = netlink_packet_core::DoneMessage::default();
+            done.code = code;
+            take(NetlinkPayload::Done(done), &mut vec![(HOST, 32)]).unwrap()
+        };
+        assert!(end(0).unwrap().has(HOST));
+        assert_eq!(end(-105).unwrap_err().raw_os_error(), Some(105), "ENOBUFS");
+        assert!(!end(-2).unwrap().has(HOST), "ENOENT: there is no such table");
     }
 
     #[test]
