@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use srd_trust::place;
 
 use crate::control::protocol::PREFIX;
@@ -32,6 +33,8 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Number of checks after which a file that is still locked counts as the file of a running card.
 const LOOKS: u32 = 3;
+/// Maximum number of attempts to take the lock of this process, each after [`PAUSE`].
+const LOCK_TRIES_MAX: u32 = 200;
 /// Content of the lock of a pod's namespace.
 const POD: &[u8; 4] = b"pod\n";
 /// Maximum number of attempts to take a lock whose file is removed each time.
@@ -134,8 +137,14 @@ pub(crate) fn keep(directory: &Path) -> Result<File> {
     make(directory)?;
     let path = own(directory, "keeper");
     let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
+    // The start of another card takes the lock for a moment, to see whether this process has ended.
+    for _ in 0..LOCK_TRIES_MAX {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => thread::sleep(PAUSE),
+            taken => return Ok(taken.map(|()| file)?),
+        }
+    }
+    bail!("another process has the lock {}", path.display())
 }
 
 /// Removes the files that mark this process as a helper, after it has restored everything.
@@ -292,6 +301,24 @@ mod tests {
             });
             wait_for_keepers(&at);
             assert!(done.load(std::sync::atomic::Ordering::SeqCst));
+        });
+    }
+
+    #[test]
+    fn regression_a_start_that_looks_at_a_helper_does_not_keep_it_from_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        let name = format!("{}.keeper", std::process::id());
+        let looks = Lock::take(&at, &name).unwrap().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(50));
+                drop(looks);
+            });
+            let kept = keep(&at).unwrap();
+            assert!(Lock::take(&at, &name).unwrap().is_none());
+            drop(kept);
         });
     }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::fstatfs;
+use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Serialize};
@@ -138,13 +139,17 @@ impl Pod {
     /// Whether the namespace has a device with the name of the interface.
     ///
     /// # Errors
-    /// The namespace is gone.
+    /// The namespace is gone, or an error of the operating system.
     pub fn has_device(&self) -> Result<bool> {
         let find = || {
             let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
             name_to_index(&socket, &self.interface.device)
         };
-        Ok(self.within(find)?.is_ok())
+        match self.within(find)? {
+            Ok(_) => Ok(true),
+            Err(Errno::NODEV) => Ok(false),
+            Err(error) => Err(error).context("the devices of the namespace"),
+        }
     }
 
     /// Writes the announcement of the pod with this name. The directory is created with mode 0700.

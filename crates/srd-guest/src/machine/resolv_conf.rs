@@ -56,13 +56,30 @@ impl ResolvConf {
                 fs::create_dir_all(&directory).and_then(|()| fs::write(&file.path, &text));
             match written {
                 Err(error) if again && error.kind() == ErrorKind::NotFound => {}
-                written => {
-                    written?;
-                    break;
+                Ok(()) => break,
+                Err(error) => {
+                    file.remove_part_of(&text);
+                    return Err(error.into());
                 }
             }
         }
         Ok(Some(file))
+    }
+
+    /// Removes a file that was not written completely. An empty file would be in force, and would
+    /// later be taken for a file of the administrator.
+    fn remove_part_of(&self, text: &str) {
+        if fs::read_to_string(&self.path).is_ok_and(|part| text.starts_with(&part)) {
+            let _ = fs::remove_file(&self.path);
+        }
+        self.remove_directories();
+    }
+
+    /// Removes the directories above the file; a directory that is not empty stays.
+    fn remove_directories(&self) {
+        for directory in self.path.ancestors().skip(1).take(2) {
+            let _ = fs::remove_dir(directory);
+        }
     }
 
     /// Returns the handle of a file that another process has written.
@@ -80,10 +97,7 @@ impl ResolvConf {
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!("{} stays: {error}", self.path.display());
         }
-        for directory in self.path.ancestors().skip(1).take(2) {
-            // A directory that is not empty stays.
-            let _ = fs::remove_dir(directory);
-        }
+        self.remove_directories();
     }
 }
 
@@ -156,6 +170,29 @@ mod tests {
         fs::write(&file, format!("{OURS}\nnameserver 192.0.2.9\n")).unwrap();
         let one = ResolvConf::write(&root, "one", RESOLVER).unwrap();
         assert!(one.is_some() && fs::read_to_string(&file).unwrap().contains("10.0.0.2"));
+    }
+
+    /// Mounts a file system with no free space, which needs privileges.
+    #[test]
+    fn regression_a_file_that_cannot_be_written_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mount = directory.path().join("full");
+        fs::create_dir(&mount).unwrap();
+        let run = |program: &str, words: &[&str]| {
+            let mut command = std::process::Command::new(program);
+            command.args(words).arg(&mount).status().is_ok_and(|status| status.success())
+        };
+        if !run("mount", &["-t", "tmpfs", "-o", "size=4k", "none"]) {
+            println!("skipped: mounts need privileges");
+            return;
+        }
+        fs::write(mount.join("fill"), [0; 4096]).unwrap();
+        let root = mount.join("netns");
+        let error = ResolvConf::write(&root, "one", RESOLVER).unwrap_err();
+        let is_there = root.exists();
+        assert!(run("umount", &[]));
+        assert!(error.to_string().contains("space"), "{error}");
+        assert!(!is_there);
     }
 
     #[test]
