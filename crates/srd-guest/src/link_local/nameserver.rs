@@ -176,8 +176,13 @@ fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 fn servers(text: &str) -> Vec<IpAddr> {
-    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    lines.filter_map(|server| server.trim().parse().ok()).take(SERVERS_MAX).collect()
+    let server = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next().filter(|word| *word == "nameserver")?;
+        // Text behind the address is ignored, as the C library does.
+        words.next()?.parse().ok()
+    };
+    text.lines().filter_map(server).take(SERVERS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -201,7 +206,9 @@ mod tests {
         let expected: [IpAddr; 3] =
             ["10.0.0.2", "::1", "10.0.0.3"].map(|server| server.parse().unwrap());
         assert_eq!(servers(text), expected);
-        assert!(servers("nameserver\n").is_empty());
+        assert!(servers("nameserver\nnameserver10.0.0.2\n").is_empty());
+        // A regression: an address with a comment behind it was ignored.
+        assert_eq!(servers("nameserver 10.0.0.2 # from DHCP\n"), [expected[0]]);
     }
 
     /// Regression: a file that was created after the start was never read.
