@@ -56,8 +56,7 @@ impl FlowLogs {
             }
         }
         for (number, line) in self.lines.iter_mut().enumerate() {
-            line.plan = self.plan.of_logs(|id| self.places.get(id) == Some(&number));
-            line.owes_plan = true;
+            line.set_plan(self.plan.of_logs(|id| self.places.get(id) == Some(&number)));
         }
         started
     }

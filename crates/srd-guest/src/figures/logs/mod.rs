@@ -200,6 +200,12 @@ impl Logs {
         Ok(Self { plan, owes_plan: false, queue: Some(queue), queued, owed, ended })
     }
 
+    /// Replaces the plan, which [`Self::send_plan`] sends to the thread.
+    pub(crate) fn set_plan(&mut self, plan: Plan) {
+        self.owed.retain(|window, _| plan.windows.contains_key(window));
+        (self.plan, self.owes_plan) = (plan, true);
+    }
+
     /// Sends an aggregation window to the thread. If the queue has no space, its records are
     /// dropped and counted.
     pub(crate) fn offer(&mut self, mut logged: LoggedWindow) {

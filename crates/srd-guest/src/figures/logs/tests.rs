@@ -322,6 +322,22 @@ fn regression_a_plan_that_could_not_be_sent_is_sent_later() {
 }
 
 #[test]
+fn regression_packets_owed_to_an_interface_that_is_gone_are_forgotten() {
+    let (queue, _messages) = sync_channel(0);
+    let (_end, ended) = sync_channel(1);
+    let directory = tempfile::tempdir().unwrap();
+    let plan = plan(log(directory.path(), LogFormat::Text, &[]));
+    let (queued, owed) = (Arc::default(), BTreeMap::new());
+    let mut logs =
+        Logs { plan: plan.clone(), owes_plan: false, queue: Some(queue), queued, owed, ended };
+    logs.offer(window(1));
+    logs.set_plan(plan);
+    assert_eq!(logs.owed, [((ENI, MINUTE), 20)].into());
+    logs.set_plan(Plan::default());
+    assert!(logs.owed.is_empty() && logs.owes_plan);
+}
+
+#[test]
 fn a_disk_that_hangs_holds_up_no_other_log() {
     let directory = tempfile::tempdir().unwrap();
     let (good, bad) = (directory.path().join("good"), directory.path().join("bad"));

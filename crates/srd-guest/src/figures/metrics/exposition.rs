@@ -104,8 +104,10 @@ fn interfaces(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
         let mut family = encoder.encode_descriptor(&name, &help, None, metric)?;
         for (instance, interface) in each(status) {
             let labels = [("guest", instance.name.as_str()), ("device", interface.device.as_str())];
-            let one = family.encode_family(&labels)?;
-            let value = interface.counter(counter);
+            let found = interface.counters.iter().find(|(name, _)| name == counter);
+            // Some counters exist for some kinds of devices only.
+            let Some((_, value)) = found else { continue };
+            let (one, value) = (family.encode_family(&labels)?, *value);
             match metric {
                 MetricType::Counter => ConstCounter::new(value).encode(one)?,
                 _ => ConstGauge::new(value).encode(one)?,
@@ -373,6 +375,17 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "`{line}` is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn regression_a_counter_that_an_interface_does_not_have_is_not_exported_as_zero() {
+        let mut status = status();
+        let without = &mut status.instances[0].interfaces[1].counters;
+        without.retain(|(name, _)| name != "mirrored_packets");
+        let text = write(&status, &[]).unwrap();
+        let begin = "srd_card_interface_mirrored_packets_total{";
+        let of = |device: &str| text.lines().any(|l| l.starts_with(begin) && l.contains(device));
+        assert!(of("ens5") && !of("ens6"), "{text}");
     }
 
     #[test]
