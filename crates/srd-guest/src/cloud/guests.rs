@@ -158,9 +158,22 @@ impl Service {
     }
 
     /// Adds the device of an interface, and watches it for packets.
-    pub(crate) fn watch(&mut self, port: PortId, mut device: Port) -> Result<()> {
-        let tenant = self.card.tenant_of(port).context("an interface of no instance")?;
-        self.turns.watch(port, tenant, &device)?;
+    pub(crate) fn watch(&mut self, port: PortId, device: Port) -> Result<()> {
+        self.watch_or_return(port, device).map_err(|(error, _)| error)
+    }
+
+    /// Adds the device of an interface, and watches it for packets. Returns the device if that
+    /// fails.
+    pub(crate) fn watch_or_return(
+        &mut self,
+        port: PortId,
+        mut device: Port,
+    ) -> std::result::Result<(), (anyhow::Error, Port)> {
+        let tenant = self.card.tenant_of(port).context("an interface of no instance");
+        let watched = tenant.and_then(|tenant| self.turns.watch(port, tenant, &device));
+        if let Err(error) = watched {
+            return Err((error, device));
+        }
         match (device.kernel_mut(), &self.processors) {
             (Some(kernel), Some(processors)) => kernel.deliver_by(processors),
             (Some(_), None) => {}

@@ -56,7 +56,9 @@ impl Service {
             running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
         let (eni, port, device) = place_of(running, instance, device)?;
         let others = running.interfaces.iter().map(|(other, ..)| *other).filter(|o| *o != port);
-        let others = others.filter_map(|other| self.devices.get(&other)?.kernel());
+        // A deleted device has its number of queues again as soon as it is made again.
+        let at = |other| self.devices.get(&other).or_else(|| self.gone.lost(other));
+        let others = others.filter_map(|other| at(other)?.kernel());
         let queues_of_others = others.map(|of| u32::from(of.adapter.settings.queues)).sum();
         let kind = running.profile.instance;
         let kernel = match self.devices.get_mut(&port) {

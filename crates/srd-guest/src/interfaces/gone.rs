@@ -107,6 +107,14 @@ impl LostDevices {
         loss.port.take()
     }
 
+    /// Keeps the state of a device that exists again but cannot be used, until it is made again
+    /// after [`LostDevices::fail`].
+    pub(crate) fn keep(&mut self, which: Which, port: Port) {
+        if let Some(loss) = self.losses.get_mut(&which) {
+            loss.port = Some(port);
+        }
+    }
+
     /// Returns the device whose loss has this number.
     pub(crate) fn which(&self, number: u64) -> Option<Which> {
         let mut losses = self.losses.iter();

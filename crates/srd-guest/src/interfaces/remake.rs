@@ -131,7 +131,13 @@ impl Service {
                 let count = queues.len();
                 close(kernel.set_queues(queues, count));
             }
-            self.watch(port, device)
+            self.watch_or_return(port, device).map_err(|(error, mut device)| {
+                if let Some(kernel) = device.kernel_mut() {
+                    close(kernel.set_queues(Vec::new(), 0));
+                }
+                self.gone.keep(which, device);
+                error
+            })
         });
         match found {
             Ok(()) => {
