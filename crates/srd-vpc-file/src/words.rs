@@ -301,10 +301,25 @@ pub fn why(reason: Reason) -> (&'static str, &'static str) {
 /// Returns the text for the distance between the ends, with the limit for one flow.
 pub fn reach(reach: Reach) -> &'static str {
     match reach {
-        Reach::Cluster => "one cluster placement group: 10 Gb/s for one flow",
+        Reach::Cluster => "one cluster placement group: 10 Gb/s for one flow, 25 with ENA Express",
         Reach::Zone => "one zone: 5 Gb/s for one flow, 25 with ENA Express",
         Reach::Vpc => "one cloud: 5 Gb/s for one flow, 25 with ENA Express",
-        Reach::Peering => "a peered cloud: 5 Gb/s for one flow",
+        Reach::Peering => "a peered cloud: 5 Gb/s for one flow, 25 with ENA Express",
         Reach::Outside => "outside: 5 Gb/s for one flow",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SRD carries packets between all interfaces of clouds (V21), but none that leave the clouds.
+    #[test]
+    fn regression_each_distance_within_clouds_has_the_limit_of_express() {
+        let within = [Reach::Cluster, Reach::Zone, Reach::Vpc, Reach::Peering];
+        for distance in within {
+            assert!(reach(distance).ends_with("25 with ENA Express"), "{}", reach(distance));
+        }
+        assert!(!reach(Reach::Outside).contains("ENA Express"));
     }
 }
