@@ -132,6 +132,10 @@ pub struct Config {
     /// Upper bound of the congestion window, as a percentage of the bandwidth-delay product. Range:
     /// 50..=1000.
     pub window_max_percent: u32,
+    /// Whether the two rules about rates from the SRD paper apply in addition (rule C17 of
+    /// `docs/spec/srd.md`): congestion if the network delivers less than the endpoint sends, and a
+    /// limit of the sending rate beside the window. They are for comparisons.
+    pub rate_rules: bool,
     /// Whether this endpoint, while several peers send to it, divides the rate of its link among
     /// them by credit limits.
     pub receiver_share: bool,
@@ -245,6 +249,7 @@ impl Default for Config {
             delay_target_min: Duration::ZERO,
             window_initial_bytes: 0,
             window_max_percent: 400,
+            rate_rules: false,
             receiver_share: true,
             credit_percent: 150,
             unsolicited_percent: 150,
@@ -361,8 +366,9 @@ impl Config {
     #[rustfmt::skip] // a table
     fn bounds(&self) -> [(&'static str, u64, u64, u64); 39] {
         let Self {
-            protection: _, admission: _, spray: _, egress_pacing: _, receiver_share: _, ecn: _,
-            mtu_discovery: _, own_ip: _, local_port, local_addresses, packet_bytes_max,
+            protection: _, admission: _, spray: _, egress_pacing: _, rate_rules: _,
+            receiver_share: _, ecn: _, mtu_discovery: _, own_ip: _, local_port, local_addresses,
+            packet_bytes_max,
             own_packet_bytes_max, link_rate_bps,
             wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
             delay_target_min,

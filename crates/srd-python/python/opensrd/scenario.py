@@ -49,6 +49,7 @@ class Srd:
     delay_target_min_us: Optional[float] = None
     window_initial_bytes: Optional[int] = None
     window_max_percent: Optional[int] = None
+    rate_rules: Optional[bool] = None
     receiver_share: Optional[bool] = None
     credit_percent: Optional[int] = None
     unsolicited_percent: Optional[int] = None

@@ -21,6 +21,7 @@ pub struct SrdKnobs {
     pub delay_target_min_us: Option<f64>,
     pub window_initial_bytes: Option<u64>,
     pub window_max_percent: Option<u32>,
+    pub rate_rules: Option<bool>,
     pub receiver_share: Option<bool>,
     pub credit_percent: Option<u32>,
     pub unsolicited_percent: Option<u32>,
@@ -99,6 +100,7 @@ impl SrdKnobs {
         set_us(&mut config.delay_target_min, self.delay_target_min_us);
         set(&mut config.window_initial_bytes, self.window_initial_bytes);
         set(&mut config.window_max_percent, self.window_max_percent);
+        set(&mut config.rate_rules, self.rate_rules);
         set(&mut config.receiver_share, self.receiver_share);
         set(&mut config.credit_percent, self.credit_percent);
         set(&mut config.unsolicited_percent, self.unsolicited_percent);

@@ -7,6 +7,7 @@
 //! window.
 
 mod rate;
+mod rate_rules;
 mod window;
 
 pub(crate) use window::{AckSignal, Window};

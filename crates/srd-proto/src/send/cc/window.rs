@@ -15,7 +15,10 @@
 // Windows are far below 2^53 bytes; conversions are clamped.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
+use alloc::boxed::Box;
+
 use super::rate::Rate;
+use super::rate_rules::{Flight, Period, RateRules};
 use crate::config::Config;
 use crate::send::credit::QUANTUM_PACKETS;
 use crate::time::{Duration, Instant};
@@ -49,6 +52,8 @@ const HELD_GROWTH: f64 = 1.1;
 const MAX_PACKETS: f64 = 48.0;
 /// Factor by which the target queueing delay is larger while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
+/// The rate limit (C17) is at least this part of a known link rate.
+const RATE_PART: u64 = 64;
 
 /// Input of the controller from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +103,8 @@ pub(crate) struct Window {
     /// A receiver that has lifted its credit limit still has a queue for some time. Until this
     /// time, measured delays may be caused by this queue (C13).
     limited_until: Instant,
+    /// The rules about rates (C17), if the configuration has them.
+    rate_rules: Option<Box<RateRules>>,
 }
 
 impl Window {
@@ -124,6 +131,7 @@ impl Window {
             full_at_ns: f64::INFINITY,
             restore: 0.0,
             limited_until: Instant::ZERO,
+            rate_rules: config.rate_rules.then(|| Box::new(RateRules::new())),
         };
         window.update_bdp(config.rtt_initial);
         // C7: Bounds of the window
@@ -190,7 +198,10 @@ impl Window {
         // C12: Pacing
         let rtt = rtt_smoothed.max(Duration::from_nanos(1000)).as_nanos() as f64;
         let rate = (self.bytes * 1.25 * 8e9 / rtt) as u64;
-        if self.link_rate_bps > 0 { rate.min(self.link_rate_bps * 2) } else { rate }
+        let rate = if self.link_rate_bps > 0 { rate.min(self.link_rate_bps * 2) } else { rate };
+        // C17: Rates of the paper
+        let limit = self.rate_rules.as_ref().and_then(|rules| rules.limit_bps());
+        limit.map_or(rate, |limit| rate.min(limit))
     }
 
     fn update_bdp(&mut self, rtt: Duration) {
@@ -213,6 +224,10 @@ impl Window {
         self.update_bdp(s.rtt_base);
         self.period_acked += s.acked_bytes;
         self.period_lost += s.lost_bytes;
+        if let Some(rules) = &mut self.rate_rules {
+            let settled_bytes = s.acked_bytes + s.lost_bytes;
+            rules.on_ack(Flight { in_flight_bytes: s.in_flight_bytes, settled_bytes });
+        }
         let delay = s.median.as_nanos() as f64;
         let target = self.held(s, self.allowed(s.credit_limited).as_nanos() as f64);
         // A mark shows that a queue is long. If most paths are late, the queue is that of this
@@ -237,19 +252,30 @@ impl Window {
             self.bytes += FAIR * self.bdp * share;
         }
         // C9: Decrease
-        if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
-            self.decreased_at = s.now;
+        if congested && self.may_decrease(s) {
             // If a packet was marked, half of the target suffices for a decrease.
             let over = if delay >= target { target } else { target / 2.0 };
-            let factor = 1.0 - DECREASE * (delay - over) / delay;
-            // C13: Target while a credit limit applies
-            let grant = QUANTUM_PACKETS as f64 * self.bytes_min;
-            let floor =
-                if s.credit_limited { self.bytes.min(grant.max(self.bdp / 4.0)) } else { 0.0 };
-            self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
+            self.decrease(s, 1.0 - DECREASE * (delay - over) / delay);
         }
         self.end_period(s, delay, target);
         self.clamp();
+    }
+
+    /// Whether the last decrease has had its effect.
+    fn may_decrease(&self, s: &AckSignal) -> bool {
+        s.now.since(self.decreased_at) >= s.rtt_base + s.median
+    }
+
+    /// Multiplies the window by a factor, which counts as at least [`DECREASE_FLOOR`].
+    fn decrease(&mut self, s: &AckSignal, factor: f64) {
+        self.decreased_at = s.now;
+        // C13: Target while a credit limit applies
+        let grant = QUANTUM_PACKETS as f64 * self.bytes_min;
+        let floor = if s.credit_limited { self.bytes.min(grant.max(self.bdp / 4.0)) } else { 0.0 };
+        self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
+        if let Some(rules) = &mut self.rate_rules {
+            rules.on_congestion();
+        }
     }
 
     /// Treats the signal of a sender with a recently lifted credit limit like the signal of a
@@ -295,6 +321,7 @@ impl Window {
         if self.period_limited {
             self.rate.on_period(s.now, self.period_acked, elapsed);
         }
+        self.apply_rate_rules(s, elapsed);
         self.period_limited = false;
         // C10: Collapse to the acknowledged bytes
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
@@ -307,6 +334,25 @@ impl Window {
         self.period_start = s.now;
         self.period_acked = 0;
         self.lost_before = core::mem::take(&mut self.period_lost);
+    }
+
+    /// Applies the rules about rates to a period that has ended, if the configuration has them.
+    fn apply_rate_rules(&mut self, s: &AckSignal, elapsed: Duration) {
+        let Some(rules) = &mut self.rate_rules else { return };
+        // C17: Rates of the paper
+        let packet_bps = self.bytes_min * 8e9 / s.rtt_base.as_nanos().max(1000) as f64;
+        let share = rules.end_period(&Period {
+            elapsed,
+            acked_bytes: self.period_acked,
+            median: s.median,
+            is_limited: self.period_limited,
+            least_bps: (packet_bps as u64).max(self.link_rate_bps / RATE_PART),
+        });
+        if let Some(share) = share
+            && self.may_decrease(s)
+        {
+            self.decrease(s, share);
+        }
     }
 
     /// Reduces the window to one packet after a retransmission timeout. The first acknowledgement

@@ -206,3 +206,31 @@ fn a_timeout_leaves_one_packet_and_the_first_answer_half() {
     w.on_ack(&ack(&w, after(R.times(50)), Duration::ZERO));
     assert!(w.bytes() >= before / 2 && w.bytes() < before);
 }
+
+/// The delay grows but stays below the target, and half of the sent bytes are acknowledged.
+#[test]
+fn less_acknowledged_than_sent_shrinks_the_window_and_limits_the_rate_with_the_rules_about_rates() {
+    let after_congestion = |rate_rules| {
+        let config = Config { rate_rules, rtt_initial: R, ..Config::default() };
+        let mut w = Window::new(&config, Instant::ZERO);
+        let mut before = 0;
+        // In each period as many bytes are sent as were acknowledged in the period before.
+        for (n, acked_bytes) in [(1, 200_000), (2, 200_000), (3, 100_000)] {
+            before = w.bytes();
+            let in_flight_bytes = 400_000 - acked_bytes;
+            let median = if n == 3 { R.over(4) } else { Duration::ZERO };
+            let signal = AckSignal {
+                acked_bytes,
+                in_flight_bytes,
+                ..ack(&w, after(R.times(4 * n)), median)
+            };
+            w.on_ack(&signal);
+        }
+        (w.bytes() as f64 / before as f64, w.pacing_rate_bps(R))
+    };
+    let (share, rate_bps) = after_congestion(false);
+    assert!(share > 1.0 && rate_bps > 100_000_000_000, "{share} {rate_bps}");
+    let (share, rate_bps) = after_congestion(true);
+    assert!((0.5..0.6).contains(&share), "{share}");
+    assert_eq!(rate_bps, 20_000_000_000, "100,000 bytes in 40 us");
+}
