@@ -16,7 +16,7 @@ EXAMPLES
   srd sim card --json result.json              all
   srd sim card --quick                         shorter runs of fewer cases
 
-Two simulated instances, each behind the production card of its host, at the full rates of their
+Simulated instances, each behind the production card of its host, at the full rates of their
 type. The guests speak the simulator's TCP, or send UDP at a constant rate. The same seed gives the
 same figures on every machine. `srd card lab` runs the same with real programs at a hundredth of
 the rates.

@@ -111,7 +111,8 @@ fn ran(
     let flow = |src| FlowPlan::at(START_PS, src, RECEIVER, BYTES);
     let flows: Vec<FlowPlan> = (0..SENDERS).map(flow).collect();
     let datagrams = vec![None; flows.len()];
-    let sent = GuestTraffic { datagrams, flows, mtu_bytes, window_initial_bytes };
+    let triggers = Vec::new();
+    let sent = GuestTraffic { datagrams, flows, triggers, mtu_bytes, window_initial_bytes };
     let mut world = lab::world_of(pair, network, sent, seed)?;
     if world.run(HORIZON_PS) != Ended::Finished {
         return Err("the incast does not end".into());

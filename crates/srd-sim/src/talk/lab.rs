@@ -13,7 +13,7 @@ use crate::machines::card::node::OUTER_BYTES;
 use crate::machines::card::{CardNode, CardNodeConfig, Cloud, Datagrams, Pair};
 use crate::machines::express::frame::HEADER_BYTES;
 use crate::machines::tcp::TcpConfig;
-use crate::workload::{FlowPlan, Workload, peers};
+use crate::workload::{FlowPlan, TriggerKind, Workload, peers};
 
 /// Numbers of the hosts of the sender and of the receiver.
 pub(super) const SENDER: u32 = 0;
@@ -116,6 +116,7 @@ pub(super) fn world_over(
     };
     let sent = GuestTraffic {
         flows: traffic.iter().map(flow).collect(),
+        triggers: Vec::new(),
         datagrams: traffic.iter().map(plan).collect(),
         mtu_bytes,
         window_initial_bytes: 0,
@@ -128,6 +129,8 @@ pub(super) fn world_over(
 /// Traffic of all guests in a world.
 pub(super) struct GuestTraffic {
     pub(super) flows: Vec<FlowPlan>,
+    /// Triggers of the flows; empty if all flows start at fixed times.
+    pub(super) triggers: Vec<TriggerKind>,
     /// For each flow, the plan of the flow's datagrams; `None` for a TCP stream.
     pub(super) datagrams: Vec<Option<Datagrams>>,
     /// MTU of the guests' interfaces.
@@ -146,9 +149,9 @@ pub(super) fn world_of(
     sent: GuestTraffic,
     seed: u64,
 ) -> Result<World<CardNode>, String> {
-    let GuestTraffic { flows, datagrams, mtu_bytes, window_initial_bytes } = sent;
+    let GuestTraffic { flows, triggers, datagrams, mtu_bytes, window_initial_bytes } = sent;
     network.salt(seed);
-    let workload = Workload { flows, ..Workload::default() };
+    let workload = Workload { flows, triggers, ..Workload::default() };
     let rules = PortRules { queue: QueueSize::Bytes(QUEUE_BYTES), ..PortRules::default() };
     let config = WorldConfig { rules, seed, ..WorldConfig::default() };
     let node = CardNodeConfig {

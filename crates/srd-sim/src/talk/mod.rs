@@ -18,6 +18,7 @@ mod credits;
 pub mod figure;
 mod incast;
 mod lab;
+mod latency;
 mod nconnect;
 mod packets;
 mod tracking;
@@ -51,12 +52,13 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 8] = [
+pub const ALL: [&Experiment; 9] = [
     &ceilings::EXPERIMENT,
     &packets::EXPERIMENT,
     &credits::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &incast::EXPERIMENT,
+    &latency::EXPERIMENT,
     &tracking::FULL,
     &bursts::EXPERIMENT,
     &tracking::UNTRACKED,

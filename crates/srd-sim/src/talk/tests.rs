@@ -134,6 +134,29 @@ fn an_incast_through_express_takes_little_more_than_its_bytes() {
 }
 
 #[test]
+fn round_trips_are_shorter_in_one_rack_and_load_between_racks_does_not_lengthen_them() {
+    let latency = outcome("latency");
+    for figure in &latency.figures {
+        println!("{}: {}", figure.name, figure.shown());
+    }
+    for protocol in ["UDP", "TCP"] {
+        let median = |place: &str| here(&latency, &format!("{protocol}, {place}: median"));
+        let [near, racks, pods] = ["one rack", "two racks", "two pods"].map(median);
+        // Two links and a switch each way; four and three; six and five. A link has a delay of 1
+        // us, and a switch of 0.5 us.
+        for (time, idle) in [(near, 5.0), (racks, 11.0), (pods, 17.0)] {
+            assert!((idle..idle + 2.0).contains(&time), "{protocol} {near} {racks} {pods}");
+        }
+    }
+    let p99 = |name: &str| here(&latency, &format!("TCP beside load, {name}: p99"));
+    let [near, plain, express] = ["one rack", "two pods", "two pods, ENA Express"].map(p99);
+    assert!(near < 7.0, "{near}: the load is on other links");
+    // The port between the racks has a queue of 2 MB, which is 640 us of its link.
+    assert!((100.0..1000.0).contains(&plain), "{plain}");
+    assert!(express < plain / 3.0, "{express} {plain}");
+}
+
+#[test]
 fn the_allowance_is_counted_down_to_zero_and_no_entry_is_given_up() {
     let full = outcome("tracking-full");
     assert!(full.figures.iter().all(|figure| figure.is_met() == Some(true)), "{full:?}");
