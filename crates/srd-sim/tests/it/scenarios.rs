@@ -353,6 +353,74 @@ fn srd_is_back_long_before_routing_has_converged() {
     }
 }
 
+/// Returns the times from the start of small messages to their arrival in microseconds, in
+/// ascending order. Each of eight pairs sends 400 messages of 1 KiB, one each microsecond, so that
+/// some fifteen of them are in flight.
+fn arrivals_us(transport: Transport, fault: &str) -> Vec<f64> {
+    let pairs: Vec<String> = (0..8).map(|n| format!("[{n},{}]", n + 16)).collect();
+    let message =
+        |us| format!(r#"{{kind="pairs",pairs=[{}],bytes=1024,start_us={us}.0}}"#, pairs.join(","));
+    // The first message opens the contexts; its time does not count.
+    let messages: Vec<String> = std::iter::once(0).chain(200..600).map(message).collect();
+    let workload = format!("workload=[{}]", messages.join(","));
+    let scenario = open("random-loss", &[&workload, fault]);
+    let mut world = scenario.build(transport, scenario.seed).unwrap().world;
+    world.run_until(5_000_000_000);
+    let flows = world.flows().iter().filter(|flow| flow.started_ps > Some(0));
+    let mut times: Vec<f64> = flows
+        .map(|flow| (flow.received_ps.unwrap() - flow.started_ps.unwrap()) as f64 / 1e6)
+        .collect();
+    times.sort_by(f64::total_cmp);
+    assert_eq!(times.len(), 3200);
+    times
+}
+
+/// The Messaging Layer matches the messages of a peer in order, whatever their tags (G1). SRD itself
+/// delivers each message when it arrives. The difference is the most that an order for each tag
+/// alone could gain.
+#[test]
+fn messages_wait_for_lost_ones_of_other_tags() {
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let shares = [50, 90, 99, 100];
+    let at = |times: &[f64]| shares.map(|share| times[(times.len() * share).div_ceil(100) - 1]);
+    let both = |fault| {
+        let both = [Transport::Srd, Transport::Efa].map(|transport| arrivals_us(transport, fault));
+        for (name, times) in ["srd", "efa"].iter().zip(&both) {
+            println!("{fault} {name}: mean {:.2}, {shares:?} % {:.2?} us", mean(times), at(times));
+        }
+        both
+    };
+    let [srd, efa] = both("fault=[]");
+    assert!(mean(&efa) < 1.02 * mean(&srd), "without losses, order costs little");
+    let [srd, efa] = both("fault.0.probability=0.001");
+    // A lost packet holds up messages in a retransmission's time: some 6 % of them.
+    assert!((1.02..1.2).contains(&(mean(&efa) / mean(&srd))));
+    assert!(at(&efa)[1] < 1.1 * at(&srd)[1] && at(&efa)[2] > 2.0 * at(&srd)[2]);
+}
+
+/// Compares the results with and without the rules about rates (C17), which are the paper's.
+#[test]
+fn the_papers_rules_about_rates_gain_nothing_and_lose_no_datagram() {
+    let both = |name, sets: &[&str]| {
+        [false, true].map(|rules| {
+            let rules = format!("srd.rate_rules={rules}");
+            let sets: Vec<&str> = sets.iter().copied().chain([rules.as_str()]).collect();
+            let result = result(name, &sets, Transport::Srd);
+            assert_eq!(result.failed, 0, "{name} {sets:?}");
+            println!("{name} {rules}: {:?}, Jain {}", result.over_ideal, result.jain);
+            result
+        })
+    };
+    let [without, with] = both("permutation-128", &[]);
+    assert_ne!(without.over_ideal.p99, with.over_ideal.p99, "the rules have an effect");
+    assert!(with.over_ideal.p99 > 0.99 * without.over_ideal.p99, "{:?}", with.over_ideal);
+    assert!(with.over_ideal.max < 1.25, "{:?}", with.over_ideal);
+    let [_, with] = both("paper-a-48-servers", &["workload.0.bytes=512KiB"]);
+    assert!(with.over_ideal.max < 1.1, "{:?}", with.over_ideal);
+    let [_, with] = both("paper-b-persistent", &["horizon_us=6000.0"]);
+    assert!(with.jain > 0.98, "{}", with.jain);
+}
+
 #[test]
 fn a_collective_waits_for_few_timers_when_a_spine_dies() {
     let scenario = open("collective-spine-death", &[]);
