@@ -10,6 +10,7 @@
 //! | [`text`] | control characters in texts that another process has sent |
 //! | [`memory`] | secrets that stay out of core dumps |
 //! | [`private`] | files that hold a secret |
+//! | [`process`] | another process, which cannot be mistaken for a later one with its id |
 //! | [`privileges`] | users and capabilities of our processes, and how they are dropped |
 //! | [`spare`] | users that no account and no other process of the machine has |
 //! | [`closing`] | descriptors of another process, closed without blocking |
@@ -22,6 +23,7 @@ pub mod peer;
 pub mod place;
 pub mod private;
 pub mod privileges;
+pub mod process;
 pub mod socket;
 pub mod spare;
 pub mod text;
