@@ -1,6 +1,6 @@
 //! Programs that run in a namespace of an instance.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
+use srd_trust::process::Process;
 
 /// Target of the log messages of this module.
 pub(crate) const LOG_TARGET: &str = module_path!();
@@ -94,19 +95,21 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     let wanted: BTreeSet<Key> = paths.filter_map(key).collect();
     for signal in [Signal::TERM, Signal::KILL] {
         let until = Instant::now() + END_WAIT_MAX;
-        let mut told = BTreeSet::new();
+        let mut signalled = Signalled { signal, all: BTreeMap::new() };
         loop {
             let programs = inside_of(&wanted);
             if programs.is_empty() {
                 return;
             }
+            signalled.forget_ended();
             // Programs that were started meanwhile get the signal as well.
-            let new: Vec<Program> = programs.into_iter().filter(|of| told.insert(of.pid)).collect();
+            let is_inside = |pid| is_inside(&wanted, pid);
+            let new: Vec<Program> =
+                programs.into_iter().filter(|of| signalled.send(of.pid, is_inside)).collect();
             if !new.is_empty() {
                 let name = if signal == Signal::KILL { "SIGKILL" } else { "SIGTERM" };
-                tracing::info!("programs of instances get {name}: {}", Named(&new));
+                tracing::info!("programs of instances got {name}: {}", Named(&new));
             }
-            new.iter().for_each(|Program { pid, .. }| tell(&wanted, *pid, signal));
             if Instant::now() >= until {
                 break;
             }
@@ -115,14 +118,43 @@ pub(crate) fn end<'a>(paths: impl Iterator<Item = &'a Path>) {
     }
 }
 
-/// Sends a signal to a program in one of the namespaces `wanted`, and not to a new process with the
-/// same id.
-fn tell(wanted: &BTreeSet<Key>, pid: i32, signal: Signal) {
-    let process = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
-    let Some(Ok(process)) = process else { return };
+/// Whether the process that has this id at present is in one of the namespaces `wanted`.
+fn is_inside(wanted: &BTreeSet<Key>, pid: i32) -> bool {
     let at = key(&Path::new("/proc").join(pid.to_string()).join("ns/net"));
-    if at.is_some_and(|at| wanted.contains(&at)) {
-        let _ = pidfd_send_signal(&process, signal);
+    at.is_some_and(|at| wanted.contains(&at))
+}
+
+/// Programs that have got a signal, by their ids. A program is the same one only as long as it has
+/// not ended: a later program may get its id.
+struct Signalled {
+    signal: Signal,
+    all: BTreeMap<i32, Process>,
+}
+
+impl Signalled {
+    /// Sends the signal to the program that has this id at present, unless the program has got the
+    /// signal before, or `is_inside` returns false for its id. Returns whether the program got the
+    /// signal.
+    fn send(&mut self, pid: i32, is_inside: impl Fn(i32) -> bool) -> bool {
+        let before = self.all.get(&pid);
+        if before.is_some_and(|of| !of.ends_within(Duration::ZERO).unwrap_or(true)) {
+            return false;
+        }
+        let Some(process) = u32::try_from(pid).ok().and_then(|pid| Process::open(pid).ok()) else {
+            return false;
+        };
+        // The id may have changed its owner before the process was opened. If it changes the owner
+        // after that, the signal reaches no process.
+        if !is_inside(pid) || process.send(self.signal).is_err() {
+            return false;
+        }
+        self.all.insert(pid, process);
+        true
+    }
+
+    /// Closes the descriptors of programs that have ended.
+    fn forget_ended(&mut self) {
+        self.all.retain(|_, of| !of.ends_within(Duration::ZERO).unwrap_or(true));
     }
 }
 
@@ -137,6 +169,28 @@ mod tests {
         assert_eq!(Named(&all[..2]).to_string(), "p1 (1), p2 (2)");
         assert!(Named(&all).to_string().ends_with("p8 (8) and 2 more"));
         assert_eq!(Named(&[]).to_string(), "");
+    }
+
+    /// For five seconds, a program whose id had belonged to an ended one did not get the signal.
+    #[test]
+    fn regression_a_program_with_the_id_of_an_ended_one_gets_the_signal() {
+        let sleep = || std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (mut first, mut second) = (sleep(), sleep());
+        let pid = i32::try_from(second.id()).unwrap();
+        // A signal that has no effect.
+        let mut signalled = Signalled { signal: Signal::CONT, all: BTreeMap::new() };
+        // The first program had the id that the second one has now.
+        signalled.all.insert(pid, Process::open(first.id()).unwrap());
+        assert!(!signalled.send(pid, |_| true), "the first one lives, and has got the signal");
+        first.kill().unwrap();
+        first.wait().unwrap();
+        assert!(!signalled.send(pid, |_| false), "the second one is elsewhere");
+        assert!(signalled.send(pid, |_| true) && !signalled.send(pid, |_| true));
+        second.kill().unwrap();
+        second.wait().unwrap();
+        assert!(!signalled.send(pid, |_| true));
+        signalled.forget_ended();
+        assert!(signalled.all.is_empty());
     }
 
     #[test]
