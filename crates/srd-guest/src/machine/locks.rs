@@ -9,6 +9,11 @@
 //!
 //! A helper restores everything after the end of its card, and would also undo settings of a card
 //! that starts meanwhile. So a card that starts waits for such helpers, [`WAIT_MAX`] at most.
+//!
+//! If a card and its helper are both killed, their files stay. The next card that starts removes
+//! them. A file is removed only by a process that has an exclusive lock on it, and a process that
+//! takes a lock then checks that the file is still there. So a process id may be used again at any
+//! time.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -70,21 +75,29 @@ fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
+/// Locks the file at a path, which is created if it is missing. Returns `None` if the lock is not
+/// free and the operation does not wait.
+fn lock(path: &Path, operation: FlockOperation) -> Result<Option<File>> {
+    let shown = || format!("the lock {}", path.display());
+    for _ in 0..TRIES_MAX {
+        let file = open(path).with_context(shown)?;
+        match flock(&file, operation) {
+            Ok(()) if is_at(&file, path) => return Ok(Some(file)),
+            // The file was removed meanwhile, or a signal has ended the wait.
+            Ok(()) | Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error).with_context(shown),
+        }
+    }
+    bail!("{}: its file is removed again and again", shown())
+}
+
 impl Lock {
     /// Takes a lock; `None` if another process holds it.
     pub(crate) fn take(directory: &Path, name: &str) -> Result<Option<Self>> {
         let path = directory.join(name);
-        let shown = || format!("the lock {}", path.display());
-        for _ in 0..TRIES_MAX {
-            let file = open(&path).with_context(shown)?;
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                return Ok(None);
-            }
-            if is_at(&file, &path) {
-                return Ok(Some(Self { path, file }));
-            }
-        }
-        bail!("{}: its file is removed again and again", shown())
+        let file = lock(&path, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file.map(|file| Self { path, file }))
     }
 
     /// Takes a lock that another process hands over. If that process is of an earlier version, its
@@ -135,16 +148,9 @@ fn is_at(file: &File, path: &Path) -> bool {
 /// Marks this process as a helper, as long as the returned file is open.
 pub(crate) fn keep(directory: &Path) -> Result<File> {
     make(directory)?;
-    let path = own(directory, "keeper");
-    let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
-    // The start of another card takes the lock for a moment, to see whether this process has ended.
-    for _ in 0..LOCK_TRIES_MAX {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => thread::sleep(PAUSE),
-            taken => return Ok(taken.map(|()| file)?),
-        }
-    }
-    bail!("another process has the lock {}", path.display())
+    // A card that starts may lock the file for a moment, to find whether its holder has ended.
+    let file = lock(&own(directory, "keeper"), FlockOperation::LockExclusive)?;
+    file.context("the lock of this helper")
 }
 
 /// Removes the files that mark this process as a helper, after it has restored everything.
@@ -162,9 +168,8 @@ fn own(directory: &Path, of: &str) -> PathBuf {
 /// returned file is open.
 pub(crate) fn add_to(directory: &Path, keeper: u32) -> Result<File> {
     let path = directory.join(format!("{keeper}.card"));
-    let file = open(&path).with_context(|| format!("the lock {}", path.display()))?;
-    flock(&file, FlockOperation::LockShared)?;
-    Ok(file)
+    let file = lock(&path, FlockOperation::LockShared)?;
+    file.context("the lock of this card")
 }
 
 /// Takes the locks of namespaces that ended cards have left to their programs.
@@ -176,7 +181,30 @@ pub(crate) fn left(directory: &Path) -> Vec<(String, Lock)> {
 }
 
 /// Waits until the helpers of killed cards have restored everything, for at most [`WAIT_MAX`].
+/// Removes the files of cards and helpers that were both killed.
 pub(crate) fn wait_for_keepers(directory: &Path) {
+    wait_for_orphans(directory);
+    remove_left(directory);
+}
+
+/// Removes the files `PID.keeper` and `PID.card` that no process has locked.
+fn remove_left(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_ours = path.extension().is_some_and(|of| of == "keeper" || of == "card");
+        let id = path.file_stem().and_then(|id| id.to_str()?.parse::<u32>().ok());
+        if !is_ours || id.is_none() {
+            continue;
+        }
+        let Ok(file) = File::open(&path) else { continue };
+        let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_free && is_at(&file, &path) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+fn wait_for_orphans(directory: &Path) {
     let until = Instant::now() + WAIT_MAX;
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -202,19 +230,12 @@ fn is_orphan(directory: &Path, keeper: &str) -> bool {
         let Ok(file) = File::open(path) else { return true };
         flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
     };
-    if !is_free(&child) {
-        // A program that the card was about to start keeps the card's descriptors for a moment.
-        return (0..LOOKS).any(|look| {
+    // A program that the card was about to start keeps the card's descriptors for a moment.
+    !is_free(&child)
+        && (0..LOOKS).any(|look| {
             thread::sleep(PAUSE * look.min(1));
             is_free(&card)
-        });
-    }
-    // The card and its helper were both killed, without removing their files.
-    if !Path::new("/proc").join(keeper).exists() && is_free(&card) {
-        let _ = fs::remove_file(child);
-        let _ = fs::remove_file(card);
-    }
-    false
+        })
 }
 
 #[cfg(test)]
@@ -301,6 +322,64 @@ mod tests {
             });
             wait_for_keepers(&at);
             assert!(done.load(std::sync::atomic::Ordering::SeqCst));
+        });
+    }
+
+    /// Files stayed if another process had got the id of the helper, or if the helper had ended
+    /// before it created its own file.
+    #[test]
+    fn regression_files_of_a_card_and_a_helper_that_were_both_killed_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        let own = std::process::id();
+        let left = [
+            String::from("4194305.keeper"),
+            String::from("4194305.card"),
+            String::from("4194306.card"),
+            format!("{own}.keeper"),
+            format!("{own}.card"),
+        ];
+        let others = ["x.card", "srd-i-4194305", "4194305.other"];
+        for name in left.iter().map(String::as_str).chain(others) {
+            fs::write(at.join(name), "").unwrap();
+        }
+        let lock = |name: &str| Lock::take(&at, name).unwrap().unwrap();
+        let live = (lock("4194307.keeper"), lock("4194307.card"), lock("4194308.card"));
+        wait_for_keepers(&at);
+        assert!(left.iter().all(|name| !at.join(name).exists()));
+        assert!(others.iter().all(|name| at.join(name).exists()));
+        assert!(
+            ["4194307.keeper", "4194307.card", "4194308.card"]
+                .iter()
+                .all(|name| { at.join(name).exists() })
+        );
+        drop(live);
+        // A closed lock may stay in a process that another test is just starting.
+        let until = Instant::now() + Duration::from_secs(60);
+        while at.join("4194307.keeper").exists() || at.join("4194308.card").exists() {
+            assert!(Instant::now() < until);
+            wait_for_keepers(&at);
+        }
+    }
+
+    #[test]
+    fn a_mark_whose_file_is_removed_before_it_is_locked_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("locks");
+        make(&at).unwrap();
+        let path = own(&at, "keeper");
+        // A card that starts has found the file before the helper has locked it.
+        let looks = open(&path).unwrap();
+        flock(&looks, FlockOperation::LockExclusive).unwrap();
+        thread::scope(|scope| {
+            let kept = scope.spawn(|| keep(&at).unwrap());
+            fs::remove_file(&path).unwrap();
+            drop(looks);
+            let kept = kept.join().unwrap();
+            assert!(is_at(&kept, &path));
+            remove_left(&at);
+            assert!(path.exists());
         });
     }
 
