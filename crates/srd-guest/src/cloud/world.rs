@@ -369,6 +369,12 @@ fn is_taken(world: &World, subnet: SubnetId) -> impl Fn(&Ipv4Addr) -> bool {
     move |of| taken.contains(of) || prefixes.iter().any(|prefix| prefix.contains(of))
 }
 
+/// Whether an address belongs to the block of the public addresses of added instances.
+pub(crate) fn is_for_added(public: Ipv4Addr) -> bool {
+    let first = u32::from(PUBLIC_FIRST);
+    (first..first + PUBLIC_COUNT).contains(&u32::from(public))
+}
+
 fn free_public(world: &World) -> Option<Ipv4Addr> {
     let taken = Vpc::publics(world);
     let mut all = (0..PUBLIC_COUNT).map(|n| Ipv4Addr::from(u32::from(PUBLIC_FIRST) + n));

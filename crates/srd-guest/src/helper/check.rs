@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::publics::Publics;
 use super::{MADE_AT_ONCE, NAMED_MAX, Request, Spec};
 use crate::control::protocol::is_name;
 use crate::machine::namespace::{DEVICES_MAX, Device};
@@ -28,8 +29,9 @@ const LOG: &str = "vpcflowlogs_";
 const LOG_ENDINGS: [&str; 3] = ["log", "log.gz", "log.parquet.part"];
 
 impl Request {
-    /// Returns an error if the request is not permitted.
-    pub(super) fn check(&self, spec: &Spec) -> Result<()> {
+    /// Returns an error if the request is not permitted. `permitted`: the addresses that may be
+    /// routed.
+    pub(super) fn check(&self, spec: &Spec, permitted: &Publics) -> Result<()> {
         match self {
             Self::Make(all) => {
                 if all.len() > MADE_AT_ONCE {
@@ -66,8 +68,15 @@ impl Request {
             Self::Edge(_) | Self::Route { .. } if !spec.internet => {
                 bail!("this card has no internet's side")
             }
-            Self::Edge(publics) => count("addresses", publics.len(), NAMED_MAX),
-            Self::Route { add, remove } => count("addresses", add.len() + remove.len(), NAMED_MAX),
+            Self::Edge(publics) => {
+                count("addresses", publics.len(), NAMED_MAX)?;
+                permitted.check(publics)
+            }
+            Self::Route { add, remove } => {
+                count("addresses", add.len() + remove.len(), NAMED_MAX)?;
+                // Only routes into the device of the internet's side are removed.
+                permitted.check(add)
+            }
             Self::Resolvers(all) => count("namespaces", all.len(), NAMED_MAX),
             Self::End(all) | Self::Sweep(all) => count("namespaces", all.len(), NAMED_MAX),
             Self::Vhost { path, .. } | Self::VhostGone(path) => vhost_user(path, spec),
@@ -85,6 +94,7 @@ impl Request {
                 file_name(name)
             }
             Self::Vpc(path) if !path.is_absolute() => bail!("{} is no path", path.display()),
+            Self::TakeOn if !spec.takes_over => bail!("this card takes over from no other card"),
             Self::Remove { .. }
             | Self::Vpc(_)
             | Self::Reload

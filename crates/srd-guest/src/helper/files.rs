@@ -1,4 +1,5 @@
-//! Files that the helper opens for the card: flow logs, and the file of a cloud.
+//! Files that the helper opens for the card: flow logs, and the file of a cloud. The files of
+//! clouds determine the directories of flow logs, and the public addresses that may be routed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,6 +13,7 @@ use srd_trust::place;
 use srd_vpc_file::VpcFile;
 
 use super::Spec;
+use super::publics::Publics;
 use crate::cloud::file::{check_of_controller, open};
 use crate::control::config;
 use crate::figures::logs::files;
@@ -22,6 +24,7 @@ use crate::state::Options;
 pub(super) struct Files {
     /// Directories of flow logs.
     logs: BTreeSet<String>,
+    publics: Publics,
     /// Whether the controller of the host sends the content of the VPC's file.
     is_of_controller: bool,
     /// The settings at the start of the card; `None` if they came from no file.
@@ -34,11 +37,19 @@ pub(crate) fn directories(file: &VpcFile) -> BTreeSet<String> {
 }
 
 impl Files {
-    pub(super) fn new(spec: &Spec) -> Self {
+    /// # Errors
+    /// The file of the cloud at the start names too many public addresses.
+    pub(super) fn new(spec: &Spec) -> Result<Self> {
         let read = |path: &std::path::PathBuf| config::read(path).ok();
         let is_of_controller = spec.is_of_controller;
         let runs = spec.config.as_ref().and_then(read);
-        Self { logs: spec.logs.clone(), is_of_controller, runs }
+        let publics = Publics::new(&spec.publics)?;
+        Ok(Self { logs: spec.logs.clone(), publics, is_of_controller, runs })
+    }
+
+    /// Returns the public addresses that may be routed.
+    pub(super) fn publics(&self) -> &Publics {
+        &self.publics
     }
 
     /// Opens a new file of a flow log. The directory is created if it is missing. Also returns the
@@ -72,11 +83,12 @@ impl Files {
     }
 
     /// Opens a file that describes a cloud, and refuses any other file. If only root may change the
-    /// file, the directories of its flow logs are permitted from then on.
+    /// file, the directories of its flow logs and its public addresses are permitted from then on.
     pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
         // The file may be one that the card may not read, so an error does not quote it.
         let (opened, file) = open(path, false)?;
         if !self.is_of_controller && is_roots_alone(path, &opened)? {
+            self.publics.add_of(&file)?;
             self.logs.extend(directories(&file));
         }
         Ok(opened)
@@ -101,11 +113,12 @@ impl Files {
         let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
         let is_of_controller = self.is_of_controller || new.is_of_controller;
         // The configuration names this file, so an error may quote it, and the directories of its
-        // flow logs are permitted, unless a controller sends its content.
+        // flow logs and its public addresses are permitted, unless a controller sends its content.
         let (opened, file) = open(&path, !is_of_controller)?;
         if is_of_controller {
             check_of_controller(&file, (&new.host, new.pods))?;
         } else {
+            self.publics.add_of(&file)?;
             self.logs.extend(directories(&file));
         }
         Ok(Reloaded { vpc: Some((opened, path)), others })

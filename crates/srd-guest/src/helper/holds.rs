@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::process::{Uid, geteuid};
 use srd_daemon::handover::wire::{file_of, parts_of};
 use srd_net::Tun;
 use srd_trust::file_identity::{Identity, identity, remove};
@@ -27,6 +28,7 @@ use crate::machine::namespace::{self, Device, Inside, Owned};
 use crate::machine::place::{CreatedNetwork, NetworkRequest, make_all};
 use crate::machine::programs;
 use crate::machine::resolv_conf::{DIRECTORY, ResolvConf};
+use crate::traffic::turns::INSTANCES_MAX;
 use crate::{machine::earlier, machine::edge};
 
 /// Longest wait for an answer of another helper.
@@ -137,6 +139,7 @@ impl Holds {
     }
 
     fn make(&mut self, wanted: &[NetworkRequest]) -> Result<Reply> {
+        check_count(self.namespaces.len() + wanted.len())?;
         for of in wanted {
             let name = NamespaceName::of_instance(&of.name);
             if name.is_some_and(|name| self.namespaces.contains_key(&name)) {
@@ -221,6 +224,9 @@ impl Holds {
     /// Takes over all objects of another helper, and then makes that helper forget them.
     fn take_on(&mut self, other: &OwnedFd) -> Result<()> {
         set_socket_timeout(other, Timeout::Recv, Some(HAND_WAIT_MAX))?;
+        // The card may have made this pair of sockets itself, and may describe files of its choice,
+        // which this helper would remove at its end.
+        check_user(socket_peercred(other)?.uid)?;
         let (answer, descriptors) = ask(other, Request::Hand)?;
         let Answer::Done = answer else { bail!("the helper before answers something else") };
         let mut descriptors = descriptors.into_iter();
@@ -334,6 +340,22 @@ impl Holds {
     }
 }
 
+/// Checks that a card does not get more networks of instances than it can have instances.
+fn check_count(networks: usize) -> Result<()> {
+    if networks > INSTANCES_MAX {
+        bail!("a card has at most {INSTANCES_MAX} instances: start another card for more");
+    }
+    Ok(())
+}
+
+/// Checks that the user at the other end is that of a helper, and not that of a card.
+fn check_user(user: Uid) -> Result<()> {
+    if user != geteuid() {
+        bail!("the other end is no helper, but a process of user {user}");
+    }
+    Ok(())
+}
+
 /// Removes a file unless its name belongs to another file by now. At the end of the card, a file
 /// that cannot be removed stays, and the next card removes it.
 fn remove_quietly(path: &Path, was: Identity) {
@@ -370,5 +392,23 @@ fn ask(other: &OwnedFd, request: Request) -> Result<Reply> {
             Some(Answer::Failed { what, .. }) => bail!(what),
             Some(answer) => return Ok((answer, descriptors)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_gets_as_many_networks_as_instances_and_no_more() {
+        check_count(INSTANCES_MAX).unwrap();
+        assert!(check_count(INSTANCES_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn regression_a_helper_takes_on_objects_of_a_helper_only() {
+        check_user(geteuid()).unwrap();
+        let other = Uid::from_raw(geteuid().as_raw() + 1);
+        assert!(check_user(other).unwrap_err().to_string().contains("is no helper"));
     }
 }

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | `wire` | packets with descriptors |
 //! | `check` | checks of requests |
+//! | `publics` | public addresses that may be routed |
 //! | `client` | the card's side |
 //! | `start` | the card's side before it has threads |
 //! | `serve` | the helper's loop |
@@ -44,6 +45,7 @@ mod client;
 mod files;
 mod holds;
 mod inspect;
+mod publics;
 mod serve;
 mod start;
 #[cfg(test)]
@@ -101,6 +103,10 @@ pub(crate) struct Spec {
     pub(crate) is_of_controller: bool,
     /// The configuration file, which can be read again; `None` if there is no such file.
     pub(crate) config: Option<PathBuf>,
+    /// Public addresses in the file of the cloud at the start. They come in an anonymous file,
+    /// because a packet has no space for all of them.
+    #[serde(skip)]
+    pub(crate) publics: BTreeSet<Ipv4Addr>,
     /// Whether the network of this machine plays the role of the internet.
     pub(crate) internet: bool,
     /// Whether the internet's side carries private addresses.
@@ -130,6 +136,7 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: Option<&Path>, takes_o
         logs: if options.is_of_controller { BTreeSet::new() } else { vpc.log_directories() },
         is_of_controller: options.is_of_controller,
         config: options.config.clone(),
+        publics: Vpc::publics(&vpc.world()),
         internet: options.internet,
         internet_private: options.internet_private,
         takes_over,

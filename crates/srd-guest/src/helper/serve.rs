@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_daemon::handover::wire::parts_of;
 use srd_trust::privileges;
 
 use super::files::{Files, Reloaded};
@@ -20,6 +21,7 @@ use super::holds::Holds;
 use super::upkeep::{self, Notices};
 use super::wire::{self, Received, Receiver};
 use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, Spec};
+use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
 use crate::machine::locks;
 use crate::{interfaces::kernel_counts, machine::place};
@@ -57,6 +59,9 @@ pub fn serve() -> Result<()> {
 fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let said = Receiver::new().next::<Spec>(card)?.context("the card has ended")?;
     let spec = said.message.map_err(anyhow::Error::msg)?.body.context("no settings")?;
+    let publics = said.descriptors.into_iter().next().context("no public addresses")?;
+    let [publics] = parts_of(&publics.into())?;
+    let spec = Spec { publics: serde_json::from_slice(&publics)?, ..spec };
     let directory = Path::new(locks::DIRECTORY);
     let lock = locks::keep(directory)?;
     if !spec.takes_over {
@@ -132,7 +137,7 @@ impl Helping {
         let holds = Holds::new(Arc::clone(&spec), locks, upkeep.clone());
         let work = move || work(holds, &queue);
         let thread = thread::Builder::new().name("srd-card-work".into()).spawn(work)?;
-        let files = Files::new(&spec);
+        let files = Files::new(&spec)?;
         let notices = spec.internet.then(Notices::open).transpose();
         let notices = notices.unwrap_or_else(|error| {
             let every = TEND_EVERY.as_secs();
@@ -254,7 +259,7 @@ impl Helping {
             Err(what) => return say(from, 0, refused(what)),
         };
         let checked = match request.is_of_heir() == self.is_heir(from) {
-            true => request.check(&self.spec),
+            true => request.check(&self.spec, self.files.publics()),
             false => Err(anyhow::anyhow!("this end may not ask for that")),
         };
         if let Err(error) = checked {
@@ -274,11 +279,14 @@ impl Helping {
     /// Executes a request that needs no other thread. Returns any other request as an error.
     fn at_once(&mut self, request: Request) -> Result<Result<Reply>, Request> {
         Ok(match request {
-            Request::Ring { namespace, device, entries } => {
+            Request::Ring { namespace, device, entries } if self.has(&namespace) => {
                 place::set_tx_ring(&namespace, &device, entries).map(|()| done())
             }
+            Request::Ring { namespace, .. } => {
+                refused(format!("this card has no namespace {namespace}"))
+            }
             Request::Look(of) => Ok((Answer::Upkeep(self.upkeep.look(&of)), Vec::new())),
-            Request::Drops(of) => Ok((Answer::Drops(kernel_counts::read(&of)), Vec::new())),
+            Request::Drops(of) => Ok((Answer::Drops(self.drops(of)), Vec::new())),
             Request::Log { directory, stem, ending } => {
                 let opened = self.files.log(&directory, &stem, &ending);
                 opened.map(|(file, name)| (Answer::Log(name), vec![file.into()]))
@@ -302,6 +310,22 @@ impl Helping {
             }
             request => return Err(request),
         })
+    }
+
+    /// Whether a namespace belongs to this card, and not to another card of the machine.
+    fn has(&self, namespace: &NamespaceName) -> bool {
+        self.upkeep.identity(namespace).is_some()
+    }
+
+    /// Returns the numbers of packets that the kernel has dropped at devices of this card; `None`
+    /// for other devices.
+    fn drops(&self, of: Vec<(NamespaceName, Vec<String>)>) -> Vec<Vec<Option<u64>>> {
+        let none: Vec<_> = of.iter().map(|(_, devices)| vec![None; devices.len()]).collect();
+        let (places, own): (Vec<usize>, Vec<_>) =
+            of.into_iter().enumerate().filter(|(_, (name, _))| self.has(name)).unzip();
+        let mut all = none;
+        places.into_iter().zip(kernel_counts::read(&own)).for_each(|(at, of)| all[at] = of);
+        all
     }
 
     /// Creates a further connection, for a process that takes the node over.

@@ -2,7 +2,7 @@
 //! has threads.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use srd_daemon::handover::wire::file_of;
 use srd_vpc_file::VpcFile;
 
 use super::client::{Helper, reloaded};
@@ -90,7 +91,13 @@ impl Starting {
     /// Sends the settings to the helper, and waits until the helper is ready.
     fn begin(socket: &OwnedFd, spec: &Spec) -> Result<()> {
         set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
-        wire::send(socket, &Message { id: 0, body: Some(spec) }, &[], START_WAIT_MAX)?;
+        let publics = file_of(&[&serde_json::to_vec(&spec.publics)?])?;
+        wire::send(
+            socket,
+            &Message { id: 0, body: Some(spec) },
+            &[publics.as_fd()],
+            START_WAIT_MAX,
+        )?;
         let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
         let said = said.context("the helper has ended")?.message.map_err(anyhow::Error::msg)?;
         set_socket_timeout(socket, Timeout::Recv, None)?;

@@ -7,6 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
+use super::files::Files;
+use super::publics::Publics;
 use super::serve::Helping;
 use super::*;
 
@@ -34,6 +36,7 @@ impl Site {
             logs: [logs].into(),
             is_of_controller: false,
             config: None,
+            publics: BTreeSet::new(),
             internet: false,
             internet_private: false,
             takes_over,
@@ -247,10 +250,11 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
     let spec = site.spec(false);
     let read = |text: &str| serde_json::from_str::<Request>(text).map_err(|e| e.to_string());
     let refused = |text: &str| {
-        let checked = read(text).and_then(|of| of.check(&spec).map_err(|e| e.to_string()));
+        let check = |of: Request| of.check(&spec, &Publics::default()).map_err(|e| e.to_string());
+        let checked = read(text).and_then(check);
         assert!(checked.is_err(), "{text}");
     };
-    let taken = |text: &str| read(text).unwrap().check(&spec).unwrap();
+    let taken = |text: &str| read(text).unwrap().check(&spec, &Publics::default()).unwrap();
     let device = |name: &str, address: &str, length: u8| {
         format!(r#"{{"name":{name:?},"addresses":[["{address}",{length}]],"is_primary":true}}"#)
     };
@@ -298,6 +302,10 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
         refused(&serde_json::to_string(&Request::VhostGone(path)).unwrap());
     }
     refused(r#"{"Vpc":"etc/shadow"}"#);
+    // The description of the objects of another helper contains files that are removed at the end.
+    refused(r#""TakeOn""#);
+    let heir = site.spec(true);
+    read(r#""TakeOn""#).unwrap().check(&heir, &Publics::default()).unwrap();
     refused(r#"{"Run":"sh"}"#);
     refused(r#""Reload now""#);
     // Messages without a valid request, and requests of an heir, get an answer, and the helper
@@ -319,6 +327,75 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
     );
     assert!(error.contains("no name of an instance"), "{error}");
     helper.end_programs(BTreeSet::new()).unwrap();
+}
+
+/// Namespaces of instances of other cards have names of the same form.
+#[test]
+fn regression_devices_of_other_cards_are_neither_changed_nor_read() {
+    let site = Site::new();
+    let (helper, thread) = site.start(false);
+    let other = NamespaceName::of_instance("other").unwrap();
+    let error = helper.set_ring(other.clone(), "lo".to_owned(), 512).unwrap_err();
+    assert!(format!("{error:#}").contains("this card has no namespace"), "{error:#}");
+    let devices = || vec!["lo".to_owned(), "ens5".to_owned()];
+    let drops = helper.drops(vec![(other.clone(), devices()), (other, Vec::new())]).unwrap();
+    assert_eq!(drops, [vec![None, None], Vec::new()]);
+    drop(helper);
+    thread.join().unwrap();
+}
+
+/// A program that controlled the card got packets to any address: the helper routed the addresses
+/// of any request.
+#[test]
+fn regression_only_public_addresses_that_root_has_named_are_routed() {
+    let site = Site::new();
+    let spec =
+        Spec { internet: true, publics: [Ipv4Addr::new(192, 0, 2, 7)].into(), ..site.spec(false) };
+    let mut files = Files::new(&spec).unwrap();
+    let set = |of: &[&str]| of.iter().map(|address| address.parse().unwrap()).collect();
+    let asked = |files: &Files, add: &[&str]| {
+        let route = Request::Route { add: set(add), remove: BTreeSet::new() };
+        let both = [route, Request::Edge(set(add))];
+        let checked = both.map(|of| of.check(&spec, files.publics()).map_err(|e| e.to_string()));
+        assert_eq!(checked[0], checked[1]);
+        let [checked, _] = checked;
+        checked
+    };
+    asked(&files, &["192.0.2.7", "198.18.0.1", "198.51.100.128"]).unwrap();
+    for hostile in ["8.8.8.8", "10.0.0.1", "127.0.0.1", "0.0.0.0", "203.0.113.1", "192.0.2.6"] {
+        let error = asked(&files, &["192.0.2.7", hostile]).unwrap_err();
+        assert!(error.contains(hostile) && error.contains("only root may change"), "{error}");
+    }
+    // Removals name routes into the device of the card, which may be of an earlier file.
+    let remove = Request::Route { add: BTreeSet::new(), remove: set(&["192.0.2.99"]) };
+    remove.check(&spec, files.publics()).unwrap();
+    // A file that others may change permits nothing, and one of root permits its addresses.
+    let path = site.path("cloud.toml");
+    let file = "[elastic_address.e]\npublic = \"8.8.8.8\"\n";
+    std::fs::write(&path, file).unwrap();
+    let mode = |mode| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0o666);
+    files.vpc(&path).unwrap();
+    asked(&files, &["8.8.8.8"]).unwrap_err();
+    mode(0o644);
+    files.vpc(&path).unwrap();
+    asked(&files, &["8.8.8.8", "192.0.2.7"]).unwrap();
+    // So does a file that the configuration names, unless a controller sends its content.
+    let config = site.path("srd.toml");
+    std::fs::write(&config, "[cloud]\nvpc = \"cloud.toml\"\n").unwrap();
+    std::fs::write(&path, file.replace("8.8.8.8", "192.0.2.99")).unwrap();
+    mode(0o666);
+    let spec = Spec { config: Some(config), ..spec.clone() };
+    files.reload(&spec).unwrap();
+    asked(&files, &["192.0.2.99"]).unwrap();
+    let mut controlled = Files::new(&Spec { is_of_controller: true, ..spec.clone() }).unwrap();
+    assert!(controlled.reload(&spec).is_err());
+    mode(0o644);
+    controlled.vpc(&path).unwrap();
+    asked(&controlled, &["192.0.2.99"]).unwrap_err();
 }
 
 #[test]

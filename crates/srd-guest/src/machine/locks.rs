@@ -38,8 +38,6 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Number of checks after which a file that is still locked counts as the file of a running card.
 const LOOKS: u32 = 3;
-/// Maximum number of attempts to take the lock of this process, each after [`PAUSE`].
-const LOCK_TRIES_MAX: u32 = 200;
 /// Content of the lock of a pod's namespace.
 const POD: &[u8; 4] = b"pod\n";
 /// Maximum number of attempts to take a lock whose file is removed each time.
