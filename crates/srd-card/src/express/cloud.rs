@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::{FRAME_BYTES_MAX, Meta};
-use crate::order::{Admission, Near, Order, Sink};
+use crate::order::{Admission, Near, Order, Sink, Source};
 use crate::queue::scheduler::{Kind, QueuedFrame};
 use crate::rewrite::ecn;
 use crate::rewrite::segment;
@@ -106,18 +106,20 @@ impl<'a> Opened<'a> {
 
 impl<A: Arrivals> Sink for Inward<'_, A> {
     fn admit(&mut self, _: u32, _: &mut Near, bytes: &[u8]) -> Option<Admission> {
-        let read = Opened::of(bytes).and_then(|opened| opened.first());
+        let opened = Opened::of(bytes);
+        let read = opened.as_ref().and_then(|of| Some((of.first()?, of.trailer.interface())));
         self.counters.peer_malformed += u64::from(read.is_none()); // F1
-        read.map(|meta| Admission { meta, at_once: false })
+        read.map(|(meta, source)| Admission { meta, source, at_once: false })
     }
 
-    fn take(&mut self, peer: u32, _: &mut Near, bytes: &[u8]) {
+    fn take(&mut self, peer: u32, _: &mut Near, bytes: &[u8]) -> Source {
         let opened = Opened::of(bytes);
         let Some((opened, meta)) = opened.and_then(|of| of.first().map(|meta| (of, meta))) else {
             self.counters.peer_malformed += 1; // F1
-            return;
+            return 0;
         };
         self.hand_all(peer, &meta, &opened);
+        opened.trailer.interface()
     }
 
     fn release(&mut self, peer: u32, _: &mut Near, meta: &Meta, bytes: &[u8]) {

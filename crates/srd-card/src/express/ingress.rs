@@ -14,7 +14,7 @@ use crate::meta::Meta;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
-use crate::order::{Admission, Near, Order, Sink};
+use crate::order::{Admission, Near, Order, Sink, Source};
 use crate::rewrite::{ecn, mss};
 use crate::rules::snapshot::Rules;
 use crate::wire::frame::ChunkPosition;
@@ -97,13 +97,14 @@ impl<G: Guest> Sink for Upward<'_, G> {
         let meta = self.parse(frame)?;
         self.classify(peer, near, &meta)?;
         let at_once = self.udp_bypass && meta.layout.protocol == protocol::UDP; // O1
-        Some(Admission { meta, at_once })
+        Some(Admission { meta, source: 0, at_once })
     }
 
-    fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]) {
+    fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Source {
         if let Some(meta) = self.parse(frame) {
             self.release(peer, near, &meta, frame);
         }
+        0
     }
 
     fn release(&mut self, peer: u32, near: &mut Near, meta: &Meta, frame: &[u8]) {

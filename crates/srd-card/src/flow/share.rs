@@ -33,6 +33,11 @@ impl Shares {
         self.beyond = self.held.iter().map(|held| held.saturating_sub(own)).sum();
     }
 
+    /// Amount of each peer if all of the limit were divided into equal parts.
+    pub(crate) fn equal_part(&self) -> usize {
+        self.max / self.peers
+    }
+
     /// Amount that is reserved for each peer.
     fn own(&self) -> usize {
         self.max / 2 / self.peers

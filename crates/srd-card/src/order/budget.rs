@@ -6,8 +6,9 @@ use srd_proto::time::Duration;
 use crate::flow::share::Shares;
 
 /// Memory of a flow without waiting frames: its entry in the table, which may be half empty (and
-/// is copied when it grows), and its entries in two queues, with the same factor.
-pub(crate) const FLOW_BYTES: usize = 320;
+/// is copied when it grows), and its entries in the queue of waits and in the list of the flows of
+/// its interface, which may be half empty as well.
+pub(crate) const FLOW_BYTES: usize = 448;
 
 /// Limits of the receiving side: longest wait for a missing frame, number of flows, and bytes.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +77,11 @@ impl Budget {
     /// the limit of bytes.
     pub(super) fn utilization(&self) -> u64 {
         self.flows.utilization().max(self.bytes.utilization())
+    }
+
+    /// Largest number of replaced flows that are recorded for each peer.
+    pub(super) fn replaced_max(&self) -> usize {
+        self.flows.equal_part()
     }
 
     /// Bytes of all waiting frames.

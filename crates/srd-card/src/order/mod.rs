@@ -13,20 +13,23 @@
 //! or when the wait for an earlier frame has timed out. The [`Sink`] checks whether the peer from
 //! which the frame arrived may send it: before the frame waits, and again when it is delivered.
 //!
-//! Bounds: `flows_max` flows; `receive_bytes_max` bytes for flows, for buffers (with their
-//! allocated size), and for the records of frames and chunks; 4,096 frames for each flow; one timer
-//! entry for each flow; [`SPARE_MAX`] spare buffers. Peers share the first two limits. If the
-//! table is full, a new flow replaces one without waiting frames, so no frame is lost because many
-//! flows are in use. A flow that was replaced continues with the frame that arrives next. Chunks
-//! beyond the other bounds are dropped and counted; the flow's wait then ends by timeout.
+//! Bounds: `flows_max` flows, and records of `flows_max` replaced ones; `receive_bytes_max` bytes
+//! for flows, for buffers (with their allocated size), and for the records of frames and chunks;
+//! 4,096 frames for each flow; one timer entry for each flow; [`SPARE_MAX`] spare buffers. Peers
+//! share the first limits. If the table is full, a new flow replaces one without waiting frames, so
+//! no frame is lost because many flows are in use. The replaced flow is one of the interface that
+//! has most flows (`senders`), and continues where it was (`replaced`). Chunks beyond the other
+//! bounds are dropped and counted; the flow's wait then ends by timeout.
 
 mod budget;
+mod replaced;
+mod senders;
 mod sink;
 mod store;
 mod table;
 
 pub(crate) use budget::Limits;
 pub use sink::OrderCounts;
-pub(crate) use sink::{Admission, Near, Sink};
+pub(crate) use sink::{Admission, Near, Sink, Source};
 pub(crate) use store::SPARE_MAX;
 pub(crate) use table::Order;

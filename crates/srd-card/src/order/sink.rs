@@ -35,6 +35,10 @@ impl core::ops::Add for OrderCounts {
 /// Key of a peer's flow: the peer's slot, and the peer's number of the flow.
 pub(super) type Key = (u32, u32);
 
+/// Interface that sends the frames of a flow, by its identifier. Zero stands for flows whose
+/// interface is not known yet, and for flows of peers that send for no interface.
+pub(crate) type Source = u64;
+
 /// Slot in the flow table that the last frame of a received flow had, which is probably the slot of
 /// the next frame; `None` if no slot is recorded.
 pub(crate) type Near = Option<u32>;
@@ -44,6 +48,8 @@ pub(crate) type Near = Option<u32>;
 pub(crate) struct Admission {
     /// Metadata of the frame.
     pub(crate) meta: Meta,
+    /// Sender of the frame.
+    pub(crate) source: Source,
     /// Whether the frame is delivered as soon as it is complete, because its flow needs no order.
     /// // O1
     pub(crate) at_once: bool,
@@ -54,9 +60,9 @@ pub(crate) trait Sink {
     /// Reads and checks a complete frame that has arrived before an earlier frame of its flow.
     /// Returns `None`, and counts the frame, if it is invalid or its peer may not send it.
     fn admit(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Option<Admission>;
-    /// Takes a frame that has arrived in order. A frame that is invalid, or that its peer may not
-    /// send, is counted and dropped.
-    fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]);
+    /// Takes a frame that has arrived in order, and returns its sender. A frame that is invalid, or
+    /// that its peer may not send, is counted and dropped.
+    fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Source;
     /// Takes a frame that [`Sink::admit`] accepted earlier. If the rules have changed and no longer
     /// permit the peer to send it, the frame is counted and dropped.
     fn release(&mut self, peer: u32, near: &mut Near, meta: &Meta, frame: &[u8]);

@@ -9,10 +9,12 @@ use core::cmp::Reverse;
 use srd_proto::time::{Duration, Instant};
 
 use super::budget::{Budget, Limits};
-use super::sink::{Admission, Key, Near, OrderCounts, Sink};
+use super::sink::{Admission, Key, Near, OrderCounts, Sink, Source};
 use crate::meta::{FRAME_BYTES_MAX, Meta};
 use crate::wire::frame::ChunkPosition;
 
+/// Largest distance of a frame from the next expected one. // O3
+pub(super) const WINDOW: u16 = 4096;
 /// Number of large buffers that are kept for later frames.
 pub(crate) const SPARE_MAX: usize = 64;
 /// Size in bytes from which a frame is kept in a buffer of the largest size. Buffers of this size
@@ -59,6 +61,10 @@ pub(super) struct Flow {
     /// Whether the flow has an entry in [`Store::waiting`].
     pub(super) in_line: bool,
     pub(super) used_at: Instant,
+    /// Sender of the first complete frame; zero until a frame is complete.
+    pub(super) source: Source,
+    /// Time under which the flow is listed among the flows of its sender.
+    pub(super) listed_at: Instant,
     /// Slot in the flow table that the last frame of the flow had.
     pub(super) near: Near,
 }
@@ -92,11 +98,26 @@ fn capacity(frame_bytes: usize) -> usize {
     if frame_bytes >= LARGE_BYTES_MIN { FRAME_BYTES_MAX } else { frame_bytes }
 }
 
+/// Takes the sender of a complete frame as that of its flow, unless that is known.
+fn set_source(of_flow: &mut Source, of_frame: Source) {
+    if *of_flow == 0 {
+        *of_flow = of_frame;
+    }
+}
+
 impl Flow {
     /// Creates a flow whose first frame in order has the sequence number `next`.
     pub(super) fn new(next: u16, now: Instant) -> Self {
-        let entries = VecDeque::new();
-        Self { next, entries, waits_since: None, in_line: false, used_at: now, near: None }
+        Self {
+            next,
+            entries: VecDeque::new(),
+            waits_since: None,
+            in_line: false,
+            used_at: now,
+            source: 0,
+            listed_at: now,
+            near: None,
+        }
     }
 
     /// Whether the first recorded frame has this sequence number: at least one of its chunks has
@@ -128,9 +149,42 @@ impl Store {
         }
     }
 
+    /// Takes a chunk of a flow, with its position and its offset in the frame.
+    pub(super) fn chunk(
+        &mut self,
+        now: Instant,
+        key: Key,
+        flow: &mut Flow,
+        (place, offset, payload): (ChunkPosition, usize, &[u8]),
+        sink: &mut impl Sink,
+    ) {
+        let (peer, _) = key;
+        // O2. Each flow has an order of its own.
+        let ahead = place.sequence.wrapping_sub(flow.next);
+        if ahead >= WINDOW {
+            self.counts.bad_chunks += 1;
+            return;
+        }
+        let whole = payload.len() == usize::from(place.frame_bytes);
+        if ahead == 0 && whole && !flow.is_begun(place.sequence) {
+            // The common case: in sequence, and in one chunk. It needs no storage.
+            flow.next = flow.next.wrapping_add(1);
+            flow.waits_since = None;
+            set_source(&mut flow.source, sink.take(peer, &mut flow.near, payload));
+            if flow.entries.is_empty() {
+                return;
+            }
+        } else if whole {
+            self.put_whole(peer, flow, place.sequence, payload, sink);
+        } else {
+            self.put_part(peer, flow, place, offset, payload, sink);
+        }
+        self.release(now, key, flow, sink);
+    }
+
     /// Stores a frame that has arrived in one chunk, before earlier frames of its flow. If the flow
     /// needs no order, the frame is delivered at once.
-    pub(super) fn put_whole(
+    fn put_whole(
         &mut self,
         peer: u32,
         flow: &mut Flow,
@@ -143,11 +197,14 @@ impl Store {
             return;
         };
         let waits = match sink.admit(peer, &mut flow.near, payload) {
-            Some(Admission { meta, at_once: true }) => {
-                sink.release(peer, &mut flow.near, &meta, payload);
-                None
+            Some(Admission { meta, source, at_once }) => {
+                set_source(&mut flow.source, source);
+                if at_once {
+                    sink.release(peer, &mut flow.near, &meta, payload);
+                }
+                (!at_once).then_some(meta)
             }
-            admission => admission.map(|admission| admission.meta),
+            None => None,
         };
         let bytes = if waits.is_some() { capacity(payload.len()) } else { 0 };
         if !self.reserve(peer, flow, bytes) {
@@ -166,7 +223,7 @@ impl Store {
         flow.entries.insert(at, Entry { sequence, content });
     }
 
-    pub(super) fn put_part(
+    fn put_part(
         &mut self,
         peer: u32,
         flow: &mut Flow,
@@ -189,7 +246,7 @@ impl Store {
                 at
             }
         };
-        let Flow { entries, near, next, .. } = flow;
+        let Flow { entries, near, next, source, .. } = flow;
         let content = &mut entries[at].content;
         let part = match content {
             Content::Partial(part) if part.is_new(place.chunk, frame_bytes, step) => part,
@@ -206,8 +263,10 @@ impl Store {
         self.budget.give_back(peer, size_of::<Partial>());
         *content = Content::Gone;
         if sequence == *next {
-            sink.take(peer, near, &bytes);
-        } else if let Some(Admission { meta, at_once }) = sink.admit(peer, near, &bytes) {
+            set_source(source, sink.take(peer, near, &bytes));
+        } else if let Some(admission) = sink.admit(peer, near, &bytes) {
+            let Admission { meta, at_once, .. } = admission;
+            set_source(source, admission.source);
             if !at_once {
                 self.counts.waited += 1;
                 *content = Content::Whole(bytes, meta);

@@ -5,7 +5,6 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -14,26 +13,19 @@ use srd_proto::Secret;
 use srd_proto::time::{Duration, Instant};
 
 use super::budget::Limits;
+use super::replaced::Replaced;
+use super::senders::Senders;
 use super::sink::{Key, OrderCounts, Sink};
-use super::store::{Flow, Store};
+use super::store::{Flow, Store, WINDOW};
 use crate::hash::Keyed;
 use crate::wire::frame::{ChunkPosition, FLOW_NUMBER_BITS};
 
-/// Largest distance of a frame from the next expected one. // O3
-const WINDOW: u16 = 4096;
 /// Silence after which a flow is removed. Senders take a new number much earlier. // F4
 const IDLE: Duration = Duration::from_secs(120);
-/// Silence after which a flow is replaced without a search for one that has been silent for longer.
+/// Sequence number from which the first frame to arrive belongs to a flow that was replaced, if
+/// records of replaced flows were dropped: fewer frames of a new flow are overtaken by a later one.
 /// // O4
-const UNUSED_AFTER: Duration = Duration::from_secs(1);
-/// Time after the replacement of a peer's flow in which an unknown flow of the peer is assumed to
-/// have had an entry before. Senders take a new number after this silence. // F4, O4
-const REPLACED_FOR: Duration = Duration::from_secs(60);
-/// Sequence number from which the first frame to arrive belongs to a flow that was replaced: fewer
-/// frames of a new flow are overtaken by a later one. // O4
 const REPLACED_FROM: u16 = 32;
-/// Largest number of flows that are examined to find one that a new flow may replace.
-const LOOKS_MAX: usize = 64;
 /// Time between two searches for idle flows.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -50,11 +42,27 @@ pub(crate) struct Order {
 /// Flows of one peer, for the replacement of flows.
 #[derive(Debug, Default)]
 struct PeerFlows {
-    /// Numbers of all flows; those that were probably silent for longest come first. The time is
-    /// the last use of the flow when the flow was last examined.
-    silent: VecDeque<(Instant, u32)>,
-    /// Time of the last replacement of a flow; `None` if no flow was replaced.
-    replaced_at: Option<Instant>,
+    senders: Senders,
+    replaced: Replaced,
+}
+
+impl PeerFlows {
+    /// Returns the sequence number of the next frame of a flow without an entry, whose first frame
+    /// to arrive has the number `sequence`. // O4
+    fn next_of(&mut self, now: Instant, number: u32, sequence: u16) -> u16 {
+        // A frame that is far away from the recorded number follows frames that found no entry.
+        let is_near = |next: &u16| {
+            sequence.wrapping_sub(*next) < WINDOW || next.wrapping_sub(sequence) <= WINDOW
+        };
+        self.replaced.expire(now);
+        if let Some(next) = self.replaced.take(number).filter(is_near) {
+            return next;
+        }
+        // If the first frame to arrive has a high sequence number, the flow had an entry before
+        // that was removed, and its earlier frames were delivered.
+        let from = if self.replaced.is_incomplete(now) { REPLACED_FROM } else { WINDOW };
+        if sequence < from { 0 } else { sequence }
+    }
 }
 
 impl Order {
@@ -119,27 +127,14 @@ impl Order {
             }
         };
         flow.used_at = now;
-        // O2. Each flow has an order of its own.
-        let ahead = place.sequence.wrapping_sub(flow.next);
-        if ahead >= WINDOW {
-            self.store.counts.bad_chunks += 1;
-            return;
+        let listed = flow.source;
+        self.store.chunk(now, key, flow, (place, offset, payload), sink);
+        if flow.source != listed
+            && let Some(of_peer) = self.peers.get_mut(peer as usize)
+        {
+            of_peer.senders.remove(listed, flow, key.1);
+            of_peer.senders.add(flow, key.1);
         }
-        let whole = payload.len() == usize::from(place.frame_bytes);
-        if ahead == 0 && whole && !flow.is_begun(place.sequence) {
-            // The common case: in sequence, and in one chunk. It needs no storage.
-            flow.next = flow.next.wrapping_add(1);
-            flow.waits_since = None;
-            sink.take(peer, &mut flow.near, payload);
-            if flow.entries.is_empty() {
-                return;
-            }
-        } else if whole {
-            self.store.put_whole(peer, flow, place.sequence, payload, sink);
-        } else {
-            self.store.put_part(peer, flow, place, offset, payload, sink);
-        }
-        self.store.release(now, key, flow, sink);
     }
 
     /// Creates the entry of a flow whose first frame to arrive has this sequence number. Returns
@@ -156,13 +151,9 @@ impl Order {
             self.peers.resize_with(index + 1, PeerFlows::default);
         }
         let of_peer = &mut self.peers[index];
-        of_peer.silent.push_back((now, number));
-        // If the first frame to arrive has a high sequence number, the flow had an entry before
-        // that was removed, and its earlier frames were delivered. // O4
-        let replaced = of_peer.replaced_at.is_some_and(|at| now.since(at) < REPLACED_FOR);
-        let from = if replaced { REPLACED_FROM } else { WINDOW };
-        let next = if sequence < from { 0 } else { sequence };
-        self.flows.insert(key, Flow::new(next, now));
+        let flow = Flow::new(of_peer.next_of(now, number, sequence), now);
+        of_peer.senders.add(&flow, number);
+        self.flows.insert(key, flow);
         true
     }
 
@@ -172,11 +163,12 @@ impl Order {
     fn make_room(&mut self, now: Instant, peer: u32) -> bool {
         let Some(from) = self.store.budget.gives_way(peer) else { return false };
         let Some(of_peer) = self.peers.get_mut(from as usize) else { return false };
-        let Some(number) = longest_silent(&self.flows, now, from, &mut of_peer.silent) else {
+        let Some(number) = of_peer.senders.longest_silent(&mut self.flows, now, from) else {
             return false;
         };
-        of_peer.replaced_at = Some(now);
-        self.flows.remove(&(from, number));
+        let Some(flow) = self.flows.remove(&(from, number)) else { return false };
+        of_peer.senders.remove(flow.source, &flow, number);
+        of_peer.replaced.add(now, number, flow.next, self.store.budget.replaced_max());
         self.store.budget.close(from);
         true
     }
@@ -239,37 +231,12 @@ impl Order {
             let keep = now.since(flow.used_at) < IDLE;
             if !keep {
                 store.clear(key.0, flow);
+                if let Some(of_peer) = peers.get_mut(key.0 as usize) {
+                    of_peer.senders.remove(flow.source, flow, key.1);
+                }
             }
             keep
         });
-        for (peer, of_peer) in (0..).zip(peers) {
-            of_peer.silent.retain(|(_, number)| flows.contains_key(&(peer, *number)));
-        }
+        peers.iter_mut().for_each(|of_peer| of_peer.replaced.expire(now));
     }
-}
-
-/// Removes a flow without waiting frames from the numbers of a peer's flows, and returns its
-/// number. It is a flow that has been silent for [`UNUSED_AFTER`], or otherwise the flow that has
-/// been silent for longest. Of the peer's flows, [`LOOKS_MAX`] are examined. // O4
-fn longest_silent(
-    flows: &HashMap<Key, Flow, Keyed>,
-    now: Instant,
-    peer: u32,
-    silent: &mut VecDeque<(Instant, u32)>,
-) -> Option<u32> {
-    let mut longest: Option<(Instant, u32)> = None;
-    for _ in 0..silent.len().min(LOOKS_MAX) {
-        let Some((_, number)) = silent.pop_front() else { break };
-        let Some(flow) = flows.get(&(peer, number)) else { continue };
-        let this = (flow.used_at, number);
-        if !flow.entries.is_empty() || longest.is_some_and(|longest| longest.0 <= this.0) {
-            silent.push_back(this);
-            continue;
-        }
-        silent.extend(longest.replace(this));
-        if now.since(flow.used_at) > UNUSED_AFTER {
-            break;
-        }
-    }
-    longest.map(|(_, number)| number)
 }

@@ -61,9 +61,14 @@ impl Trailer {
     /// Returns the number from which the sending interface's paths outside of SRD begin. The caller
     /// reduces it modulo the number of paths.
     pub(crate) fn first_path(&self) -> u64 {
-        let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
         // Identifiers of interfaces are random, or consecutive from one on.
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+        self.interface().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    }
+
+    /// Identifier of the interface that sends.
+    pub(crate) fn interface(&self) -> u64 {
+        let [_, _, _, _, a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 
     /// Returns the trailer as for a single frame: without further frames.

@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::meta::Meta;
-use crate::order::{Admission, Near};
+use crate::order::{Admission, Near, Source};
 use crate::testing::{meta, v4};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -123,11 +123,12 @@ struct Up(Vec<(u32, Vec<u8>)>);
 
 impl Sink for Up {
     fn admit(&mut self, _: u32, _: &mut Near, _: &[u8]) -> Option<Admission> {
-        Some(Admission { meta: meta(&v4(47, (0, 0), b"")), at_once: false })
+        Some(Admission { meta: meta(&v4(47, (0, 0), b"")), source: 0, at_once: false })
     }
 
-    fn take(&mut self, peer: u32, _: &mut Near, frame: &[u8]) {
+    fn take(&mut self, peer: u32, _: &mut Near, frame: &[u8]) -> Source {
         self.0.push((peer, frame.to_vec()));
+        0
     }
 
     fn release(&mut self, peer: u32, _: &mut Near, _: &Meta, frame: &[u8]) {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::meta::Meta;
-use crate::order::{Admission, Near};
+use crate::order::{Admission, Near, Source};
 use crate::testing::{meta, v4};
 use proptest::prelude::*;
 use std::vec;
@@ -12,15 +12,25 @@ use std::vec;
 struct Up {
     frames: Vec<Vec<u8>>,
     bypass: bool,
+    /// Whether the sender of a frame is its length.
+    has_senders: bool,
+}
+
+impl Up {
+    fn source_of(&self, frame: &[u8]) -> Source {
+        if self.has_senders { frame.len() as u64 } else { 0 }
+    }
 }
 
 impl Sink for Up {
-    fn admit(&mut self, _: u32, _: &mut Near, _: &[u8]) -> Option<Admission> {
-        Some(Admission { meta: meta(&v4(47, (0, 0), b"")), at_once: self.bypass })
+    fn admit(&mut self, _: u32, _: &mut Near, frame: &[u8]) -> Option<Admission> {
+        let (meta, source) = (meta(&v4(47, (0, 0), b"")), self.source_of(frame));
+        Some(Admission { meta, source, at_once: self.bypass })
     }
 
-    fn take(&mut self, _: u32, _: &mut Near, frame: &[u8]) {
+    fn take(&mut self, _: u32, _: &mut Near, frame: &[u8]) -> Source {
         self.frames.push(frame.to_vec());
+        self.source_of(frame)
     }
 
     fn release(&mut self, _: u32, _: &mut Near, _: &Meta, frame: &[u8]) {
@@ -197,10 +207,11 @@ fn regression_more_flows_than_the_table_has_entries_lose_no_frame() {
         assert_eq!(order.flows(), 4);
     }
     assert_eq!((up.frames.len(), order.counts()), (60, OrderCounts::default()));
-    let numbers: usize = order.peers.iter().map(|peer| peer.silent.len()).sum();
-    assert_eq!(numbers, 4, "one record for each flow");
+    let listed: usize = order.peers.iter().map(|peer| peer.senders.len()).sum();
+    assert_eq!(listed, 4, "one record for each flow");
     order.handle_timeout(ms(130_000), &mut up);
     assert_eq!(order.flows(), 0);
+    assert!(order.peers.iter().all(|peer| (peer.senders.len(), peer.replaced.len()) == (0, 0)));
 }
 
 #[test]
@@ -243,15 +254,89 @@ fn regression_a_full_table_replaces_the_flow_that_was_silent_for_longest() {
     assert_eq!([0, 1, 2, 3].map(is_known), [true, false, false, true]);
 }
 
+/// Another interface of the same host forgot the flows of an interface by many flows of its own.
 #[test]
-fn a_replaced_flow_continues_at_once_with_the_frame_that_arrives_first() {
+fn regression_flows_of_one_interface_replace_none_of_another() {
+    let limits = Limits { flows_max: 6, ..limits() };
+    let mut order = Order::new(limits, Secret::known(1));
+    let mut up = Up { has_senders: true, ..Up::default() };
+    let put = |order: &mut Order, up: &mut Up, at, flow, bytes, size| {
+        for (place, payload) in chunks(flow, 0, bytes, size) {
+            order.chunk(ms(at), (0, 0), place, &payload, up);
+        }
+    };
+    // The sender of a frame of several chunks is known when the frame is complete.
+    put(&mut order, &mut up, 0, 1000, 20, 20);
+    put(&mut order, &mut up, 0, 1001, 20, 10);
+    for flow in 0..100 {
+        put(&mut order, &mut up, 2000 + u64::from(flow), flow, 10, 10);
+    }
+    let is_known = |order: &Order, flow| order.flows.contains_key(&(0, flow));
+    assert!(is_known(&order, 1000) && is_known(&order, 1001));
+    assert_eq!((order.flows(), order.counts()), (6, OrderCounts::default()));
+    // Both have an equal part when both have many flows.
+    for flow in 1002..1100 {
+        put(&mut order, &mut up, 3000, flow, 20, 20);
+    }
+    let of_first = (0..100).filter(|flow| is_known(&order, *flow)).count();
+    assert!((2..=3).contains(&of_first), "{of_first}");
+    assert_eq!(order.counts(), OrderCounts::default());
+}
+
+/// If all flows of the interface with the most flows wait, one of another interface is replaced.
+#[test]
+fn a_flow_that_can_be_replaced_is_found_behind_flows_that_wait() {
+    let mut order = Order::new(limits(), Secret::known(1));
+    let mut up = Up { has_senders: true, ..Up::default() };
+    put(&mut order, &mut up, 0, 9, 0);
+    for flow in 0..3 {
+        let (place, payload) = chunks(flow, 1, 20, 20).remove(0);
+        order.chunk(ms(0), (0, 0), place, &payload, &mut up);
+    }
+    put(&mut order, &mut up, 0, 10, 0);
+    assert_eq!((order.flows(), order.counts().full), (4, 0));
+    assert!(!order.flows.contains_key(&(0, 9)) && order.flows.contains_key(&(0, 10)));
+}
+
+/// The next frame of a replaced flow waited for frames that had been delivered, or, from number 32
+/// on, a frame that it had overtaken was lost.
+#[test]
+fn regression_a_replaced_flow_continues_where_it_was() {
+    for count in [3, 41] {
+        let mut order = Order::new(limits(), Secret::known(1));
+        let mut up = Up::default();
+        for sequence in 0..count {
+            put(&mut order, &mut up, 0, 0, sequence);
+        }
+        for flow in 1..5 {
+            put(&mut order, &mut up, 1, flow, 0);
+        }
+        assert!(!order.flows.contains_key(&(0, 0)));
+        up.frames.clear();
+        assert!(put(&mut order, &mut up, 2, 0, count + 1).is_empty(), "it has overtaken a frame");
+        let both = [count, count + 1].map(|of| u8::try_from(of).unwrap());
+        assert_eq!(put(&mut order, &mut up, 2, 0, count), both);
+        // A late frame that was delivered before is dropped.
+        for flow in 5..9 {
+            put(&mut order, &mut up, 3, flow, 0);
+        }
+        up.frames.clear();
+        assert!(put(&mut order, &mut up, 4, 0, 1).is_empty());
+        assert_eq!(order.counts().bad_chunks, 1);
+        assert_eq!(put(&mut order, &mut up, 4, 0, count + 2), [u8::try_from(count + 2).unwrap()]);
+    }
+}
+
+#[test]
+fn a_replaced_flow_without_a_record_continues_at_once_with_the_frame_that_arrives_first() {
     let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
-    for flow in 0..5 {
+    for flow in 0..9 {
         put(&mut order, &mut up, 0, flow, 0);
     }
     up.frames.clear();
-    // Flow 0 was replaced. Its frame 51 is still under way when frame 52 arrives.
+    assert_eq!(order.peers[0].replaced.len(), 4, "flow 0 was replaced first");
+    // Its record was dropped. Its frame 51 is still under way when frame 52 arrives.
     assert_eq!(put(&mut order, &mut up, 1, 0, 52), [52]);
     assert_eq!(put(&mut order, &mut up, 1, 0, 51), [52], "it would be out of order");
     assert_eq!(put(&mut order, &mut up, 1, 0, 54), [52]);
