@@ -14,9 +14,11 @@
 //! answer never blocks: a [`Oneshot`] stores one answer, and drops it if the receiver was dropped.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
+use crate::handover::STOP;
 use crate::handover::state::Estate;
+use crate::handover::successor::Successor;
 use crate::handover::wire::LineConnection;
 use crate::keys::SecretKey;
 use crate::snapshot::Snapshot;
@@ -53,6 +57,14 @@ pub type ReloadInstances = Arc<dyn Fn() -> Result<ReloadedInstances, String> + S
 /// is the reason why nothing was changed, as a text for people.
 pub type ApplyInstances = Arc<dyn Fn(&Path) -> Result<(), String> + Send + Sync>;
 
+/// Function that waits until no other rules for the instances are being applied, and then refuses
+/// them until its result is dropped. An error is the reason why it waits no longer, as a text for
+/// people.
+pub type FreezeInstances = Arc<dyn Fn() -> Result<FrozenInstances, String> + Send + Sync>;
+
+/// Requests for other rules of the instances are refused as long as this exists.
+pub struct FrozenInstances(pub Box<dyn Send>);
+
 /// Functions that change the instances of this host.
 #[derive(Clone)]
 pub struct InstanceChanges {
@@ -60,6 +72,8 @@ pub struct InstanceChanges {
     pub reload: ReloadInstances,
     /// Applies another content of the file that describes clouds.
     pub apply: ApplyInstances,
+    /// Refuses changes that requests about instances contain, during a hand-over.
+    pub freeze: FreezeInstances,
 }
 
 /// Number that identifies a peer in all workers. A number is never used for another peer.
@@ -112,8 +126,8 @@ pub enum Command {
     HandOver {
         /// The connection to the process.
         line: LineConnection,
-        /// Number of the process.
-        process: u32,
+        /// The process.
+        successor: Successor,
         /// Receives `Ok` if the daemon is about to end, or the reason why it continues.
         reply: Oneshot<Result<(), String>>,
     },
@@ -220,6 +234,8 @@ pub enum PlaneError {
     Busy,
     /// The daemon did not answer in time.
     Silent,
+    /// Another process has taken the daemon over.
+    HandedOver,
 }
 
 impl fmt::Display for PlaneError {
@@ -228,6 +244,7 @@ impl fmt::Display for PlaneError {
             Self::Gone => "the daemon is ending",
             Self::Busy => "too many requests wait for the daemon; try again",
             Self::Silent => "the daemon did not answer in time; try again",
+            Self::HandedOver => "another process is taking the daemon over: try again",
         })
     }
 }
@@ -254,6 +271,8 @@ pub struct PlaneHandle {
     /// Locked while a configuration is derived from the running one and applied, so that changes do
     /// not overlap.
     changing: Arc<Mutex<()>>,
+    /// The connection to the process that has taken over; `None` if no process has.
+    successor: Arc<Mutex<Option<UnixStream>>>,
 }
 
 impl fmt::Debug for PlaneHandle {
@@ -270,14 +289,49 @@ impl PlaneHandle {
         statistics: Arc<dyn Statistics>,
     ) -> (Self, Receiver<Command>) {
         let (sender, receiver) = mpsc::sync_channel(COMMANDS_MAX);
-        (Self { sender, waker, statistics, instances: None, changing: Arc::default() }, receiver)
+        let (changing, successor) = (Arc::default(), Arc::default());
+        (Self { sender, waker, statistics, instances: None, changing, successor }, receiver)
     }
 
     /// Puts a command into the queue of the control thread, without waiting.
     ///
     /// # Errors
-    /// [`PlaneError::Gone`] and [`PlaneError::Busy`].
+    /// [`PlaneError::Gone`], [`PlaneError::Busy`] and [`PlaneError::HandedOver`].
     pub fn command(&self, command: Command) -> Result<(), PlaneError> {
+        match &*self.successor() {
+            Some(_) => Err(PlaneError::HandedOver),
+            None => self.put(command),
+        }
+    }
+
+    /// Ends the daemon in order, or the process that has taken over from it.
+    ///
+    /// # Errors
+    /// [`PlaneError::Gone`] and [`PlaneError::Busy`].
+    pub fn stop(&self) -> Result<(), PlaneError> {
+        match &*self.successor() {
+            Some(successor) => stop(successor),
+            None => return self.put(Command::Stop),
+        }
+        Ok(())
+    }
+
+    /// Passes requests to stop on to the process that has taken over, from now on: also one in
+    /// `commands`. All other commands are refused. `successor`: the connection to the process.
+    pub(crate) fn hand_over(&self, successor: UnixStream, commands: &Receiver<Command>) {
+        let mut slot = self.successor();
+        // Each command that no receiver answers is refused as its channel is dropped.
+        if commands.try_iter().filter(|command| matches!(command, Command::Stop)).count() > 0 {
+            stop(&successor);
+        }
+        *slot = Some(successor);
+    }
+
+    fn successor(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.successor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, command: Command) -> Result<(), PlaneError> {
         self.sender.try_send(command).map_err(|e| match e {
             TrySendError::Full(_) => PlaneError::Busy,
             TrySendError::Disconnected(_) => PlaneError::Gone,
@@ -299,6 +353,7 @@ impl PlaneHandle {
     /// # Errors
     /// If there was no answer; the inner error is the control thread's refusal.
     pub fn set(&self, change: Change) -> Result<Result<(), String>, PlaneError> {
+        let _alone = self.alone();
         self.ask(|reply| Command::Set { change, reply })
     }
 
@@ -343,7 +398,19 @@ impl PlaneHandle {
             return Err("this host runs without instances".to_owned());
         };
         let _alone = self.alone();
+        if self.successor().is_some() {
+            return Err(PlaneError::HandedOver.to_string());
+        }
         apply(file)
+    }
+
+    /// Waits until no other rules for the instances are being applied, and refuses them until the
+    /// result is dropped. Returns `None` if there are no instances.
+    ///
+    /// # Errors
+    /// The reason why the wait has ended, as a text for people.
+    pub(crate) fn freeze_instances(&self) -> Result<Option<FrozenInstances>, String> {
+        self.instances.as_ref().map(|of| (of.freeze)()).transpose()
     }
 
     /// Applies the configuration that `load` reads again, and changes in the files of instances.
@@ -359,6 +426,9 @@ impl PlaneHandle {
         load: impl FnOnce() -> Result<Config, E>,
     ) -> Result<Result<ReloadReport, E>, PlaneError> {
         let _alone = self.alone();
+        if self.successor().is_some() {
+            return Err(PlaneError::HandedOver);
+        }
         let config = match load() {
             Ok(config) => Box::new(config),
             Err(error) => return Ok(Err(error)),
@@ -416,5 +486,15 @@ impl PlaneHandle {
         let (reply, answer) = oneshot();
         self.command(command(reply))?;
         Ok(answer.recv_timeout(ANSWER_WAIT_MAX)?)
+    }
+}
+
+/// Requests that the process that has taken over stops. That process has read everything, so this
+/// never waits.
+fn stop(mut successor: &UnixStream) {
+    if let Err(error) = successor.write_all(format!("{STOP}\n").as_bytes()) {
+        tracing::error!(
+            "the process that has taken over continues, and has to be stopped: {error}"
+        );
     }
 }

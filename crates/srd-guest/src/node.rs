@@ -12,7 +12,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use srd_daemon::config::Config;
 use srd_daemon::control_plane::state::{CLOUD, StateDirectory};
-use srd_daemon::plane::{ApplyInstances, InstanceChanges, ReloadInstances, ReloadedInstances};
+use srd_daemon::plane::{
+    ApplyInstances, FreezeInstances, FrozenInstances, InstanceChanges, ReloadInstances,
+    ReloadedInstances,
+};
 use srd_daemon::run::{
     BeginCard, Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession,
 };
@@ -105,14 +108,15 @@ pub enum TakenOver {
 /// An error of the configuration or of the operating system, or the refusal of the node that runs,
 /// which goes on as before.
 pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
-    let of_cloud = config.cloud.is_some();
-    let options = of_cloud.then(|| Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref()));
-    let options = options.transpose()?;
-    let own = options.as_ref().map(|options| (options.host.clone(), options.pods));
     let mut prepared = match Prepared::take_over(config, by_input)? {
         Succession::InUnit(process) => return Ok(TakenOver::InUnit(process)),
         Succession::Here(prepared) => *prepared,
     };
+    let config = prepared.config().clone();
+    let of_cloud = config.cloud.is_some();
+    let options = of_cloud.then(|| Options::of(config, crate::SOCKET_DEFAULT.as_ref()));
+    let options = options.transpose()?;
+    let own = options.as_ref().map(|options| (options.host.clone(), options.pods));
     let adopt = |options| {
         let starting = Starting::adopt(prepared.take_instances())?;
         Opening::adopt(Options { metrics: None, ..options }, starting)
@@ -130,6 +134,8 @@ fn hosted(opening: Opening, owner: u32, own: (String, bool)) -> Hosted {
     let wake = opening.wake();
     let (reloader, figures) = (opening.reloader(), opening.figures());
     let (serve, hand_over) = (opening.serve(owner), hand_over(opening.orders()));
+    let gate = opening.orders().gate;
+    let freeze: FreezeInstances = Arc::new(move || Ok(FrozenInstances(Box::new(gate.close()?))));
     let prepare = || {
         let service = opening.prepare()?;
         Ok(Box::new(|first| begin(service, first)) as BeginCard)
@@ -140,7 +146,7 @@ fn hosted(opening: Opening, owner: u32, own: (String, bool)) -> Hosted {
         let applied = apply.apply(file, (&own.0, own.1));
         applied.map_err(|error| format!("{error:#}"))
     });
-    let changes = InstanceChanges { reload: reload(reloader), apply };
+    let changes = InstanceChanges { reload: reload(reloader), apply, freeze };
     Hosted { card, changes, figures, serve, hand_over }
 }
 

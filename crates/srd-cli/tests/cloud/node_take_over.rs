@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use std::fs::{self, File, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,12 +24,11 @@ use super::take_over::each_packet_is_counted_once;
 use crate::support::cloud_text::{self, Instance};
 use crate::support::hosts::{Hosts, carries_a_megabyte};
 use crate::support::machine::*;
+use crate::support::successor::{Successor, VERSION};
 
 /// Longest time for which a take-over may delay packets. A busy machine may delay them for longer,
 /// so one of several take-overs has to keep this limit.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
-/// Version of the hand-over.
-const VERSION: u32 = 3;
 const RULES: &str = "'all from 10.0.0.0/16'";
 const A: [u8; 4] = [10, 0, 1, 10];
 const B: [u8; 4] = [10, 0, 1, 11];
@@ -244,10 +245,8 @@ fn a_node_that_took_over_and_is_killed_leaves_nothing() {
     let last = take_over(&hosts, 0, &mut again);
     // Both processes of a hand-over are killed before it is complete: the helper has two
     // connections.
-    let mut silent = request(machine, VERSION);
-    assert!(said(&mut silent).starts_with("{\"ok\":"));
-    silent.get_mut().write_all(b"ready\n").unwrap();
-    assert!(said(&mut silent).starts_with("go "));
+    let mut silent = begun(machine);
+    go(&mut silent);
     tell(last.0.id(), Signal::KILL);
     drop(silent);
     wait_until("the end of what the node had", || {
@@ -266,19 +265,19 @@ fn helper_of(node: &Running) -> u32 {
     text.split_whitespace().find(is_helper).unwrap().parse().unwrap()
 }
 
-/// Requests the hand-over as another process does.
-fn request(machine: &Machine, version: u32) -> BufReader<UnixStream> {
-    let mut stream = UnixStream::connect(machine.socket()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!("{{\"request\":\"take-over\",\"version\":{version}}}\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    BufReader::new(stream)
+/// Starts a process that requests the hand-over, and has got the state of the node.
+fn begun(machine: &Machine) -> Successor {
+    let mut successor = Successor::requests(Path::new(&machine.socket()), VERSION);
+    assert!(successor.line().starts_with("{\"ok\":"));
+    successor
 }
 
-/// Reads the next line that is not empty. Descriptors come with empty lines.
-fn said(stream: &mut BufReader<UnixStream>) -> String {
-    let lines = stream.lines().map(Result::unwrap);
-    { lines }.find(|line| !line.is_empty()).unwrap()
+/// Lets the process get the state of the card. Returns the line of the node.
+fn go(successor: &mut Successor) -> String {
+    successor.say("ready");
+    let line = successor.line();
+    assert!(line.starts_with("go "), "{line}");
+    line
 }
 
 #[test]
@@ -293,32 +292,28 @@ fn a_node_whose_successor_fails_goes_on_as_before() {
     (0..2).for_each(|end| hosts.wait_for_session(end));
     let lines = lines(&hosts);
     all_pass(&lines);
-    let refusal = said(&mut request(machine, 999));
+    let refusal = Successor::requests(Path::new(&machine.socket()), 999).line();
     assert!(refusal.contains("reads form 999: restart the daemon"), "{refusal}");
     // The process ends when it has the connection to the helper, and after the node has stopped.
     // This happens more often than the helper has places for connections.
     for _ in 0..5 {
-        let mut dies = request(machine, VERSION);
-        assert!(said(&mut dies).starts_with("{\"ok\":"));
-        drop(dies);
+        drop(begun(machine));
         all_pass(&lines);
-        let mut dies = request(machine, VERSION);
-        assert!(said(&mut dies).starts_with("{\"ok\":"));
-        dies.get_mut().write_all(b"ready\n").unwrap();
-        let go = said(&mut dies);
+        let mut dies = begun(machine);
+        let go = go(&mut dies);
         let count: usize = go.strip_prefix("go ").unwrap().parse().unwrap();
         assert!(count > 2, "the state, and the devices of two instances: {go}");
         drop(dies);
         all_pass(&lines);
     }
     // The process gets the state of the card, and sends nothing. No packet moves meanwhile, and
-    // none is lost.
-    let mut silent = request(machine, VERSION);
-    assert!(said(&mut silent).starts_with("{\"ok\":"));
-    silent.get_mut().write_all(b"ready\n").unwrap();
-    assert!(said(&mut silent).starts_with("go "));
-    assert_eq!(said(&mut silent), "back");
+    // none is lost. The process does not end when it gets `back`, and the node ends it.
+    let mut silent = begun(machine);
+    go(&mut silent);
+    assert_eq!(silent.line(), "back");
+    assert_eq!(silent.wait().signal(), Some(Signal::KILL.as_raw()));
     all_pass(&lines);
+    rules_that_a_take_over_would_replace_are_refused(&hosts);
     settings_that_no_take_over_changes_are_refused(&hosts);
     all_pass(&lines);
     first = take_over(&hosts, 0, &mut first);
@@ -326,6 +321,20 @@ fn a_node_whose_successor_fails_goes_on_as_before() {
     lines.into_iter().for_each(RoundTrips::end);
     assert_eq!(first.end(Signal::TERM), 0);
     assert!(refused(&hosts, 0).contains("no daemon serves"));
+}
+
+/// Rules that were confirmed after the other process had read the file ended with the node.
+fn rules_that_a_take_over_would_replace_are_refused(hosts: &Hosts) {
+    let machine = &hosts.machines[0];
+    let file = machine.path("three.toml");
+    let apply = || machine.srd(&["card", "apply", file.to_str().unwrap()]);
+    assert!(apply().status.success());
+    let taker = begun(machine);
+    let Output { status, stderr, .. } = apply();
+    let refusal = String::from_utf8(stderr).unwrap();
+    assert!(!status.success() && refusal.contains("is being taken over"), "{refusal}");
+    drop(taker);
+    wait_until("rules after the hand-over has failed", || apply().status.success());
 }
 
 fn settings_that_no_take_over_changes_are_refused(hosts: &Hosts) {
@@ -432,10 +441,7 @@ fn regression_each_packet_is_moved_and_counted_by_one_of_both_nodes() {
         if turn % 2 == 1 {
             first = take_over(&hosts, 0, &mut first);
         } else {
-            let mut dies = request(&hosts.machines[0], VERSION);
-            assert!(said(&mut dies).starts_with("{\"ok\":"));
-            dies.get_mut().write_all(b"ready\n").unwrap();
-            assert!(said(&mut dies).starts_with("go "));
+            go(&mut begun(&hosts.machines[0]));
         }
     });
     assert_eq!(first.end(Signal::TERM), 0);

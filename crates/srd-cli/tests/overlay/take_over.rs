@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use std::fs::{self, File, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,15 +16,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::support::pair::{PATIENCE, Pair, Settings, must, ready};
+use crate::support::successor::{Relayed, Successor, VERSION, line, request};
 use rustix::process::{Pid, Signal, Uid, kill_process};
 use rustix::thread::set_thread_res_uid;
 
 /// Longest time for which a take-over may delay packets. A busy machine may delay them for longer,
 /// so one of several take-overs has to keep this limit.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
-
-/// Version of the form in which a daemon hands its state over.
-const VERSION: u32 = 3;
 
 /// Traffic through the tunnel from the first machine to the second and back: a connection, and
 /// datagrams.
@@ -284,38 +283,29 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
     let traffic = Traffic::start(&pair, ["10.77.0.1", "10.77.0.2"]);
     traffic.passes(&pair);
     let socket = pair.path("0.sock".into());
-    let ask = |version: u32| {
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let request = format!("{{\"request\":\"take-over\",\"version\":{version}}}\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        BufReader::new(stream)
-    };
-    let line = |stream: &mut BufReader<UnixStream>| {
-        // A message with file descriptors is sent with an empty line, which is skipped.
-        let lines = stream.lines().map(Result::unwrap);
-        { lines }.find(|line| !line.is_empty()).unwrap()
-    };
-    let said = line(&mut ask(999));
+    let said = Successor::requests(&socket, 999).line();
     assert!(said.contains("reads form 999: restart the daemon"), "{said}");
+    let begun = || {
+        let mut successor = Successor::requests(&socket, VERSION);
+        assert!(successor.line().starts_with("{\"ok\":"));
+        successor
+    };
     // The process reads the state, and ends.
-    let mut dies = ask(VERSION);
-    assert!(line(&mut dies).starts_with("{\"ok\":"));
-    drop(dies);
+    drop(begun());
     traffic.passes(&pair);
     // The process may move packets, and ends.
-    let mut dies = ask(VERSION);
-    assert!(line(&mut dies).starts_with("{\"ok\":"));
-    dies.get_mut().write_all(b"ready\n").unwrap();
-    assert_eq!(line(&mut dies), "go 0");
+    let mut dies = begun();
+    dies.say("ready");
+    assert_eq!(dies.line(), "go 0");
     drop(dies);
     traffic.passes(&pair);
-    // The process may move packets, and sends nothing.
-    let mut silent = ask(VERSION);
-    assert!(line(&mut silent).starts_with("{\"ok\":"));
-    silent.get_mut().write_all(b"ready\n").unwrap();
-    assert_eq!(line(&mut silent), "go 0");
-    assert_eq!(line(&mut silent), "back");
+    // The process may move packets, sends nothing, and does not end when it gets `back`. The daemon
+    // ends it, and continues.
+    let mut silent = begun();
+    silent.say("ready");
+    assert_eq!(silent.line(), "go 0");
+    assert_eq!(silent.line(), "back");
+    assert_eq!(silent.wait().signal(), Some(Signal::KILL.as_raw()));
     traffic.passes(&pair);
 
     // A user that may use the control socket may not take the daemon over.
@@ -326,7 +316,9 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
             let user = Uid::from_raw(54_321);
             // The change of the user affects only this thread.
             set_thread_res_uid(user, user, user).unwrap();
-            line(&mut ask(VERSION))
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(format!("{}\n", request(VERSION)).as_bytes()).unwrap();
+            line(&mut BufReader::new(stream))
         });
         other.join().unwrap()
     });
@@ -364,6 +356,63 @@ fn a_daemon_whose_successor_fails_goes_on_as_before() {
     let said = refused(&pair, 0);
     let start = format!("start one: srd up -c {}", path.display());
     assert!(said.contains("no daemon serves") && said.contains(&start), "{said}");
+}
+
+/// A reload was confirmed after the process that took over had read its configuration, and had no
+/// effect in that process.
+#[test]
+fn regression_a_reload_that_was_confirmed_is_in_force_after_a_take_over() {
+    if !ready() {
+        return;
+    }
+    let mut pair = met("tr", &Settings::OVERLAY);
+    let socket = pair.path("0.sock".into());
+    let file = pair.path("0.toml".into());
+    let (mut relayed, next) = Relayed::start(take_over_command(&pair, 0), &socket, || {
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("[interface]\n", "[interface]\nexpress = false\n")).unwrap();
+        assert!(pair.ask(0, &["reload"]).is_some());
+        assert_eq!(pair.ask(0, &["status"]).unwrap()["peers"][0]["express"], "off");
+    });
+    relayed.until_go();
+    relayed.until_end();
+    let mut old = pair.daemons[0].replace(next).unwrap();
+    assert_eq!(old.wait().unwrap().code(), Some(0));
+    pair.wait("the status", |pair| pair.ask(0, &["status"]).is_some());
+    assert_eq!(pair.ask(0, &["status"]).unwrap()["peers"][0]["express"], "off");
+    end(pair.daemons[0].as_mut().unwrap());
+}
+
+/// A signal that a daemon got while another process took over had no effect: the daemon ended, and
+/// the other process continued.
+#[test]
+fn regression_a_signal_to_end_that_comes_during_a_hand_over_ends_the_other_process() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("ts");
+    let before = facts(&pair, 0);
+    pair.configure(0, &Settings::OVERLAY);
+    pair.start(0);
+    pair.wait("the daemon", |pair| pair.ask(0, &["status"]).is_some());
+    let socket = pair.path("0.sock".into());
+    let (mut relayed, mut next) = Relayed::start(take_over_command(&pair, 0), &socket, || {});
+    relayed.until_go();
+    let mut old = pair.daemons[0].take().unwrap();
+    kill_process(Pid::from_child(&old), Signal::TERM).unwrap();
+    pair.wait("the signal", |_| !has_pending_signals(&old));
+    relayed.until_end();
+    assert_eq!(old.wait().unwrap().code(), Some(0));
+    assert_eq!(next.wait().unwrap().code(), Some(0));
+    given_back(&pair, 0, &before);
+    assert!(!socket.exists());
+}
+
+/// Whether a process has signals that none of its threads has processed yet.
+fn has_pending_signals(process: &Child) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+    u64::from_str_radix(pending.trim(), 16).unwrap() != 0
 }
 
 /// systemd would end all processes of a unit whose main process ends. So the daemon starts the

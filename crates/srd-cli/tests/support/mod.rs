@@ -16,4 +16,5 @@ pub(crate) mod qemu;
 #[path = "../../../srd-lab/tests/support/ready.rs"]
 mod ready;
 pub(crate) mod routed;
+pub(crate) mod successor;
 pub(crate) mod transfer;

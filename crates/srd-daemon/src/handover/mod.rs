@@ -20,11 +20,13 @@
 //! state of sessions are not handed over: peers answer a new handshake at once.
 //!
 //! Until `done` the daemon that runs can continue: if the other process ends, or does not send
-//! `done` within ten seconds after `go`, it sends `back` and continues. The other process then
-//! ends. If that process has greeted peers already, these may refuse the daemon for about a second,
-//! because the greeting had a later epoch. If the daemon that runs is killed after `go`, the other
-//! process continues. Packets wait in the sockets and in the queues of the interface between `go`
-//! and `done`.
+//! `done` within ten seconds after `go`, it sends `back`. The other process then ends, and the
+//! daemon that runs continues as soon as it has ended ([`successor`]). Each of the two processes
+//! has a pidfd of the other one, so neither takes the end of the connection for the end of the
+//! process. If the process that takes over has greeted peers already, these may refuse the daemon
+//! for about a second, because the greeting had a later epoch. If the daemon that runs is killed
+//! after `go`, the other process continues. Packets wait in the sockets and in the queues of the
+//! interface between `go` and `done`.
 //!
 //! # A node with instances
 //!
@@ -41,11 +43,21 @@
 //! | the daemon that runs | the other process ends, and the helper gives everything back | the other process continues | it was about to end |
 //! | the process that takes over | the daemon that runs continues | the same | the helper gives everything back |
 //!
+//! # Requests during a hand-over
+//!
+//! A change that is confirmed during a hand-over would end with the daemon that runs. So changes of
+//! the configuration and of its peers wait until the hand-over has failed; after its success they
+//! are refused. Other rules for the instances are refused at once. When the daemon that runs has
+//! sent its state, no earlier change is under way: then the other process reads its configuration
+//! once more. If the daemon that runs gets SIGTERM during the hand-over, it sends `stop` after
+//! `ends`, and the other process stops.
+//!
 //! | file | contents |
 //! |---|---|
 //! | [`wire`] | lines, descriptors, and the file with the state |
 //! | [`state`] | the state, and its comparison with the configuration |
 //! | [`instances`] | what the card of the instances does |
+//! | [`successor`] | the process that takes over, and its end after a failure |
 //! | `owner` | the process that has to end another process |
 //! | `give` | the daemon that runs |
 //! | `take` | the daemon that takes over |
@@ -54,6 +66,7 @@ pub(crate) mod give;
 pub mod instances;
 pub(crate) mod owner;
 pub mod state;
+pub mod successor;
 pub(crate) mod take;
 pub mod wire;
 
@@ -71,5 +84,8 @@ const GO: &str = "go";
 const DONE: &str = "done";
 /// Line of the daemon that runs: it does not continue, and is about to end.
 const ENDS: &str = "ends";
+/// Line of the daemon that runs, after `ends`: a user has requested its end, so the other process
+/// has to stop.
+pub(crate) const STOP: &str = "stop";
 /// Line of the daemon that runs: it continues as before, and the other has to end.
 const BACK: &str = "back";

@@ -10,16 +10,21 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::state::State;
 use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
-use super::{BACK, DONE, ENDS, GO, READY, VERSION};
+use super::{BACK, DONE, ENDS, GO, READY, STOP, VERSION};
 use crate::config::Config;
 use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
 use crate::control::{Client, ClientError, RefusalKind, Request};
+use srd_trust::process::Process;
 
 /// Longest wait for a line of the daemon that runs: longer than that daemon waits.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for a process that the daemon starts: longer than that daemon needs for all steps.
 const SUCCESSION_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Longest wait for the end of the daemon that runs, after it has closed the connection: it may
+/// have many descriptors to close.
+const END_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Result of the request for a hand-over.
 pub(crate) enum Offer {
@@ -35,6 +40,8 @@ pub(crate) enum Offer {
 #[derive(Debug)]
 pub(crate) struct Taken {
     line: LineConnection,
+    /// The daemon that runs.
+    giver: Process,
     pub(crate) state: State,
     pub(crate) socket: SocketState,
     descriptors: std::vec::IntoIter<OwnedFd>,
@@ -68,10 +75,12 @@ pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
     }
     let mut descriptors = line.descriptors(count)?.into_iter();
     let file = descriptors.next().context("the state is missing")?;
+    let giver = descriptors.next().context("the process of the daemon that runs is missing")?;
+    let giver = Process::from(giver);
     let [state, socket] = parts_of(&file.into())?;
     let state = serde_json::from_slice(&state).context("the state of the daemon that runs")?;
     let socket = serde_json::from_slice(&socket).context("the socket of the daemon that runs")?;
-    Ok(Offer::Taken(Box::new(Taken { line, state, socket, descriptors })))
+    Ok(Offer::Taken(Box::new(Taken { line, giver, state, socket, descriptors })))
 }
 
 /// Requests that the daemon that runs starts a process of its own, and returns the number of this
@@ -165,13 +174,27 @@ impl Taken {
     /// If the other process goes on, because this process took too long, or may go on. This process
     /// has to end.
     pub(crate) fn done(&mut self) -> Result<()> {
-        done(&mut self.line)
+        done(&mut self.line, &self.giver, END_WAIT_MAX)
     }
 
-    /// Waits until the other process has ended.
-    pub(crate) fn end(mut self) {
-        if let Err(error) = self.line.line_or_end() {
-            tracing::warn!("the process before has not ended yet: {error:#}");
+    /// Waits until the other process has ended. Returns whether it was requested to stop meanwhile,
+    /// so that this process has to stop.
+    pub(crate) fn end(mut self) -> bool {
+        has_to_stop(&mut self.line)
+    }
+}
+
+/// Reads the lines of a process that is about to end. Returns whether it was requested to stop.
+fn has_to_stop(line: &mut LineConnection) -> bool {
+    let mut has_to_stop = false;
+    loop {
+        match line.line_or_end() {
+            Ok(Some(said)) => has_to_stop |= said == STOP,
+            Ok(None) => return has_to_stop,
+            Err(error) => {
+                tracing::warn!("the process before has not ended yet: {error:#}");
+                return has_to_stop;
+            }
         }
     }
 }
@@ -182,11 +205,12 @@ fn ready(line: &mut LineConnection) -> Result<String> {
     said.ok_or_else(gone)
 }
 
-fn done(line: &mut LineConnection) -> Result<()> {
+fn done(line: &mut LineConnection, giver: &Process, wait: Duration) -> Result<()> {
     // If the other process was killed, this process continues alone.
     let _ = line.say(DONE);
     match line.line_or_end().context("the daemon that runs may go on as before")? {
-        None => Ok(()),
+        None if giver.ends_within(wait)? => Ok(()),
+        None => bail!("the daemon that runs has closed the connection, and may go on as before"),
         Some(said) if said == ENDS => Ok(()),
         Some(said) if said == BACK => {
             bail!("the daemon that runs goes on as before: this process took too long")
@@ -203,13 +227,29 @@ mod tests {
 
     use super::*;
 
-    /// Calls [`done`], whose other end `other` has sent its lines before.
-    fn done_with(other: impl FnOnce(UnixStream) -> Option<UnixStream>) -> Result<()> {
+    /// Time for which a test waits for the end of a process that does not end.
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Calls [`done`], whose other end `other` has sent its lines before. `giver`: the daemon that
+    /// runs.
+    fn done_with(
+        giver: &Process,
+        other: impl FnOnce(UnixStream) -> Option<UnixStream>,
+    ) -> Result<()> {
         let (here, there) = UnixStream::pair().unwrap();
         let _stays = other(there);
         let mut line = LineConnection::new(here);
         line.limit(Instant::now() + Duration::from_millis(200));
-        done(&mut line)
+        done(&mut line, giver, SHORT)
+    }
+
+    /// Returns a process that has ended.
+    fn ended() -> Process {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        process
     }
 
     /// The text was `Broken pipe (os error 32)`, or that the daemon goes on as before.
@@ -240,17 +280,40 @@ mod tests {
                 Some(there)
             }
         };
-        done_with(says("ends\n")).unwrap();
+        let lives = Process::own().unwrap();
+        done_with(&lives, says("ends\n")).unwrap();
         // The other process was killed.
-        done_with(|_| None).unwrap();
+        done_with(&ended(), |_| None).unwrap();
         // It was killed before it has read everything.
         let (mut here, there) = UnixStream::pair().unwrap();
         here.write_all(b"unread").unwrap();
         drop(there);
-        done(&mut LineConnection::new(here)).unwrap();
-        let error = done_with(says("back\n")).unwrap_err().to_string();
+        done(&mut LineConnection::new(here), &ended(), SHORT).unwrap();
+        let error = done_with(&lives, says("back\n")).unwrap_err().to_string();
         assert!(error.contains("took too long"), "{error}");
         // A silent process may continue later.
-        assert!(done_with(says("")).is_err() && done_with(says("other\n")).is_err());
+        assert!(
+            done_with(&lives, says("")).is_err() && done_with(&lives, says("other\n")).is_err()
+        );
+    }
+
+    /// A daemon that could not send `back` closed the connection and went on, and so did this
+    /// process.
+    #[test]
+    fn regression_the_end_of_the_connection_alone_does_not_let_this_process_continue() {
+        let error = done_with(&Process::own().unwrap(), |_| None).unwrap_err().to_string();
+        assert!(error.contains("may go on as before"), "{error}");
+    }
+
+    #[test]
+    fn a_stop_of_the_process_before_is_found_among_its_last_lines() {
+        let said = |text: &str| {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            there.write_all(text.as_bytes()).unwrap();
+            drop(there);
+            has_to_stop(&mut LineConnection::new(here))
+        };
+        assert!(said("stop\n") && said("\nother\nstop\n"));
+        assert!(!said("") && !said("other\n"));
     }
 }

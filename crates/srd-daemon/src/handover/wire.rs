@@ -211,6 +211,9 @@ pub fn file_of(parts: &[&[u8]]) -> Result<File> {
 /// If the file is cut off.
 pub fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
     let bytes = usize::try_from(file.metadata()?.len())?;
+    if bytes > STATE_BYTES_MAX {
+        bail!("the state has {bytes} bytes: {STATE_BYTES_MAX} are taken over at most");
+    }
     let mut at = 0;
     let mut part = || {
         let mut length = [0; 8];
@@ -236,6 +239,17 @@ pub fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_state_that_is_cut_off_or_too_large_is_refused() {
+        let parts = file_of(&[b"one", b""]).unwrap();
+        assert_eq!(parts_of::<2>(&parts).unwrap(), [b"one".to_vec(), Vec::new()]);
+        assert!(parts_of::<3>(&parts).is_err());
+        // The file has no memory for its size.
+        let large = file_of(&[b"one"]).unwrap();
+        large.set_len(STATE_BYTES_MAX as u64 + 1).unwrap();
+        assert!(parts_of::<1>(&large).unwrap_err().to_string().contains("at most"));
+    }
 
     #[test]
     fn regression_empty_lines_do_not_extend_the_time() {

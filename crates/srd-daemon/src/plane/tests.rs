@@ -1,6 +1,7 @@
-//! Tests of requests to the control thread: their bounds and their order.
+//! Tests of requests to the control thread: their bounds, their order, and their end at a hand-over.
 
 use super::*;
+use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A source of statistics for tests that read no statistics.
@@ -12,7 +13,7 @@ impl Statistics for None {
     }
 }
 
-fn quiet() -> (PlaneHandle, Receiver<Command>) {
+pub(crate) fn quiet() -> (PlaneHandle, Receiver<Command>) {
     PlaneHandle::new(Arc::new(|| {}), Arc::new(None))
 }
 
@@ -59,7 +60,8 @@ fn a_plane_that_drops_the_reply_is_gone_and_a_late_answer_harms_nobody() {
 }
 
 fn changes(reload: ReloadInstances) -> InstanceChanges {
-    InstanceChanges { reload, apply: Arc::new(|_| Ok(())) }
+    let freeze = || Ok(FrozenInstances(Box::new(())));
+    InstanceChanges { reload, apply: Arc::new(|_| Ok(())), freeze: Arc::new(freeze) }
 }
 
 /// Returns a configuration whose only peer has this name.
@@ -153,4 +155,39 @@ fn a_reload_that_fails_after_the_instances_says_that_they_were_changed() {
     let why = refused(&with);
     assert!(why.starts_with("the rules of the instances were applied"), "{why}");
     assert_eq!(handle.reload(load).unwrap_err(), PlaneError::Gone);
+}
+
+/// A daemon that got SIGTERM while another process took over was replaced by this process, which
+/// went on.
+#[test]
+fn regression_a_stop_during_a_hand_over_reaches_the_other_process() {
+    let (handle, commands) = quiet();
+    handle.stop().unwrap();
+    let waiting = std::thread::spawn({
+        let handle = handle.clone();
+        move || handle.set(Change::default())
+    });
+    // Both commands wait for the control thread.
+    let waits = loop {
+        match commands.try_recv() {
+            Ok(command @ Command::Set { .. }) => break command,
+            Ok(_) => handle.stop().unwrap(),
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let (here, there) = UnixStream::pair().unwrap();
+    handle.hand_over(here, &commands);
+    drop(waits);
+    assert_eq!(waiting.join().unwrap(), Err(PlaneError::Gone));
+    let mut lines = BufReader::new(there).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), STOP);
+    // Later requests reach the other process as well, and everything else is refused.
+    handle.stop().unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), STOP);
+    assert_eq!(handle.set(Change::default()), Err(PlaneError::HandedOver));
+    let load = || Ok::<_, String>(with_peer("b"));
+    assert_eq!(handle.reload(load).unwrap_err(), PlaneError::HandedOver);
+    let reload = Arc::new(|| Ok(ReloadedInstances::default()));
+    let with = handle.with_instances(Some(changes(reload)));
+    assert!(with.apply_cloud(Path::new("a.toml")).unwrap_err().contains("try again"));
 }

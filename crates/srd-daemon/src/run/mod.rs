@@ -124,6 +124,11 @@ impl Daemon {
         let done = match self.control.run(&self.commands) {
             Ok(Ended::HandedOver(process)) => {
                 tracing::info!("ends, because process {process} has taken over");
+                match self.control.connection().transpose() {
+                    Ok(Some(line)) => self.handle.hand_over(line, &self.commands),
+                    Ok(None) => {}
+                    Err(error) => tracing::warn!("signals do not reach that process: {error}"),
+                }
                 self.notify.main_process(process);
                 self.socket.answer_successor();
                 self.control.leave();
@@ -131,6 +136,15 @@ impl Daemon {
                 // rest.
                 std::mem::forget(self);
                 return Ok(());
+            }
+            Ok(Ended::Displaced(process)) => {
+                // Both processes have the queues and the sockets.
+                std::mem::forget(self);
+                anyhow::bail!(
+                    "process {process}, which was to take over, has failed and does not end: this \
+                     process ends instead, so that only one moves packets. End that process, and \
+                     start the daemon again"
+                );
             }
             done => done.map(drop),
         };
@@ -231,7 +245,8 @@ impl Prepared {
     /// Prepares to take over from the daemon that serves the socket of the configuration, or that
     /// has started this process, with a connection to it as standard input (`by_input`). That
     /// daemon goes on until [`Prepared::start`], and dropping the result changes nothing. Takes no
-    /// privileges.
+    /// privileges. The file of `config` is read once more when that daemon has begun to hand over:
+    /// see [`Prepared::config`].
     ///
     /// # Errors
     /// If no daemon runs, if it refuses, if a setting differs that no take-over changes, or an
@@ -243,6 +258,8 @@ impl Prepared {
             Offer::Taken(taken) => *taken,
             Offer::Succeeded(process) => return Ok(Succession::InUnit(process)),
         };
+        // That daemon has applied all changes that it has confirmed, and applies no further ones.
+        let config = Config::load(&config.file)?;
         taken.check(&config)?;
         let socket = control_socket::Socket::adopt(taken.next()?, &taken.socket, &config.control);
         let State { mtu, packet_bytes, udp_segmentation, metrics: at, .. } = taken.state;
@@ -290,6 +307,11 @@ impl Prepared {
             instances,
             taken: Some(taken),
         })))
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Takes the descriptors that the instances of the daemon that runs have handed over.
@@ -346,14 +368,14 @@ impl Prepared {
         let parts = Parts { config, crew, pages, waker, resolver, mtu, belongings, known };
         let (network, theirs) = if taken.is_some() { (None, network) } else { (network, None) };
         let mut control = Control::new(parts, network)?;
-        let mut socket = socket;
+        let (mut socket, mut has_to_stop) = (socket, false);
         if let Some(mut taken) = taken {
             let before = enrolled.as_ref().map(|of| read_again(of, &mut control)).transpose()?;
             let changes = enrolled.as_ref().map(|of| taken.state.changes(of)).unwrap_or_default();
             taken.done()?;
             control.begin_instances()?;
             let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
-            taken.end();
+            has_to_stop = taken.end();
             hooks.begin();
             socket.begin();
             if let Some(mut network) = theirs {
@@ -379,6 +401,10 @@ impl Prepared {
         signals::serve(handle.clone(), loader)?;
         if let Some(config) = enrolled {
             follow::start(&config, handle.clone(), session, controller)?;
+        }
+        if has_to_stop {
+            tracing::info!("ends, because the process before was requested to stop");
+            handle.stop()?;
         }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
     }

@@ -1,13 +1,17 @@
 //! Processes signals: SIGTERM and SIGINT end the daemon in order, and SIGHUP makes it read its
-//! configuration again.
+//! configuration again. If another process has taken over, SIGTERM and SIGINT end that process.
 
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::control::Loader;
-use crate::plane::{Command, PlaneHandle};
+use crate::plane::{PlaneError, PlaneHandle};
+
+/// Pause before the next attempt if too many commands wait for the control thread.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 fn ours() -> SigSet {
     let mut set = SigSet::empty();
@@ -32,7 +36,7 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
                 Ok(Signal::SIGHUP) => reload(&plane, &loader),
                 Ok(signal) => {
                     tracing::info!("ends, by {signal}");
-                    let _ = plane.command(Command::Stop);
+                    stop(&plane);
                 }
                 Err(_) => return,
             }
@@ -43,11 +47,40 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
     Ok(())
 }
 
+/// Requests the end of the daemon. Waits as long as its queue of commands is full, because a lost
+/// request would need another signal.
+fn stop(plane: &PlaneHandle) {
+    while plane.stop() == Err(PlaneError::Busy) {
+        thread::sleep(BUSY_PAUSE);
+    }
+}
+
 fn reload(plane: &PlaneHandle, loader: &Loader) {
     let load = || loader().map_err(|error| format!("the configuration stays as it was: {error}"));
     match plane.reload(load) {
         Ok(Ok(report)) => tracing::info!("read the configuration again: {report}"),
         Ok(Err(error)) => tracing::error!("{error}"),
         Err(error) => tracing::error!("a reload has failed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plane::tests::quiet;
+    use crate::plane::{COMMANDS_MAX, Command};
+
+    /// A daemon with a full queue of commands did not end by SIGTERM.
+    #[test]
+    fn regression_a_signal_to_end_waits_for_a_place_in_the_queue() {
+        let (handle, commands) = quiet();
+        for _ in 0..COMMANDS_MAX {
+            let (reply, _) = crate::plane::oneshot();
+            handle.command(Command::Describe { reply }).unwrap();
+        }
+        let waits = thread::spawn(move || stop(&handle));
+        let mut received = (0..=COMMANDS_MAX).map(|_| commands.recv().unwrap());
+        assert!(received.any(|command| matches!(command, Command::Stop)));
+        waits.join().unwrap();
     }
 }

@@ -20,6 +20,7 @@ use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
 use crate::control::flows::PartRequest;
+use crate::control::gate::Gate;
 use crate::control::protocol::{Answer, Attach, Request};
 use crate::control::trace::Noted;
 use crate::figures::pages::{Pages, Stale};
@@ -66,6 +67,8 @@ pub(crate) struct Orders {
     pub(crate) pages: Arc<Pages>,
     /// The helper, to which other threads send their own requests.
     helper: Arc<OnceLock<Helper>>,
+    /// Gate for requests for other rules.
+    pub(crate) gate: Gate,
 }
 
 impl Orders {
@@ -75,8 +78,8 @@ impl Orders {
         let (queue, commands) = sync_channel(COMMANDS_MAX);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let pages = Arc::new(Pages::new());
-        let helper = Arc::default();
-        Ok((Self { queue, wake: Arc::clone(&wake), pages, helper }, commands, wake))
+        let (helper, gate) = (Arc::default(), Gate::default());
+        Ok((Self { queue, wake: Arc::clone(&wake), pages, helper, gate }, commands, wake))
     }
 
     /// Waits for figures that are newer than this call: [`Pages::refresh`].

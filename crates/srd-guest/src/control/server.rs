@@ -301,6 +301,11 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     {
         return failed(what);
     }
+    // Until the rules are in force, or refused.
+    let _passage = match matches!(request, Request::Apply { .. }).then(|| orders.gate.enter()) {
+        Some(Err(what)) => return failed(what),
+        passage => passage,
+    };
     let (back, answer) = channel();
     let command = match request {
         Request::Status => return views::status(orders).map(Answer::Status),

@@ -1,31 +1,39 @@
 //! Hands the daemon over to another process.
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::Control;
-use crate::handover::give;
+use super::{Control, Ended};
+use crate::handover::give::{self, Unsettled};
 use crate::handover::instances::HeldInstances;
 use crate::handover::state::{
     Belongings, CloudState, EnrolState, Estate, PeerState, State, WorkerState, identity,
 };
+use crate::handover::successor::Successor;
 use crate::handover::wire::LineConnection;
 use crate::routing;
 
-/// A hand-over that has succeeded. The workers stop, and the other process waits, as long as this
-/// exists.
+/// A hand-over after which this process does not continue. The workers stop, and the other process
+/// waits, as long as this exists.
 #[derive(Debug)]
 pub(super) struct Handed {
-    process: u32,
+    ended: Ended,
     instances: Option<HeldInstances>,
-    _line: LineConnection,
+    line: LineConnection,
     _holds: Vec<SyncSender<()>>,
 }
 
 impl Handed {
-    /// Returns the number of the process that continues.
-    pub(super) fn process(&self) -> u32 {
-        self.process
+    /// Returns the result of the control thread.
+    pub(super) fn ended(&self) -> Ended {
+        self.ended
+    }
+
+    /// Returns a further descriptor of the connection to the other process.
+    pub(super) fn connection(&self) -> io::Result<UnixStream> {
+        self.line.stream().try_clone()
     }
 
     /// Ends the card of the instances, which moves no packets any more.
@@ -87,18 +95,23 @@ impl Control {
         Ok(Estate { state, descriptors })
     }
 
-    /// Stops the workers, and lets the other process continue. If this fails, the workers continue.
+    /// Stops the workers, and lets the other process continue. If this fails, the workers continue,
+    /// unless the other process does not end.
     pub(super) fn hand_over(
         &mut self,
         mut line: LineConnection,
-        process: u32,
+        successor: &Successor,
     ) -> Result<(), String> {
         let holds = self.crew.hold().map_err(|error| format!("{error:#}"))?;
         let instances = self.belongings.instances.as_ref().map(|of| (of.hold)()).transpose();
         let instances = instances.map_err(|error| format!("{error:#}"))?;
-        let settled = give::settle(&mut line, instances.as_ref());
-        settled.map_err(|error| format!("{error:#}"))?;
-        self.handed = Some(Handed { process, instances, _line: line, _holds: holds });
-        Ok(())
+        let id = successor.id();
+        let (ended, done) = match give::settle(&mut line, instances.as_ref(), successor) {
+            Ok(()) => (Ended::HandedOver(id), Ok(())),
+            Err(Unsettled::Continues(error)) => return Err(format!("{error:#}")),
+            Err(Unsettled::Ends(error)) => (Ended::Displaced(id), Err(format!("{error:#}"))),
+        };
+        self.handed = Some(Handed { ended, instances, line, _holds: holds });
+        done
     }
 }

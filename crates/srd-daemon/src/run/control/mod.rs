@@ -29,7 +29,9 @@ mod tests;
 mod tick;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -95,6 +97,9 @@ pub(crate) enum Ended {
     /// The process with this number continues. Nothing may be dropped, because that would close
     /// contexts and remove what now belongs to the other process.
     HandedOver(u32),
+    /// The process with this number neither took over nor ended. Nothing may be dropped, because
+    /// that process continues when this process has ended.
+    Displaced(u32),
 }
 
 /// Everything that the control thread needs when it is created.
@@ -159,7 +164,7 @@ impl Control {
         self.waker.attach();
         let done = self.work(commands);
         if let Some(handed) = &self.handed {
-            return Ok(Ended::HandedOver(handed.process()));
+            return Ok(handed.ended());
         }
         self.pages.end();
         let ended = self.crew.end().map(|end| end.into_error(&self.config.interface.name));
@@ -191,6 +196,11 @@ impl Control {
     /// If its thread has ended.
     pub(crate) fn begin_instances(&self) -> Result<()> {
         self.crew.begin_instances()
+    }
+
+    /// After a hand-over, returns a further descriptor of the connection to the other process.
+    pub(crate) fn connection(&self) -> Option<io::Result<UnixStream>> {
+        self.handed.as_ref().map(Handed::connection)
     }
 
     /// After a hand-over, ends the card of the instances. The other process moves packets already.
@@ -268,8 +278,8 @@ impl Control {
             Command::Rekey { key, reply } => reply.send(self.rekey(key)),
             Command::Capture { filter, reply } => reply.send(self.capture(&filter)),
             Command::Describe { reply } => reply.send(self.describe()),
-            Command::HandOver { line, process, reply } => {
-                reply.send(self.hand_over(line, process));
+            Command::HandOver { line, successor, reply } => {
+                reply.send(self.hand_over(line, &successor));
             }
             Command::Stop => {}
         }
