@@ -60,6 +60,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
         || any(|e| {
             e.is::<Usage>()
                 || e.is::<srd_daemon::config::ConfigError>()
+                || e.is::<srd_daemon::handover::Differs>()
                 || e.is::<srd_lab::ConfigError>()
                 || e.is::<srd_lab::id::ParseIdError>()
                 || e.is::<srd_proto::ConfigError>()

@@ -45,8 +45,11 @@ pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 pub struct ReloadedInstances {
     /// Whether the VPC's file describes other objects than before. These are now in force.
     pub is_new: bool,
-    /// Keys of changed settings that wait for a restart.
+    /// Keys of changed settings of the instances that wait for a restart.
     pub waits: Vec<String>,
+    /// Keys of changed settings of the interface and its peers, which the daemon itself applies at
+    /// a reload.
+    pub of_daemon: Vec<String>,
 }
 
 /// Function that applies the changes in the files of instances to the running card. An error is the
@@ -415,13 +418,14 @@ impl PlaneHandle {
 
     /// Applies the configuration that `load` reads again, and changes in the files of instances.
     /// `load` runs after every earlier change has been applied, so that a reload never applies a
-    /// file that is older than the running configuration.
+    /// file that is older than the running configuration. If `load` fails, and the helper of the
+    /// instances can read the configuration, only the changes of the instances are applied.
     ///
     /// # Errors
     /// If there was no answer; the inner error is that of `load`, or the refusal of the control
     /// thread or of the instances. If the changes of the instances were applied before the error,
     /// the text of the error contains this fact.
-    pub fn reload<E: From<String>>(
+    pub fn reload<E: From<String> + fmt::Display>(
         &self,
         load: impl FnOnce() -> Result<Config, E>,
     ) -> Result<Result<ReloadReport, E>, PlaneError> {
@@ -431,7 +435,7 @@ impl PlaneHandle {
         }
         let config = match load() {
             Ok(config) => Box::new(config),
-            Err(error) => return Ok(Err(error)),
+            Err(error) => return Ok(self.reload_unread(error)),
         };
         let reloaded = match self.instances.as_ref().map(|of| (of.reload)()) {
             None => None,
@@ -439,7 +443,7 @@ impl PlaneHandle {
             Some(Err(why)) => return Ok(Err(E::from(format!("nothing was changed: {why}")))),
         };
         let report = self.ask(|reply| Command::Reload { config, reply });
-        let Some(ReloadedInstances { is_new, waits }) = reloaded else {
+        let Some(ReloadedInstances { is_new, waits, .. }) = reloaded else {
             return Ok(report?.map_err(E::from));
         };
         let partly = |why: &dyn fmt::Display| {
@@ -465,6 +469,24 @@ impl PlaneHandle {
     pub(crate) fn rekey(&self, key: SecretKey) -> Result<Result<(), String>, PlaneError> {
         let _alone = self.alone();
         self.ask(|reply| Command::Rekey { key, reply })
+    }
+
+    /// Applies changes in the files of instances, although this process could not read the
+    /// configuration, because of `error`. The helper of the instances may have the right to do so.
+    /// All other changes wait for a restart.
+    ///
+    /// # Errors
+    /// The error of the process that can read the configuration.
+    fn reload_unread<E: From<String> + fmt::Display>(&self, error: E) -> Result<ReloadReport, E> {
+        let Some(instances) = &self.instances else { return Err(error) };
+        match (instances.reload)() {
+            Ok(ReloadedInstances { is_new, waits, of_daemon }) => {
+                let restart = waits.into_iter().chain(of_daemon).collect();
+                Ok(ReloadReport { vpc: is_new, restart, ..ReloadReport::default() })
+            }
+            Err(why) if error.to_string().contains(&why) => Err(error),
+            Err(why) => Err(E::from(format!("nothing was changed: {why}"))),
+        }
     }
 
     /// Begins a capture.

@@ -19,7 +19,7 @@ mod operational;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,9 +28,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use srd_card::offload::OFFLOAD_BYTES;
-use srd_daemon::config::Config;
+use srd_daemon::config::{Config, Control};
+use srd_daemon::plane::Command as StopNode;
 use srd_guest::protocol::{Answer, Request};
-use srd_guest::{Client, MemoryGuest, Options, Service};
+use srd_guest::{Client, MemoryGuest};
 use srd_net::keys::SecretKey;
 
 /// Size in bytes of the IPv4 and UDP headers, which the number of the packet follows.
@@ -263,8 +264,7 @@ fn card(host: &str, directory: &Path, wanted: Parameters) -> Result<()> {
         keys[1 - own].public()
     );
     let config = Config::parse(&text, &directory.join(format!("{host}.toml")))?;
-    let options = Options { config: None, ..Options::of(config, &socket)? };
-    let mut service = Service::open(options)?;
+    let config = Config { file: PathBuf::new(), control: Control::at(socket.clone()), ..config };
     let templates: Vec<_> = (0..wanted.flows).map(|flow| template(flow, wanted.bytes)).collect();
     let shared = Arc::new(Mutex::new(Counted::default()));
     let is_done = Arc::new(AtomicBool::new(false));
@@ -288,9 +288,9 @@ fn card(host: &str, directory: &Path, wanted: Parameters) -> Result<()> {
         let (shared, next) = (Arc::clone(&shared), vec![0; templates.len()]);
         Box::new(Sink { templates, next, timer, counted, shared })
     };
-    service.set_memory_guest(name, guest)?;
+    let node = srd_guest::node::start_with(config, Some((name, guest)))?;
     println!("ready");
-    let (stopper, waits_for_word) = (service.stopper(), own == 1);
+    let (handle, waits_for_word) = (node.daemon.handle(), own == 1);
     let ender = thread::spawn(move || {
         if waits_for_word {
             let _ = std::io::stdin().lines().next();
@@ -300,11 +300,10 @@ fn card(host: &str, directory: &Path, wanted: Parameters) -> Result<()> {
             thread::sleep(Duration::from_millis(5));
         }
         let drops = drops(&socket);
-        stopper.stop();
+        let _ = handle.command(StopNode::Stop);
         drops
     });
-    service.run()?;
-    drop(service);
+    node.daemon.run()?;
     let drops = ender.join().map_err(|_| anyhow::anyhow!("the thread that ends it"))?;
     let Counted { packets, late, wrong, seconds, core_seconds } =
         *shared.lock().expect("no thread dies with it");

@@ -13,16 +13,16 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `service`, `state` | the loop that moves packets and applies requests, and its state |
+//! | `service`, `state` | the card's loop, which moves packets and applies requests, and its state |
 //! | `traffic` | packets: their order, their destinations, other hosts |
 //! | `cloud` | instances, and changes of the cloud while the card runs |
 //! | `interfaces` | devices of interfaces: TUN, vhost-user, memory |
 //! | `machine` | namespaces, programs, addresses and locks of this machine |
-//! | `control` | settings of a file, the socket, requests and answers |
+//! | `control` | settings of a file, requests and answers |
 //! | `figures` | figures for readers, and flow logs |
 //! | [`helper`] | the process with privileges, which gives everything back at the end of the card |
-//! | [`node`] | one service with the interface of `srd up` and the card |
-//! | `handover` | hand-over of the card to another process |
+//! | [`node`] | the service: the card, and the interface of `srd up` if there is one |
+//! | `handover` | the card in the hand-over to another process |
 //! | `link_local` | names, metadata and time for instances |
 //! | `failure`, `warnings` | errors of a start, and warnings about a configuration |
 #![forbid(unsafe_code)]
@@ -45,21 +45,19 @@ mod state;
 mod traffic;
 mod warnings;
 
-pub use cloud::reload::{Reloaded, Reloader, check};
+pub use cloud::reload::check;
 pub use control::client::Client;
-pub use control::orders::Stopper;
+pub use control::place::prepare_socket;
 pub use control::{client, config, protocol};
 pub use failure::{Missing, WrongSettings};
 pub use figures::export;
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
 pub use machine::pods;
-pub use state::{Ended, Options, Service};
-pub use traffic::transport::TransportOptions;
 
 /// Modules whose messages of the level `info` a card logs even if the user does not request more
 /// messages: those about namespaces, and about programs in them.
 pub const LOG_TARGETS: [&str; 2] = [machine::namespace::LOG_TARGET, machine::programs::LOG_TARGET];
 
-/// Default path of the card's control socket.
+/// Default path of the control socket of `srd card up`.
 pub const SOCKET_DEFAULT: &str = "/run/srd-card/card.sock";

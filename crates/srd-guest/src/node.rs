@@ -1,13 +1,15 @@
 //! A node, which is one service that contains the interface of `srd up`, the sessions with the
 //! other hosts, and the card of the instances. The card's loop drives the node's first worker, so
-//! that packets of instances and of the interface share sockets, sessions and queues.
+//! that packets of instances and of the interface share sockets, sessions and queues. `srd card up`
+//! is a node without an interface, and without sockets if it has no other hosts either.
 //!
 //! ```text
 //!   main thread: control (srd-daemon)     thread srd-worker-0: loop of the card + first worker
 //!   children: srd network (routes of the interface), srd card-helper (instances)
 //! ```
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use srd_daemon::config::Config;
@@ -27,11 +29,30 @@ use crate::cloud::reload::{Reloaded, Reloader};
 use crate::cloud::world::Vpc;
 use crate::control::config::KEYS_OF_NODE;
 use crate::failure::Missing;
-use crate::handover::node::hand_over;
+use crate::handover::give::hand_over;
 use crate::helper::Starting;
+use crate::interfaces::memory::MemoryGuest;
 use crate::service::Opening;
 use crate::state::{Options, Service};
 use crate::traffic::transport::Transport;
+
+/// A node that is set up.
+#[derive(Debug)]
+pub struct Node {
+    /// The process that moves packets.
+    pub daemon: Daemon,
+    /// What there is to say about its instances.
+    pub instances: Introduction,
+}
+
+/// Lines of text about the instances of a node at its start.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Introduction {
+    /// The instances, one line each.
+    pub summary: Vec<String>,
+    /// Permitted settings that are usually a mistake, each with a remedy.
+    pub warnings: Vec<String>,
+}
 
 /// Starts the node that a configuration describes: its interface, and its instances if there are
 /// any.
@@ -39,9 +60,18 @@ use crate::traffic::transport::Transport;
 /// # Errors
 /// An error of the configuration, of the operating system, or of the instances: nothing runs, and
 /// objects that were already created are removed.
-pub fn start(config: Config) -> Result<Daemon> {
+pub fn start(config: Config) -> Result<Node> {
+    start_with(config, None)
+}
+
+/// Starts a node as [`start`] does. `guest`: the name of an instance at a vhost-user socket, and the
+/// guest in memory that takes the place of its front end.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(config: Config, guest: Option<(&str, Box<dyn MemoryGuest>)>) -> Result<Node> {
     if config.cloud.is_none() {
-        return Daemon::new(config);
+        return Ok(Node { daemon: Daemon::new(config)?, instances: Introduction::default() });
     }
     if !privileges::may_make_namespaces() {
         return Err(Missing(String::from(
@@ -56,9 +86,8 @@ pub fn start(config: Config) -> Result<Daemon> {
     {
         prepare_cloud(&enrol.directory, (&cloud.host, cloud.pods))?;
     }
-    let options = Options::of(config.clone(), crate::SOCKET_DEFAULT.as_ref())?;
-    let own = (options.host.clone(), options.pods);
-    let opening = Opening::begin(Options { metrics: None, ..options }, false)?;
+    let (options, about) = settings(&config)?;
+    let opening = Opening::begin(options)?;
     let prepared = match Prepared::new(config) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -66,8 +95,36 @@ pub fn start(config: Config) -> Result<Daemon> {
             return Err(error);
         }
     };
-    let owner = prepared.owner();
-    prepared.start(Some(hosted(opening, owner, own)))
+    let said = Said::default();
+    let guest = guest.map(|(name, guest)| (name.to_owned(), guest));
+    let hosted = hosted(opening, about, (prepared.owner(), guest, Arc::clone(&said)));
+    Ok(Node { daemon: prepared.start(Some(hosted))?, instances: taken(&said) })
+}
+
+/// Facts about a node that its parts need.
+struct About {
+    /// The name of this host in the file of its controller, and whether that file may use pods of
+    /// this host.
+    own: (String, bool),
+    /// Whether the node has neither an interface nor other hosts.
+    is_alone: bool,
+}
+
+/// Returns the settings of the card of a node.
+fn settings(config: &Config) -> Result<(Options, About)> {
+    let options = Options::of(config.clone())?;
+    let own = (options.host.clone(), options.pods);
+    Ok((options, About { own, is_alone: config.interface.is_alone() }))
+}
+
+/// A guest in memory, with the name of its instance.
+type NamedGuest = (String, Box<dyn MemoryGuest>);
+
+/// The introduction, once the card has begun.
+type Said = Arc<Mutex<Introduction>>;
+
+fn taken(said: &Said) -> Introduction {
+    std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Makes the file with the part of the cloud of the controller usable. A file is replaced by one
@@ -95,7 +152,7 @@ fn prepare_cloud(state: &StateDirectory, own: (&str, bool)) -> Result<()> {
 #[derive(Debug)]
 pub enum TakenOver {
     /// This process continues.
-    Here(Box<Daemon>),
+    Here(Box<Node>),
     /// The process with this number continues: a child of the node that ran, in the unit of that
     /// node.
     InUnit(u32),
@@ -112,37 +169,40 @@ pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
         Succession::InUnit(process) => return Ok(TakenOver::InUnit(process)),
         Succession::Here(prepared) => *prepared,
     };
-    let config = prepared.config().clone();
-    let of_cloud = config.cloud.is_some();
-    let options = of_cloud.then(|| Options::of(config, crate::SOCKET_DEFAULT.as_ref()));
-    let options = options.transpose()?;
-    let own = options.as_ref().map(|options| (options.host.clone(), options.pods));
-    let adopt = |options| {
-        let starting = Starting::adopt(prepared.take_instances())?;
-        Opening::adopt(Options { metrics: None, ..options }, starting)
+    let config = prepared.config();
+    let of_instances = config.cloud.is_some().then(|| settings(config)).transpose()?;
+    let said = Said::default();
+    let card = match of_instances {
+        Some((options, about)) => {
+            let starting = Starting::adopt(prepared.take_instances())?;
+            let opening = Opening::adopt(options, starting)?;
+            Some(hosted(opening, about, (prepared.owner(), None, Arc::clone(&said))))
+        }
+        None => None,
     };
-    let opening = options.map(adopt).transpose()?;
-    let owner = prepared.owner();
-    let card = opening.zip(own).map(|(opening, own)| hosted(opening, owner, own));
     let daemon = prepared.start(card)?;
-    Ok(TakenOver::Here(Box::new(daemon)))
+    Ok(TakenOver::Here(Box::new(Node { daemon, instances: taken(&said) })))
 }
 
-/// Returns the card of a node. `owner`: the user that has started the node; `own`: the name of this
-/// host in the file of its controller, and whether that file may use pods of this host.
-fn hosted(opening: Opening, owner: u32, own: (String, bool)) -> Hosted {
+/// Returns the card of a node. `owner`: the user that has started the node; `guest`: a guest in
+/// memory, by the name of its instance; `said` receives the introduction.
+fn hosted(
+    opening: Opening,
+    About { own, is_alone }: About,
+    (owner, guest, said): (u32, Option<NamedGuest>, Said),
+) -> Hosted {
     let wake = opening.wake();
-    let (reloader, figures) = (opening.reloader(), opening.figures());
+    let (reloader, figures) = (opening.reloader(), opening.figures(is_alone));
     let (serve, hand_over) = (opening.serve(owner), hand_over(opening.orders()));
     let gate = opening.orders().gate;
     let freeze: FreezeInstances = Arc::new(move || Ok(FrozenInstances(Box::new(gate.close()?))));
-    let prepare = || {
+    let prepare = move || {
         let service = opening.prepare()?;
-        Ok(Box::new(|first| begin(service, first)) as BeginCard)
+        Ok(Box::new(move |first| begin(service, first, guest, &said)) as BeginCard)
     };
     let card = HostedCard { wake, prepare: Box::new(prepare) };
     let apply = reloader.clone();
-    let apply: ApplyInstances = Arc::new(move |file| {
+    let apply: ApplyInstances = Arc::new(move |file: &Path| {
         let applied = apply.apply(file, (&own.0, own.1));
         applied.map_err(|error| format!("{error:#}"))
     });
@@ -151,27 +211,34 @@ fn hosted(opening: Opening, owner: u32, own: (String, bool)) -> Hosted {
 }
 
 /// Starts the instances, or continues with those of the node that runs.
-fn begin(mut service: Service, mut first: FirstWorker) -> Result<Box<dyn Instances>> {
+fn begin(
+    mut service: Service,
+    mut first: FirstWorker,
+    guest: Option<NamedGuest>,
+    said: &Said,
+) -> Result<Box<dyn Instances>> {
     let state = first.take_state();
-    let transport = Transport::of_node(first)?;
+    let transport = Transport::new(first)?;
     match state {
         Some(state) => service.take_state(transport, state)?,
-        None => service.begin_new(Some(transport))?,
+        None => service.begin_new(transport)?,
     }
-    for warning in service.warnings() {
-        tracing::warn!("{warning}");
+    if let Some((name, guest)) = guest {
+        service.set_memory_guest(&name, guest)?;
     }
+    let (summary, warnings) = (service.summary(), service.warnings());
+    *said.lock().unwrap_or_else(PoisonError::into_inner) = Introduction { summary, warnings };
     Ok(Box::new(Hosting(service)))
 }
 
-/// Returns the function that reloads the instances. Its list of changed settings omits those of the
-/// node.
+/// Returns the function that reloads the instances.
 fn reload(reloader: Reloader) -> ReloadInstances {
     Arc::new(move || {
         let Reloaded { is_new, others } =
             reloader.reload().map_err(|error| format!("{error:#}"))?;
-        let waits = others.into_iter().filter(|key| !KEYS_OF_NODE.contains(&key.as_str()));
-        Ok(ReloadedInstances { is_new, waits: waits.collect() })
+        let is_of_daemon = |key: &String| KEYS_OF_NODE.contains(&key.as_str());
+        let (of_daemon, waits) = others.into_iter().partition(is_of_daemon);
+        Ok(ReloadedInstances { is_new, waits, of_daemon })
     })
 }
 
@@ -180,7 +247,7 @@ struct Hosting(Service);
 
 impl Instances for Hosting {
     fn run(&mut self) -> Result<()> {
-        self.0.run().map(drop)
+        self.0.run()
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SendError};
 
 use anyhow::{Context, Result, bail};
@@ -25,11 +24,10 @@ use crate::cloud::pending::Changes;
 use crate::cloud::plane::Plane;
 use crate::cloud::reload::Reloader;
 use crate::cloud::world::Vpc;
-use crate::control::client::is_default;
 use crate::control::flows::PartRequest;
-use crate::control::orders::{Command, Orders, Stopper};
+use crate::control::orders::{Command, Orders};
 use crate::control::protocol::{Answer, NamespaceName, Request};
-use crate::control::server::{self, Server};
+use crate::control::server;
 use crate::figures::logging::unix_ns_at_zero;
 use crate::figures::logs::FlowLogs;
 use crate::figures::logs::files::Files;
@@ -42,15 +40,13 @@ use crate::link_local::Services;
 use crate::machine::earlier;
 use crate::machine::edge::Edge;
 use crate::machine::maker::{DeviceAsked, JobResult, Maker};
-use crate::machine::privileges;
 use crate::machine::resolv_conf::Resolvers;
-use crate::state::{Ended, Guests, Options, Service};
+use crate::state::{Guests, Options, Service};
 use crate::traffic::gateways::Gateways;
 use crate::traffic::hosts::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
 use crate::traffic::transport::Transport;
-use crate::traffic::transport::own::Plan;
 use crate::traffic::turns::{Turns, raise_descriptors};
 
 /// Longest pause of the loop: expired flows are freed at this interval.
@@ -61,49 +57,28 @@ const EXPIRE_WORK: u32 = 1000;
 
 /// A card whose helper runs, while this process has its privileges and no threads.
 pub(crate) struct Opening {
-    pub(crate) options: Options,
-    pub(crate) vpc: Vpc,
-    pub(crate) world: World,
-    /// The card's control socket; `None` if the card belongs to a node.
-    pub(crate) server: Option<Server>,
-    pub(crate) starting: Starting,
-    pub(crate) orders: Orders,
-    pub(crate) commands: Receiver<Command>,
-    pub(crate) wake: Arc<OwnedFd>,
+    options: Options,
+    vpc: Vpc,
+    world: World,
+    starting: Starting,
+    orders: Orders,
+    commands: Receiver<Command>,
+    wake: Arc<OwnedFd>,
 }
 
 impl Opening {
-    /// Reads the VPC's file, and starts the helper. `listens`: whether the card has a control
-    /// socket of its own.
+    /// Reads the VPC's file, and starts the helper.
     ///
     /// # Errors
-    /// As [`Service::open`].
-    pub(crate) fn begin(options: Options, listens: bool) -> Result<Self> {
+    /// The file is wrong, or a privilege is missing.
+    pub(crate) fn begin(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
-        for name in options.vhost_user.keys() {
-            vpc.instance_here(name)?;
-        }
-        let world = vpc.world();
-        guests::check(&vpc, &world)?;
-        if listens && is_default(&options.socket) && earlier::card().is_some() {
-            bail!(
-                "a card of an earlier version serves {}: end it, or go on with it by --take-over",
-                earlier::SOCKET
-            );
-        }
+        let world = check(&options, &vpc)?;
         earlier::clean();
         let (orders, commands, wake) = Orders::new()?;
-        let server = listens.then(|| Server::listen(&options.socket)).transpose()?;
-        let path = server.as_ref().map(Server::path);
-        let starting = match Starting::start(&spec(&options, &vpc, path, false)) {
-            Ok(starting) => starting,
-            Err(error) => {
-                server.into_iter().for_each(Server::give_up);
-                return Err(error);
-            }
-        };
-        Ok(Self { options, vpc, world, server, starting, orders, commands, wake })
+        let starting = Starting::start(&spec(&options, &vpc))?;
+        Ok(Self { options, vpc, world, starting, orders, commands, wake })
     }
 
     /// Prepares a card that takes over from the card of a node, whose helper continues.
@@ -113,12 +88,16 @@ impl Opening {
     pub(crate) fn adopt(options: Options, starting: Starting) -> Result<Self> {
         raise_descriptors();
         // Only the helper may be permitted to read the file.
-        let file = starting.reload()?.map_or_else(|| Vpc::file_of(None), Ok)?;
+        let file = match (&options.config, &options.file) {
+            (Some(_), _) => starting.reload()?,
+            (None, Some(path)) => Some(starting.vpc(path)?),
+            (None, None) => None,
+        };
+        let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
         let vpc = Vpc::of(file, &options.host, options.internet_private);
-        let world = vpc.world();
-        guests::check(&vpc, &world)?;
+        let world = check(&options, &vpc)?;
         let (orders, commands, wake) = Orders::new()?;
-        Ok(Self { options, vpc, world, server: None, starting, orders, commands, wake })
+        Ok(Self { options, vpc, world, starting, orders, commands, wake })
     }
 
     /// Returns the event descriptor that ends a wait of the card's loop.
@@ -142,9 +121,10 @@ impl Opening {
         self.orders.clone()
     }
 
-    /// Returns the figures of the card for the server of a node.
-    pub(crate) fn figures(&self) -> InstanceFigures {
-        metrics::of_node(self.orders.clone())
+    /// Returns the figures of the card for the server of a node. `is_alone`: whether the node has
+    /// neither an interface nor other hosts.
+    pub(crate) fn figures(&self, is_alone: bool) -> InstanceFigures {
+        metrics::of_node(self.orders.clone(), is_alone)
     }
 
     /// Ends the helper, which removes everything that was created.
@@ -152,24 +132,13 @@ impl Opening {
         drop(self.starting.listen().map(Ending::new));
     }
 
-    /// Opens the sockets that this process opens itself while it has privileges: those to other
-    /// hosts, and the port for figures.
-    #[allow(clippy::type_complexity)] // two things
-    fn open_ports(&self) -> Result<(Option<Transport>, Option<srd_http::Listener>)> {
-        let options = &self.options;
-        let metrics = options.metrics.as_ref().map(srd_daemon::metrics::bind).transpose()?;
-        let plan = options.transport.as_ref().map(Plan::new).transpose()?;
-        let transport = plan.map(|plan| Transport::open(plan.keep_epoch())).transpose()?;
-        Ok((transport, metrics))
-    }
-
     /// Creates the card, which has neither instances nor other hosts yet. This process has dropped
     /// its privileges.
     ///
     /// # Errors
-    /// As [`Service::open`].
+    /// An error of the operating system, or of the rules.
     pub(crate) fn prepare(self) -> Result<Service> {
-        let Self { options, vpc, world, server, starting, orders, commands, wake } = self;
+        let Self { options, vpc, world, starting, orders, commands, wake } = self;
         let helper = Ending::new(starting.listen()?);
         orders.set_helper(helper.clone());
         let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
@@ -177,11 +146,6 @@ impl Opening {
         let services = Services::new(options.internet)?;
         let processors = options.processors()?;
         let pages = Arc::clone(&orders.pages);
-        if let Some(server) = server {
-            server.serve(orders.clone())?;
-        }
-        let is_ending = Arc::new(AtomicBool::new(false));
-        let stopper = Stopper { is_ending, orders: orders.clone() };
         let now = clock::now();
         Ok(Service {
             options,
@@ -207,8 +171,6 @@ impl Opening {
             resolvers: Resolvers::default(),
             commands,
             wake,
-            stopper,
-            metrics: None,
             taken: None,
             is_handed_over: false,
             expire_at: now,
@@ -220,41 +182,25 @@ impl Opening {
     }
 }
 
-impl Service {
-    /// Reads the VPC's file, starts the instances of this host, and listens at the control socket.
-    ///
-    /// # Errors
-    /// An error if the file is wrong, if a privilege or a program is missing, or if an object
-    /// cannot be created because another one with its name exists. Objects that were already
-    /// created are removed.
-    pub fn open(options: Options) -> Result<Self> {
-        let opening = Opening::begin(options, true)?;
-        let opened = opening.open_ports();
-        // From here on this process may have threads.
-        if let Err(error) = privileges::leave() {
-            opening.give_up();
-            return Err(error);
-        }
-        let (transport, metrics) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                opening.give_up();
-                return Err(error);
-            }
-        };
-        let mut service = opening.prepare()?;
-        let orders = service.stopper.orders.clone();
-        service.metrics = metrics.map(|of| metrics::start(of, orders)).transpose()?;
-        service.begin_new(transport)?;
-        Ok(service)
+/// Checks the settings of a card and its VPC, and returns the objects of the VPC.
+fn check(options: &Options, vpc: &Vpc) -> Result<World> {
+    for name in options.vhost_user.keys() {
+        vpc.instance_here(name)?;
     }
+    let world = vpc.world();
+    guests::check(vpc, &world)?;
+    Ok(world)
+}
 
+impl Service {
     /// Starts the instances of this host. `transport`: the transport to other hosts.
     ///
     /// # Errors
-    /// As [`Service::open`].
-    pub(crate) fn begin_new(&mut self, transport: Option<Transport>) -> Result<()> {
+    /// A privilege or a program is missing, or an object cannot be created because another one with
+    /// its name exists. The helper removes objects that were already created.
+    pub(crate) fn begin_new(&mut self, transport: Transport) -> Result<()> {
         let Self { options, world, helper, card, .. } = &mut *self;
+        helper.listens()?;
         let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
         let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
         helper.sweep(names.collect())?;
@@ -266,10 +212,8 @@ impl Service {
             }
             false => None,
         };
-        if let Some(transport) = &transport {
-            card.set_host_bytes_max(transport.bytes_max());
-        }
-        self.gateways = Gateways::new(edge, transport);
+        card.set_host_bytes_max(transport.bytes_max());
+        self.gateways = Gateways::new(edge, Some(transport));
         self.set_edges();
         let now = clock::now();
         let mut needs = self.needs(&self.world)?;
@@ -295,35 +239,30 @@ impl Service {
         }
     }
 
-    /// Returns a handle with which another thread ends the card.
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
-    }
-
-    /// Moves packets and applies requests until the card is stopped or handed over.
+    /// Moves packets and applies requests until the node stops, or another process has taken it
+    /// over.
     ///
     /// # Errors
-    /// An error if the wait for packets fails.
-    pub fn run(&mut self) -> Result<Ended> {
+    /// An error if the wait for packets fails, or the sockets or the interface are unusable.
+    pub(crate) fn run(&mut self) -> Result<()> {
         if !self.join_node() {
             // Everything belongs to the other process, which goes on.
             self.publisher.end();
-            return Ok(Ended::HandedOver);
+            return Ok(());
         }
         let ended = self.turn();
         self.publisher.end();
         if self.is_handed_over {
-            return Ok(Ended::HandedOver);
+            return Ok(());
         }
         self.end_logs();
         self.gateways.transport.iter_mut().for_each(Transport::close);
         self.end_programs();
-        ended.map(|()| Ended::Stopped)
+        ended
     }
 
-    /// Waits for the hosts of the node that this card belongs to, if it belongs to one. If the node
-    /// takes over from another process, also waits until that process does not go on any more.
-    /// Returns false if that process goes on.
+    /// Waits for the hosts of the node. If the node takes over from another process, also waits until
+    /// that process does not go on any more. Returns false if that process goes on.
     fn join_node(&mut self) -> bool {
         self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
         if let Some(taken) = self.taken.take() {
@@ -337,7 +276,7 @@ impl Service {
     }
 
     fn turn(&mut self) -> Result<()> {
-        while !self.stopper.is_ending.load(Ordering::Relaxed) && !self.gateways.is_stopped() {
+        while !self.gateways.is_stopped() {
             self.wait().context("waiting for packets")?;
             let now = clock::now();
             self.obey(now);
@@ -426,8 +365,7 @@ impl Service {
 
     /// Returns the method by which the loop waits for packets.
     pub(crate) fn poll(&self) -> PollMode {
-        let of_node = self.gateways.transport.as_ref().and_then(Transport::poll);
-        of_node.unwrap_or(self.options.poll)
+        self.gateways.transport.as_ref().map(Transport::poll).unwrap_or_default()
     }
 
     /// Begins to connect the vhost-user devices that need a connection to front ends that listen.
@@ -480,13 +418,6 @@ impl Service {
                         return;
                     }
                 }
-                Command::HandOver(stream, back) => {
-                    let handed = self.hand_over(&stream).map_err(|error| format!("{error:#}"));
-                    let _ = back.send(handed);
-                    if self.is_handed_over {
-                        return;
-                    }
-                }
                 Command::Apply(file, began, back) => self.replace_file(now, *file, began, back),
                 Command::Attach(attach, back) => self.attach(now, &attach, back),
                 Command::Flows(PartRequest { mut part, back }) => {
@@ -525,8 +456,7 @@ impl Service {
             | Request::Attach(_)
             | Request::Device { .. }
             | Request::Apply { .. }
-            | Request::Traced { .. }
-            | Request::TakeOver { .. } => {
+            | Request::Traced { .. } => {
                 bail!("this is no request for here")
             }
         }

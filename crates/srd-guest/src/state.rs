@@ -21,7 +21,7 @@ use crate::cloud::file::{check_of_controller, open};
 use crate::cloud::pending::Changes;
 use crate::cloud::plane::Plane;
 use crate::cloud::world::Vpc;
-use crate::control::orders::{Command, Stopper};
+use crate::control::orders::Command;
 use crate::control::protocol::NamespaceName;
 use crate::failure::WrongSettings;
 use crate::figures::logs::FlowLogs;
@@ -43,52 +43,52 @@ use crate::traffic::turns::Turns;
 
 /// Settings of a card.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// The file that these settings come from, which can be read again; `None` if they come from
     /// the command line.
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// The VPC's file; without it, EC2's default VPC.
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// Whether the controller of the host sends the content of the VPC's file. Such a file names no
     /// directories of flow logs, and no public addresses outside of
     /// [`PUBLIC_POOL`](srd_vpc::object::PUBLIC_POOL).
-    pub is_of_controller: bool,
+    pub(crate) is_of_controller: bool,
     /// Whether such a file may use pods of this host.
-    pub pods: bool,
+    pub(crate) pods: bool,
     /// The name of this host in the VPC's file. Instances for which the file names no host run on
     /// this host.
-    pub host: String,
+    pub(crate) host: String,
     /// The number by which all rates of instance types are divided.
-    pub scale: u32,
+    pub(crate) scale: u32,
     /// Time that a full stock of credits lasts at the peak rate, in seconds.
-    pub credits_s: u32,
+    pub(crate) credits_s: u32,
     /// Whether the network of this machine plays the role of the internet.
-    pub internet: bool,
+    pub(crate) internet: bool,
     /// Whether the network that plays the role of the internet carries private addresses; the real
     /// internet does not.
-    pub internet_private: bool,
-    /// Options of the transport to other hosts; `None` if there are no other hosts.
-    pub transport: Option<TransportOptions>,
+    pub(crate) internet_private: bool,
+    /// Options of the transport to other hosts; `None` if the settings contain none.
+    pub(crate) transport: Option<TransportOptions>,
     /// Path of the control socket.
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// Path of the control socket in the file of these settings, if the file contains one.
-    pub socket_named: Option<PathBuf>,
+    pub(crate) socket_named: Option<PathBuf>,
     /// Instances whose interfaces are vhost-user sockets, with the path of the primary interface's
     /// socket. For each other interface, the name of its device is appended to this path, as in
     /// `PATH.ens6`.
-    pub vhost_user: BTreeMap<String, PathBuf>,
+    pub(crate) vhost_user: BTreeMap<String, PathBuf>,
     /// Names of instances in `vhost_user` whose front ends listen at the sockets, so that the card
     /// connects to them.
-    pub vhost_user_client: BTreeSet<String>,
+    pub(crate) vhost_user_client: BTreeSet<String>,
     /// Method of waiting for packets.
-    pub poll: PollMode,
+    pub(crate) poll: PollMode,
     /// Options of figures over HTTP, if they are served.
-    pub metrics: Option<Metrics>,
+    pub(crate) metrics: Option<Metrics>,
     /// Whether programs in an instance's namespace are ended with the instance. Otherwise they keep
     /// the namespace.
-    pub end_programs: bool,
+    pub(crate) end_programs: bool,
     /// Number of threads that give packets to instances; 0: the thread that moves packets does.
-    pub processors: u8,
+    pub(crate) processors: u8,
 }
 
 impl Options {
@@ -125,18 +125,9 @@ pub(crate) struct TakenOver {
     pub(crate) namespaces: BTreeMap<String, NamespaceName>,
 }
 
-/// Reason for the end of a card's process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
-    /// The card was stopped.
-    Stopped,
-    /// Another process continues with all objects of the card.
-    HandedOver,
-}
-
 /// A running card. It owns namespaces, devices and packet rules, and removes them when it is
 /// dropped.
-pub struct Service {
+pub(crate) struct Service {
     pub(crate) options: Options,
     pub(crate) vpc: Vpc,
     pub(crate) world: World,
@@ -170,8 +161,6 @@ pub struct Service {
     pub(crate) resolvers: Resolvers,
     pub(crate) commands: Receiver<Command>,
     pub(crate) wake: Arc<OwnedFd>,
-    pub(crate) stopper: Stopper,
-    pub(crate) metrics: Option<srd_http::Server>,
     /// The state of the card of a node from which this process takes over, until that card does not
     /// go on any more.
     pub(crate) taken: Option<TakenOver>,

@@ -9,7 +9,7 @@ use crate::state::{Options, Service};
 
 impl Service {
     /// Returns permitted settings that are usually a mistake, as one sentence each, with a remedy.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let hidden = self.guests.by_name.values().any(|running| running.namespace.is_some())
             && are_hidden(&mounts);
@@ -98,7 +98,7 @@ mod tests {
             text += &format!("[[peer]]\nhost = \"{name}\"\nendpoint = \"10.77.77.{n}:7471\"\n");
         }
         let config = Config::parse(&text, Path::new("srd0.toml")).unwrap();
-        Options::of(config, Path::new("unused")).unwrap()
+        Options::of(config).unwrap()
     }
 
     fn warned(host: &str, peers: &[&str]) -> Vec<String> {

@@ -16,7 +16,7 @@
 //! | module | content |
 //! |---|---|
 //! | `endpoints` | [`Endpoint`] and [`LocalEndpoint`]: loop, driver thread, settings, synchronisation |
-//! | `back_ends` | [`PacketIo`] and its implementations: UDP, [AF_XDP](xdp), [shared memory](near), a network in memory |
+//! | `back_ends` | [`PacketIo`] and its implementations: UDP, [AF_XDP](xdp), [shared memory](near), a network in memory, none |
 //! | `interfaces` | [TUN devices](tun), captures ([`tap`], [`tcx`]), [routes and rates](link), other sockets |
 //! | [`clock`], [`keys`], `key_file` | time; keys as text and in files |
 //! | `copies` | detects that this machine was restored or cloned |
@@ -64,6 +64,7 @@ pub use back_ends::io::{
 };
 pub use back_ends::memory::{MemoryIo, MemoryNet, MemoryOptions};
 pub use back_ends::near::NearIo;
+pub use back_ends::none::NoIo;
 pub use back_ends::udp::UdpIo;
 pub use back_ends::{io, near, xdp};
 pub use clock::Clock;

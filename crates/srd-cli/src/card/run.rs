@@ -127,6 +127,8 @@ impl Own {
         // In a separate process group, the card does not receive the signals of the terminal, and
         // so ends after the program.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        // If this process is a service, it does not become ready when the card does.
+        command.env_remove("NOTIFY_SOCKET");
         let mut card = command.spawn().context("the card cannot be started")?;
         let mut said = String::new();
         if let Some(stdout) = card.stdout.take() {

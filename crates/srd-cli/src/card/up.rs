@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use rustix::process::set_parent_process_death_signal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use srd_daemon::config::{Config, Metrics, Mode};
+use srd_daemon::config::{Cloud, Config, Control, Metrics, Mode};
+use srd_daemon::control::ClientError;
+use srd_daemon::plane::{Command, PlaneError, PlaneHandle};
+use srd_daemon::run::Ended;
 use srd_guest::config::{
     self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, scale,
 };
-use srd_guest::{Ended, Options, Reloaded, Reloader, Service, Stopper};
+use srd_guest::node::{self, Node, TakenOver};
 use srd_net::PollMode;
 
 use super::SocketArg;
+use crate::daemon::up::in_unit;
 use crate::failure::usage;
 use crate::output::{say, tell};
+
+/// Pause between two attempts to stop the card.
+const STOP_PAUSE: Duration = Duration::from_millis(20);
 
 /// Names of the options that a settings file (`--config`) replaces.
 const SETTINGS: [&str; 12] = [
@@ -166,9 +172,9 @@ fn metrics_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
-    let options = args.options()?;
+    let config = args.configuration()?;
     if args.check {
-        for line in srd_guest::check(&options)? {
+        for line in srd_guest::check(config)? {
             say(line)?;
         }
         return Ok(0);
@@ -178,87 +184,81 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let was_root = rustix::process::geteuid().is_root();
     let command = if args.for_run { "srd run" } else { "srd card up" };
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let mut service = if args.take_over {
-        let taken = Service::take_over(options);
-        let (service, silence) = taken.map_err(|error| super::or_root(error, was_root, command))?;
-        say(format!(
-            "took the card over: no packet moved for {:.1} ms",
-            silence.as_secs_f64() * 1e3
-        ))?;
-        service
-    } else {
-        Service::open(options).map_err(|error| super::or_root(error, was_root, command))?
-    };
-    let (stopper, reloader) = (service.stopper(), service.reloader());
-    let config = args.config.clone();
+    let started = if args.take_over { take_over(config) } else { start(config) };
+    let started = started.map_err(|error| super::or_root(error, was_root, command))?;
+    let Some(Node { daemon, instances }) = started else { return Ok(0) };
     if args.for_run {
         // If `srd run` is killed, this card is killed at once. At any other end of `srd run`, the
         // card ends in order.
         set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     }
     if args.for_run || args.end_with_input {
-        end_with_input(stopper.clone())?;
-    }
-    let wait = move || {
-        for signal in signals.forever() {
-            match &config {
-                Some(config) if signal == SIGHUP => reload(config, &reloader),
-                _ => return stopper.stop(),
-            }
-        }
-    };
-    std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
-    if args.for_run {
-        say("ready")?;
-        return service.run().map(|_| 0);
-    }
-    if args.end_with_input {
+        end_with_input(daemon.handle())?;
         say("ready")?;
     } else {
-        for line in service.summary() {
+        for line in instances.summary {
             say(line)?;
         }
     }
-    for warning in service.warnings() {
+    if args.for_run {
+        return daemon.run().map(|_| 0);
+    }
+    for warning in instances.warnings {
         tell!("srd: warning: {warning}");
     }
-    if service.run()? == Ended::HandedOver {
+    // The privileged helper process removes all devices and namespaces before this call returns.
+    if let Ended::HandedOver(_) = daemon.run()? {
         say("another process has taken the card over")?;
-        return Ok(0);
+    } else {
+        tell!("srd: the card has ended");
     }
-    // The privileged helper process removes all devices and namespaces before `drop` returns.
-    drop(service);
-    tell!("srd: the card has ended");
     Ok(0)
+}
+
+fn start(config: Config) -> Result<Option<Node>> {
+    srd_guest::prepare_socket(&config.control.socket)?;
+    node::start(config).map(Some)
+}
+
+/// Takes over from the card that runs; `None` if that card is of a unit, and a process of the unit
+/// has taken over.
+fn take_over(config: Config) -> Result<Option<Node>> {
+    let socket = config.control.socket.clone();
+    let taken = node::take_over(config, false).map_err(|error| match error.downcast_ref() {
+        Some(ClientError::NotRunning(_)) => anyhow::anyhow!(
+            "no card runs at {} that could be taken over: start this one without --take-over",
+            socket.display()
+        ),
+        _ => error,
+    });
+    match taken? {
+        TakenOver::Here(node) => {
+            let silence = node.daemon.silence().unwrap_or_default();
+            say(format!(
+                "took the card over: no packet moved for {:.1} ms",
+                silence.as_secs_f64() * 1e3
+            ))?;
+            Ok(Some(*node))
+        }
+        TakenOver::InUnit(process) => {
+            say(in_unit(process))?;
+            Ok(None)
+        }
+    }
 }
 
 /// Ends the card when its standard input ends. This happens whenever the process that started it
 /// ends.
-fn end_with_input(stopper: Stopper) -> Result<()> {
+fn end_with_input(daemon: PlaneHandle) -> Result<()> {
     let wait = move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        stopper.stop();
+        // The queue of commands may be full, or the daemon may be ending already.
+        while daemon.command(Command::Stop) == Err(PlaneError::Busy) {
+            std::thread::sleep(STOP_PAUSE);
+        }
     };
     std::thread::Builder::new().name("srd-input".into()).spawn(wait).context("a thread")?;
     Ok(())
-}
-
-/// Reads the configuration file again. If it is invalid, nothing changes.
-fn reload(config: &Path, reloader: &Reloader) {
-    match reloader.reload() {
-        Ok(Reloaded { others, .. }) => {
-            tell!("srd: {} is in force", config.display());
-            if !others.is_empty() {
-                tell!(
-                    "srd: but for {}: `srd card up -c {} --take-over` starts a card with them",
-                    others.join(", "),
-                    config.display()
-                );
-            }
-        }
-        Err(error) => tell!("srd: nothing has changed: {error:#}"),
-    }
 }
 
 impl UpArgs {
@@ -291,9 +291,9 @@ impl UpArgs {
         Ok(all)
     }
 
-    fn options(&self) -> Result<Options> {
+    fn configuration(&self) -> Result<Config> {
         if let Some(file) = &self.config {
-            let config = Config::load(file)?;
+            let mut config = Config::load(file)?;
             if config.interface.mode != Mode::Cloud {
                 return usage(format!(
                     "{} has an interface beside the instances: `srd up -c` runs both",
@@ -301,9 +301,10 @@ impl UpArgs {
                 ));
             }
             let named = config.control.is_named.then(|| config.control.socket.clone());
-            let socket = self.socket.given().or(named.as_deref());
-            let socket = socket.unwrap_or(srd_guest::SOCKET_DEFAULT.as_ref()).to_owned();
-            return Ok(Options::of(config, &socket)?);
+            let socket = self.socket.given().map(Path::to_owned).or(named);
+            config.control.socket = socket.unwrap_or_else(|| srd_guest::SOCKET_DEFAULT.into());
+            config.control.is_chosen = true;
+            return Ok(config);
         }
         if let Some(at) = self.metrics
             && !at.ip().is_loopback()
@@ -316,34 +317,28 @@ impl UpArgs {
             ));
         }
         let vhost_user = self.sockets()?;
-        let allow_remote = self.metrics_remote;
-        Ok(Options {
-            config: None,
-            file: self.file.clone(),
+        let client = self.vhost_user_client.iter();
+        let cloud = Cloud {
+            vpc: self.file.clone(),
             is_of_controller: false,
             pods: false,
             host: self.host.clone(),
-            scale: self.scale,
-            credits_s: self.credits,
             internet: self.internet,
             internet_private: self.internet_private,
-            transport: None,
-            socket: self.socket.own(),
-            socket_named: None,
-            vhost_user,
-            vhost_user_client: self
-                .vhost_user_client
-                .iter()
-                .map(|(name, _)| name.clone())
-                .collect(),
-            poll: self.poll,
             end_programs: self.end_programs,
             processors: self.processors,
-            metrics: self.metrics.map(|listen| Metrics {
-                listen,
-                allow_remote,
-                host_names: self.metrics_name.clone(),
-            }),
-        })
+            scale: self.scale,
+            credits_s: self.credits,
+            vhost_user,
+            vhost_user_client: client.map(|(name, _)| name.clone()).collect(),
+        };
+        let mut config = Config::of_instances(cloud, Control::at(self.socket.own()));
+        config.interface.poll = self.poll;
+        config.metrics = self.metrics.map(|listen| Metrics {
+            listen,
+            allow_remote: self.metrics_remote,
+            host_names: self.metrics_name.clone(),
+        });
+        Ok(config)
     }
 }

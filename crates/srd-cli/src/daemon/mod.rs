@@ -24,7 +24,7 @@ mod peer;
 mod set;
 mod show;
 mod top;
-mod up;
+pub(crate) mod up;
 
 use crate::failure::{Missing, Usage};
 use crate::output;

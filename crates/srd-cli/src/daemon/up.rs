@@ -8,8 +8,7 @@ use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::control::{ClientError, RefusalKind};
 use srd_daemon::control_plane::enrol;
 use srd_daemon::run::Daemon;
-use srd_guest::Options;
-use srd_guest::node::TakenOver;
+use srd_guest::node::{Node, TakenOver};
 
 use super::enrol::EnrolArgs;
 use super::explain_of;
@@ -86,6 +85,9 @@ pub(crate) struct UpArgs {
     /// For a daemon of a unit: the connection to the daemon that runs is standard input.
     #[arg(long, hide = true, requires = "take_over")]
     by_input: bool,
+    /// For a daemon of a unit: the control socket that its command line has chosen.
+    #[arg(long, hide = true, requires = "by_input", value_name = "FILE")]
+    socket: Option<PathBuf>,
     /// Without a configuration: create an encrypted tunnel to the machine at ADDRESS, for a first
     /// try. Without --key, only print the command to type on that machine.
     #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
@@ -124,19 +126,35 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
         }
         return Ok(0);
     }
-    let config = Config::load(&path)?;
+    let mut config = Config::load(&path)?;
+    if let Some(socket) = &args.socket {
+        config.control.socket.clone_from(socket);
+        config.control.is_chosen = true;
+    }
     if !args.take_over {
-        srd_guest::node::start(config)?.run()?;
-        return Ok(0);
+        return run_node(srd_guest::node::start(config)?);
     }
     let taken = srd_guest::node::take_over(config, args.by_input);
     match taken.map_err(|error| of_take_over(error, &path))? {
-        TakenOver::Here(daemon) => daemon.run()?,
-        TakenOver::InUnit(process) => output::say(format!(
-            "process {process} of the unit has taken over; the log of the unit continues"
-        ))?,
+        TakenOver::Here(node) => run_node(*node),
+        TakenOver::InUnit(process) => {
+            output::say(in_unit(process))?;
+            Ok(0)
+        }
     }
+}
+
+fn run_node(Node { daemon, instances }: Node) -> Result<u8> {
+    for warning in instances.warnings {
+        tracing::warn!("{warning}");
+    }
+    daemon.run()?;
     Ok(0)
+}
+
+/// Returns the output of a take-over by a process of the unit of the daemon that ran.
+pub(crate) fn in_unit(process: u32) -> String {
+    format!("process {process} of the unit has taken over; the log of the unit continues")
 }
 
 /// Converts the error of a take-over. The error that no daemon runs names `file`.
@@ -201,8 +219,7 @@ fn checked(config: Config, has_address: bool) -> Result<Vec<String>> {
     if cloud.vpc.as_ref().is_some_and(is_sent) {
         lines.push("no instances yet: the controller sends them".to_owned());
     } else {
-        let socket = config.control.socket.clone();
-        lines.extend(srd_guest::check(&Options::of(config, &socket)?)?);
+        lines.extend(srd_guest::check(config)?);
     }
     Ok(lines)
 }

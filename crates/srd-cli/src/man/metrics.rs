@@ -55,8 +55,8 @@ pub(super) fn page(version: &str) -> String {
         roman("that exporters give them on EC2."),
     ]);
     let parts = [
-        ("METRICS OF SRD UP", srd_daemon::metrics::sample()),
-        ("METRICS OF SRD CARD UP", srd_guest::metrics_sample()),
+        ("METRICS OF THE INTERFACE AND ITS PEERS", srd_daemon::metrics::sample()),
+        ("METRICS OF INSTANCES", srd_guest::metrics_sample()),
     ];
     for (title, text) in parts {
         roff.control("SH", [title]);

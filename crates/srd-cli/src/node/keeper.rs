@@ -163,6 +163,8 @@ impl Card {
         command.args(["card", "up", "--end-with-input", "--end-programs", "--socket"]);
         command.arg(directory.socket()).arg("--").arg(directory.vpc());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // If the server is a service, it does not become ready when the card does.
+        command.env_remove("NOTIFY_SOCKET");
         let mut card = command.spawn().context("the card cannot be started")?;
         let (input, output) = (card.stdin.take(), card.stdout.take());
         let process = pidfd_open(Pid::from_child(&card), PidfdFlags::empty()).ok();

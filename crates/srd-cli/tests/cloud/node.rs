@@ -243,7 +243,9 @@ fn instances_without_an_overlay_run_in_srd_up() {
     assert_eq!(alpha.end(Signal::TERM), 0);
     assert_eq!(beta.end(Signal::TERM), 0);
 
-    // One host that needs no transport.
+    // One host that needs no transport: it has no socket, and no network either.
+    must(&format!("-n {} link set lo down", second.namespace));
+    must(&format!("-n {} link set v0 down", second.namespace));
     let alone = second.path("alone.toml");
     let text = format!(
         "[control]\nsocket = \"{}\"\n[cloud]\nvpc = \"{file}\"\nhost = \"beta\"\n",
@@ -253,6 +255,7 @@ fn instances_without_an_overlay_run_in_srd_up() {
     let mut alone = second.up_by(node(second, alone.to_str().unwrap()));
     let hosts_of = second.json(&["card", "status"])["hosts"].clone();
     assert_eq!(hosts_of, Value::Array(Vec::new()));
+    assert_eq!(udp_ports(second), Vec::<u16>::new());
     assert_eq!(alone.end(Signal::TERM), 0);
     assert_eq!(first.instances_left(), Vec::<String>::new());
 }

@@ -266,14 +266,14 @@ fn helper_of(node: &Running) -> u32 {
 }
 
 /// Starts a process that requests the hand-over, and has got the state of the node.
-fn begun(machine: &Machine) -> Successor {
+pub(super) fn begun(machine: &Machine) -> Successor {
     let mut successor = Successor::requests(Path::new(&machine.socket()), VERSION);
     assert!(successor.line().starts_with("{\"ok\":"));
     successor
 }
 
 /// Lets the process get the state of the card. Returns the line of the node.
-fn go(successor: &mut Successor) -> String {
+pub(super) fn go(successor: &mut Successor) -> String {
     successor.say("ready");
     let line = successor.line();
     assert!(line.starts_with("go "), "{line}");

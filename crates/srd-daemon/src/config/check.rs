@@ -306,7 +306,8 @@ fn control(source: &Source<'_>, table: &ControlTable, interface: &str) -> Result
         }
         captures => captures.as_ref().is_some_and(|captures| *captures.as_ref()),
     };
-    Ok(Control { socket, is_named: table.socket.is_some(), group, group_captures })
+    let is_named = table.socket.is_some();
+    Ok(Control { socket, is_named, is_chosen: false, group, group_captures })
 }
 
 fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {

@@ -174,6 +174,11 @@ impl Interface {
         let name = &peer.name;
         let own = |net: &&IpNet| self.address.iter().any(|a| IpNet::from(a.addr()) == **net);
         let why = match self.protection {
+            _ if self.is_alone() => {
+                format!(
+                    "`{name}` is another host, and [interface] with `listen` waits for a restart"
+                )
+            }
             Protection::Encrypted(_) if peer.public_key.is_none() => {
                 format!("`{name}` has no public_key, and `protection` waits for a restart")
             }

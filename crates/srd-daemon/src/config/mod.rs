@@ -96,7 +96,8 @@ pub const ALL_PEERS: &str = "all";
 /// A checked configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// The file that the configuration was read from.
+    /// The file that the configuration was read from; an empty path if no file contains it
+    /// ([`Config::has_file`]).
     pub file: PathBuf,
     /// Settings of the interface and of the transport that carries its packets.
     pub interface: Interface,
@@ -240,6 +241,8 @@ pub struct Control {
     pub socket: PathBuf,
     /// Whether the file contains the path. Otherwise it is the default of the interface.
     pub is_named: bool,
+    /// Whether the command line contains the path. The path then stays at a reload.
+    pub is_chosen: bool,
     /// The group whose members may use the socket; `None`: only root and the daemon's user may use
     /// it.
     pub group: Option<Group>,
@@ -250,7 +253,8 @@ pub struct Control {
 impl Control {
     /// Settings of a socket at this path, which only root and the daemon's user may use.
     pub fn at(socket: PathBuf) -> Self {
-        Self { socket, is_named: true, group: None, group_captures: false }
+        let (group, group_captures) = (None, false);
+        Self { socket, is_named: true, is_chosen: true, group, group_captures }
     }
 }
 
@@ -310,6 +314,43 @@ pub fn socket_default(interface: &str) -> PathBuf {
 }
 
 impl Config {
+    /// Returns the configuration of a host with these instances, and without an interface and other
+    /// hosts. No file contains it.
+    ///
+    /// # Panics
+    /// Never, because the text that has all other defaults is valid.
+    pub fn of_instances(cloud: Cloud, control: Control) -> Self {
+        let defaults = Self::parse("[cloud]\n", Path::new("")).expect("a table without keys");
+        Self { cloud: Some(cloud), control, ..defaults }
+    }
+
+    /// Whether a file contains this configuration.
+    pub fn has_file(&self) -> bool {
+        !self.file.as_os_str().is_empty()
+    }
+
+    /// Reads and checks the file of this configuration again. A control socket that the command
+    /// line has chosen stays.
+    ///
+    /// # Errors
+    /// The first error in the file; there is no file.
+    pub fn load_again(&self) -> Result<Self, ConfigError> {
+        if !self.has_file() {
+            return Err(ConfigError {
+                file: PathBuf::from("the command line"),
+                place: None,
+                what: String::from("it contains all settings, and there is no file to read"),
+                remedy: String::from("start again with a file: srd card up -c FILE"),
+            });
+        }
+        let mut fresh = Self::load(&self.file)?;
+        if self.control.is_chosen {
+            fresh.control.socket.clone_from(&self.control.socket);
+            fresh.control.is_chosen = true;
+        }
+        Ok(fresh)
+    }
+
     /// Reads and checks a file, and the key files that it names.
     ///
     /// # Errors

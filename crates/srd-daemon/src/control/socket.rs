@@ -41,6 +41,8 @@ pub struct Socket {
     pub(super) user: u32,
     /// Whether dropping the socket removes its file.
     is_ours: AtomicBool,
+    /// Whether another process of the daemon removes the file at the end, too.
+    has_remover: bool,
 }
 
 /// The socket's file and settings, for another process that continues to serve the socket.
@@ -78,8 +80,8 @@ impl Socket {
         let Bound { listener, identity } =
             socket::listen(path, options).map_err(|e| because(&what, &e))?;
         let user = rustix::process::geteuid().as_raw();
-        let is_ours = AtomicBool::new(true);
-        Ok(Self { listener, control: control.clone(), identity, user, is_ours })
+        let (is_ours, has_remover) = (AtomicBool::new(true), false);
+        Ok(Self { listener, control: control.clone(), identity, user, is_ours, has_remover })
     }
 
     /// Returns the state and the listening socket, for another process that continues to serve it.
@@ -96,13 +98,19 @@ impl Socket {
     pub(crate) fn adopt(listener: OwnedFd, state: &SocketState, control: &Control) -> Self {
         let SocketState { identity, user, .. } = *state;
         let control = control.clone();
-        let is_ours = AtomicBool::new(false);
-        Self { listener: listener.into(), control, identity, user, is_ours }
+        let (is_ours, has_remover) = (AtomicBool::new(false), false);
+        Self { listener: listener.into(), control, identity, user, is_ours, has_remover }
     }
 
     /// Takes the socket over from another process, which has ended.
     pub(crate) fn begin(&mut self) {
         *self.is_ours.get_mut() = true;
+    }
+
+    /// Records that the helper of the instances removes the file at the end. This process may have
+    /// lost the right to do so.
+    pub(crate) fn has_remover(&mut self) {
+        self.has_remover = true;
     }
 
     /// Whether all users that may connect may capture packets.
@@ -141,6 +149,7 @@ impl Socket {
         let mut new = Self::bind(&self.control)?;
         // The present user may have fewer rights than the first one.
         new.user = self.user;
+        new.has_remover = self.has_remover;
         Ok(Some(new))
     }
 }
@@ -159,6 +168,7 @@ impl Socket {
         if self.is_ours.swap(false, Ordering::Relaxed)
             && self.is_there()
             && let Err(error) = fs::remove_file(self.path())
+            && !self.has_remover
         {
             tracing::info!(
                 "{} stays, until the next `srd up` removes it: {error}",

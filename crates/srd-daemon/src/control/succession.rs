@@ -82,6 +82,9 @@ pub(super) fn succeed(
         srd_net::raw::keep_descriptors_from_children().map_err(|error| failed(&error))?;
         let mut command = Command::new(give::program().map_err(|error| failed(&error))?);
         command.arg("up").arg("-c").arg(&config.file).args(["--take-over", "--by-input"]);
+        if config.control.is_chosen {
+            command.arg("--socket").arg(&config.control.socket);
+        }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let child = command.spawn().map_err(|error| failed(&error))?;
         *successor = Some(Successor { process: child.id(), client });

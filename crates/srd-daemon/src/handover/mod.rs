@@ -70,6 +70,21 @@ pub mod successor;
 pub(crate) mod take;
 pub mod wire;
 
+use std::fmt;
+
+/// Error of a take-over: the configuration of the process that takes over differs in settings that
+/// no take-over changes.
+#[derive(Debug)]
+pub struct Differs(String);
+
+impl fmt::Display for Differs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Differs {}
+
 /// Version of the format of the hand-over, and of the requests to `srd network`, to `srd hooks`
 /// and to the helper of instances, which are of the earlier build after a take-over. It changes
 /// with any change of the format or its meaning.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::state::State;
 use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
-use super::{BACK, DONE, ENDS, GO, READY, STOP, VERSION};
+use super::{BACK, DONE, Differs, ENDS, GO, READY, STOP, VERSION};
 use crate::config::Config;
 use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
@@ -60,7 +60,7 @@ pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
     stream.set_write_timeout(Some(WAIT_MAX))?;
     let mut line = LineConnection::new(stream);
     let said = line.line_or_end().context("the daemon that runs")?.ok_or_else(gone)?;
-    let count = match serde_json::from_str(&said).context("the answer of the daemon that runs")? {
+    let count = match answer_of(&said)? {
         Answer::Ok(count) => count,
         Answer::Error(refusal) if refusal.kind == RefusalKind::OfUnit => {
             return succession(path).map(Offer::Succeeded);
@@ -81,6 +81,20 @@ pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
     let state = serde_json::from_slice(&state).context("the state of the daemon that runs")?;
     let socket = serde_json::from_slice(&socket).context("the socket of the daemon that runs")?;
     Ok(Offer::Taken(Box::new(Taken { line, giver, state, socket, descriptors })))
+}
+
+/// Parses the answer to the request. A card of an earlier version (`srd card up`) refuses in
+/// another form.
+fn answer_of(said: &str) -> Result<Answer<usize>> {
+    #[derive(serde::Deserialize)]
+    struct EarlierRefusal {
+        what: String,
+    }
+    match (serde_json::from_str(said), serde_json::from_str(said)) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(_), Ok(EarlierRefusal { what })) => bail!("{what}"),
+        (Err(error), Err(_)) => Err(error).context("the answer of the daemon that runs"),
+    }
 }
 
 /// Requests that the daemon that runs starts a process of its own, and returns the number of this
@@ -115,12 +129,21 @@ impl Taken {
             keys.push("[control]");
         }
         let file = config.file.display();
-        if !keys.is_empty() {
-            bail!(
+        if !keys.is_empty() && config.has_file() {
+            return Err(Differs(format!(
                 "{file} has other values of {} than the daemon that runs, which only a restart \
                  changes: restart the daemon, or change the file back",
                 keys.join(", ")
-            );
+            ))
+            .into());
+        }
+        if !keys.is_empty() {
+            return Err(Differs(format!(
+                "the command line has other values of {} than the process that runs: give the \
+                 same, or end that process first",
+                keys.join(", ")
+            ))
+            .into());
         }
         if let Some(name) = self.state.missing(config) {
             bail!(
@@ -270,6 +293,15 @@ mod tests {
             std::thread::spawn(move || io::Read::read(&mut there, &mut [0; 64]));
         });
         assert!(said.contains("has ended") && !said.contains("as before"), "{said}");
+    }
+
+    /// Cards of earlier versions had a protocol of their own.
+    #[test]
+    fn the_refusal_of_a_card_of_an_earlier_version_is_shown() {
+        assert!(matches!(answer_of("{\"ok\":7}").unwrap(), Answer::Ok(7)));
+        let earlier = r#"{"answer":"failed","what":"form 5: end the card that runs first"}"#;
+        assert!(answer_of(earlier).unwrap_err().to_string().contains("end the card"));
+        assert!(answer_of("{}").is_err() && answer_of("").is_err());
     }
 
     #[test]

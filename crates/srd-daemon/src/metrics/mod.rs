@@ -5,7 +5,7 @@
 //! | `/` | the page: one file that loads nothing from other servers |
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
 //! | `/metrics` | OpenMetrics text; in a node with instances also the figures of these |
-//! | `/instances/` | in a node with instances: their page and `status.json` |
+//! | `/instances/` | in a node with instances: their page and `status.json`; a node with instances alone has these at `/` and `/status.json`, too |
 //!
 //! The server only reads. It accepts connections from this machine only, unless the configuration
 //! allows other machines, and limits their number (see `srd_http`). Between two snapshots it waits

@@ -68,6 +68,9 @@ pub struct InstanceFigures {
     pub answer: Box<dyn Fn(&str, &Request) -> Response + Send + Sync>,
     /// Returns OpenMetrics text, or the reason why the figures are missing.
     pub metrics: Box<dyn Fn() -> Result<String, String> + Send + Sync>,
+    /// Whether the node has neither an interface nor other hosts. Then `/` and `/status.json` are
+    /// those of the instances.
+    pub is_alone: bool,
 }
 
 impl std::fmt::Debug for InstanceFigures {
@@ -87,6 +90,11 @@ fn answer(
         && rest.starts_with('/')
     {
         return (figures.answer)(rest, request);
+    }
+    if let Some(figures) = instances.filter(|figures| figures.is_alone)
+        && matches!(request.path.as_str(), "/" | "/status.json")
+    {
+        return (figures.answer)(&request.path, request);
     }
     let made = match request.path.as_str() {
         "/" => Ok(Response::ok("text/html; charset=utf-8", page.to_owned())),

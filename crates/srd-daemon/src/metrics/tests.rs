@@ -69,6 +69,7 @@ fn a_node_with_instances_has_one_exposition_and_one_page_with_tabs() {
     let figures = InstanceFigures {
         answer: Box::new(|path, _| srd_http::Response::ok("text/plain", format!("at {path}"))),
         metrics: Box::new(|| Ok(text.to_owned())),
+        is_alone: false,
     };
     let daemon = daemon_with(Some(figures));
     let (_, page) = daemon.get("/", "localhost");
@@ -85,11 +86,33 @@ fn a_node_with_instances_has_one_exposition_and_one_page_with_tabs() {
     assert!(!daemon_with(None).get("/", "localhost").1.contains("Instances"));
 }
 
+/// `srd card up` had its page and its figures at these paths before it was a node.
+#[test]
+fn a_node_with_instances_alone_shows_them_first() {
+    let figures = InstanceFigures {
+        answer: Box::new(|path, _| srd_http::Response::ok("text/plain", format!("at {path}"))),
+        metrics: Box::new(|| Err(String::from("not yet"))),
+        is_alone: true,
+    };
+    let daemon = daemon_with(Some(figures));
+    for (path, answer) in [
+        ("/", "at /"),
+        ("/status.json", "at /status.json"),
+        ("/instances/", "at /"),
+        ("/instances/status.json", "at /status.json"),
+    ] {
+        assert_eq!(daemon.get(path, "localhost").1, answer, "{path}");
+    }
+    assert!(daemon.get("/metrics", "localhost").1.contains("node_ethtool_ena_srd_mode"));
+    assert!(daemon.get("/etc/passwd", "localhost").0.contains("404"));
+}
+
 #[test]
 fn regression_a_part_of_a_node_that_gives_no_figures_hides_no_other_part() {
     let of_instances = |metrics: Result<String, String>| InstanceFigures {
         answer: Box::new(|_, _| srd_http::Response::ok("text/plain", String::new())),
         metrics: Box::new(move || metrics.clone()),
+        is_alone: false,
     };
     let text = "# HELP a Of instances.\n# TYPE a gauge\na{guest=\"web\"} 1\n# EOF\n";
     let silent = || Err("the service does not answer".to_owned());

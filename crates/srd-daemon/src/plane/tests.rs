@@ -117,7 +117,9 @@ fn a_reload_reports_changes_in_the_file_of_the_vpc() {
     });
     let report = |is_new| {
         let waits = Vec::new();
-        let reload = move || Ok(ReloadedInstances { is_new, waits: waits.clone() });
+        let of_daemon = Vec::new();
+        let reloaded = ReloadedInstances { is_new, waits, of_daemon };
+        let reload = move || Ok(reloaded.clone());
         let handle = handle.clone().with_instances(Some(changes(Arc::new(reload))));
         let report = handle.reload(|| Ok::<_, String>(with_peer("b"))).unwrap().unwrap();
         report.to_string()
@@ -126,6 +128,30 @@ fn a_reload_reports_changes_in_the_file_of_the_vpc() {
     assert_eq!(report(false), "nothing has changed");
     handle.command(Command::Stop).unwrap();
     plane.join().unwrap();
+}
+
+/// The helper of the instances may read a file that this process may not read.
+#[test]
+fn a_file_that_only_the_helper_reads_changes_the_instances_alone() {
+    let (handle, _commands) = quiet();
+    let load = || Err::<Config, _>("permission denied".to_owned());
+    assert_eq!(handle.reload(load).unwrap().unwrap_err(), "permission denied");
+    let with = |reload: ReloadInstances| handle.clone().with_instances(Some(changes(reload)));
+    let reload = Arc::new(|| {
+        let [waits, of_daemon] = ["scale", "interface and peer"].map(|key| vec![key.into()]);
+        Ok(ReloadedInstances { is_new: true, waits, of_daemon })
+    });
+    let report = with(reload).reload(load).unwrap().unwrap();
+    assert_eq!(
+        (report.vpc, report.restart),
+        (true, ["scale", "interface and peer"].map(str::to_owned).to_vec())
+    );
+    let fails = Arc::new(|| Err("there is no table [cloud]".to_owned()));
+    let refusal = with(fails).reload(load).unwrap().unwrap_err();
+    assert_eq!(refusal, "nothing was changed: there is no table [cloud]");
+    // Both processes read the same text.
+    let fails = Arc::new(|| Err("permission denied".to_owned()));
+    assert_eq!(with(fails).reload(load).unwrap().unwrap_err(), "permission denied");
 }
 
 #[test]

@@ -14,17 +14,20 @@
 //! | `orders` | messages between workers and the control thread |
 //! | `crew` | starts, commands and ends all workers |
 //! | `setup` | sockets, interface, privileges |
-//! | [`transport`] | the settings of endpoint and sockets |
+//! | `transport` | the settings of endpoint and sockets |
 //! | `queues` | the queues of the interface that one worker serves |
 //! | `preflight` | checks of this machine before the set-up |
 //! | `evidence`, `problems` | the reason why a peer does not answer |
 //! | `resolve`, `peer_log` | host names of peers; log lines about peers that come up and go down |
 //! | `moderation`, `waker` | pauses of a worker, and the end of a pause of the control thread |
 //! | `tapped`, `signals` | copies of packets for captures; SIGTERM, SIGINT and SIGHUP |
+//! | `lone` | a worker without a daemon, for tests |
 
 pub(crate) mod control;
 pub(crate) mod crew;
 pub(crate) mod evidence;
+#[doc(hidden)]
+pub mod lone;
 mod moderation;
 pub(crate) mod orders;
 mod peer_log;
@@ -37,12 +40,13 @@ mod signals;
 mod tapped;
 #[cfg(test)]
 mod tests;
-pub mod transport;
+mod transport;
 mod waker;
 pub(crate) mod worker;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -59,7 +63,7 @@ use crate::pages::page::Page;
 use crate::plane::{Command, PlaneHandle};
 use crate::routing;
 use crate::{control as control_socket, hooks, metrics};
-use control::{Control, Ended, Parts};
+use control::{Control, Parts};
 use crew::Crew;
 use orders::WorkerWaker;
 use queues::Queues;
@@ -70,8 +74,9 @@ use worker::Worker;
 use worker::hosts::NoHosts;
 use worker::publish::Publisher;
 
+pub use control::Ended;
 pub use worker::carrier::{BeginCard, Carrier, FirstWorker, Hosted, HostedCard, Instances};
-pub use worker::hosts::{Hosts, context_of};
+pub use worker::hosts::Hosts;
 
 /// Error if the process lacks a privilege; it has an exit code of its own.
 #[derive(Debug)]
@@ -96,6 +101,9 @@ pub struct Daemon {
     metrics: Option<srd_http::Server>,
     notify: Notify,
     hooks: hooks::Running,
+    /// Time for which no packet moved while this process took over; `None` if it took over from no
+    /// process.
+    silence: Option<Duration>,
 }
 
 impl Daemon {
@@ -113,16 +121,22 @@ impl Daemon {
         self.handle.clone()
     }
 
+    /// Returns the time for which no packet moved while this process took over; `None` if it took
+    /// over from no process.
+    pub fn silence(&self) -> Option<Duration> {
+        self.silence
+    }
+
     /// Processes packets until [`Command::Stop`], SIGTERM or SIGINT, or until another process has
     /// taken over. In this last case, the caller has to end this process at once.
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
-    pub fn run(mut self) -> Result<()> {
+    pub fn run(mut self) -> Result<Ended> {
         self.notify.ready(&self.control.readiness());
         tracing::info!("{}", self.control.introduction());
         let done = match self.control.run(&self.commands) {
-            Ok(Ended::HandedOver(process)) => {
+            Ok(ended @ Ended::HandedOver(process)) => {
                 tracing::info!("ends, because process {process} has taken over");
                 match self.control.connection().transpose() {
                     Ok(Some(line)) => self.handle.hand_over(line, &self.commands),
@@ -135,7 +149,7 @@ impl Daemon {
                 // Everything belongs to the other process, and the end of this process closes the
                 // rest.
                 std::mem::forget(self);
-                return Ok(());
+                return Ok(ended);
             }
             Ok(Ended::Displaced(process)) => {
                 // Both processes have the queues and the sockets.
@@ -146,7 +160,7 @@ impl Daemon {
                      start the daemon again"
                 );
             }
-            done => done.map(drop),
+            done => done,
         };
         self.notify.stopping();
         drop((self.socket, self.metrics));
@@ -341,6 +355,10 @@ impl Prepared {
         } else {
             setup::give_up_privileges(&config)?;
         }
+        let mut socket = socket;
+        if hosted.is_some() {
+            socket.has_remover();
+        }
         let (card, changes, figures, serve) = match hosted {
             Some(Hosted { card, changes, figures, serve, hand_over }) => {
                 belongings.instances = Some(hand_over);
@@ -363,18 +381,19 @@ impl Prepared {
         let handle = handle.with_instances(changes);
         let ipv4_only = config.interface.is_ipv4_only();
         let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
-        let file = config.file.clone();
+        let of_file = config.clone();
         let enrolled = config.enrol.is_some().then(|| config.clone());
         let parts = Parts { config, crew, pages, waker, resolver, mtu, belongings, known };
         let (network, theirs) = if taken.is_some() { (None, network) } else { (network, None) };
         let mut control = Control::new(parts, network)?;
-        let (mut socket, mut has_to_stop) = (socket, false);
+        let (mut has_to_stop, mut silence) = (false, None);
         if let Some(mut taken) = taken {
             let before = enrolled.as_ref().map(|of| read_again(of, &mut control)).transpose()?;
             let changes = enrolled.as_ref().map(|of| taken.state.changes(of)).unwrap_or_default();
             taken.done()?;
             control.begin_instances()?;
-            let silence_ms = srd_net::clock::now().since(began).as_nanos() / 1_000_000;
+            let no_packet = Duration::from_nanos(srd_net::clock::now().since(began).as_nanos());
+            silence = Some(no_packet);
             has_to_stop = taken.end();
             hooks.begin();
             socket.begin();
@@ -386,19 +405,23 @@ impl Prepared {
             if let (Some(of), Some(before)) = (&enrolled, before) {
                 control.follow(&before.peers, &enrolment(of)?.peers)?;
             }
-            tracing::info!("took over from another process; no packet moved for {silence_ms} ms");
+            tracing::info!(
+                "took over from another process; no packet moved for {} ms",
+                no_packet.as_millis()
+            );
             if !changes.is_empty() {
                 tracing::info!("settings of [enrol] taken over: {}", changes.join(", "));
             }
         }
-        let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
+        let has_file = of_file.has_file();
+        let loader: control_socket::Loader = Arc::new(move || of_file.load_again());
         let of_socket = Arc::clone(&loader);
         let session = SessionAddress::default();
         let pods = enrolled.as_ref().map(|of| follow::pods(of, &session)).transpose()?.flatten();
         let services = control_socket::Services { instances: serve, pods: pods.map(Arc::new) };
         let socket = control_socket::Server::start(socket, handle.clone(), of_socket, services)?;
         let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose()?;
-        signals::serve(handle.clone(), loader)?;
+        signals::serve(handle.clone(), loader, has_file)?;
         if let Some(config) = enrolled {
             follow::start(&config, handle.clone(), session, controller)?;
         }
@@ -406,7 +429,7 @@ impl Prepared {
             tracing::info!("ends, because the process before was requested to stop");
             handle.stop()?;
         }
-        Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks })
+        Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks, silence })
     }
 }
 
@@ -414,7 +437,7 @@ impl Prepared {
 /// contains. An error leaves the daemon that runs as it is.
 fn read_again(of: &Config, control: &mut Control) -> Result<Enrolment> {
     let before = enrolment(of)?;
-    let fresh = Config::load(&of.file)?;
+    let fresh = of.load_again()?;
     if enrolment(of)? != before {
         anyhow::bail!("the controller changes the peers of this host at the moment: try again");
     }
@@ -514,7 +537,6 @@ pub fn release(config: &Config) -> Result<usize> {
 }
 
 /// Converts a time of the configuration; times that do not fit become the largest one.
-#[must_use]
-pub fn duration(from: std::time::Duration) -> srd_proto::Duration {
+pub(crate) fn duration(from: std::time::Duration) -> srd_proto::Duration {
     srd_proto::Duration::from_nanos(u64::try_from(from.as_nanos()).unwrap_or(u64::MAX))
 }

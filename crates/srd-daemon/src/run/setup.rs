@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{getppid, parent_process_death_signal, set_parent_process_death_signal};
 use srd_net::xdp::{AnyIo, XdpOptions};
-use srd_net::{Link, LocalEndpoint, PacketIo, PollMode, Tun, UdpIo};
+use srd_net::{Link, LocalEndpoint, NoIo, PacketIo, PollMode, Tun, UdpIo};
 use srd_proto::Epoch;
 
 use super::queues::{self, Queues};
@@ -32,6 +33,8 @@ const MTU_MIN_V4: u16 = 576;
 /// UDP payload bytes of an outer packet that are enough for [`MTU_MIN`] bytes of an inner packet,
 /// whatever the kind of the datagram.
 const PACKET_BYTES_MIN: u16 = 1360;
+/// UDP payload bytes of a packet of a node without other hosts, which sends none.
+const ALONE_PACKET_BYTES: u16 = 8972;
 /// Directory in which each run of the daemon stores its epoch, if systemd names no other.
 const STATE_DIRECTORY: &str = "/var/lib/srd";
 
@@ -39,6 +42,9 @@ const STATE_DIRECTORY: &str = "/var/lib/srd";
 /// `packet_bytes`: the result of [`packet_bytes`].
 pub(super) fn bind(config: &Config, packet_bytes: u16) -> Result<Vec<Endpoint>> {
     let (interface, options) = (&config.interface, sockets(config));
+    if interface.is_alone() {
+        return over(config, packet_bytes, vec![alone()?]);
+    }
     let ios = AnyIo::open_shards(interface.io, &options, interface.workers)
         .with_context(|| format!("cannot listen at {}", in_words(interface.listens())))?;
     over(config, packet_bytes, ios)
@@ -50,6 +56,9 @@ pub(super) fn adopt(
     packet_bytes: u16,
     all: Vec<Vec<OwnedFd>>,
 ) -> Result<Vec<Endpoint>> {
+    if config.interface.is_alone() {
+        return over(config, packet_bytes, vec![alone()?]);
+    }
     let options = sockets(config).udp;
     let ios = all.into_iter().map(|of| UdpIo::adopt(&options, of).map(AnyIo::Udp));
     let ios: Vec<AnyIo> = ios.collect::<io::Result<_>>().context("the sockets to peers")?;
@@ -61,6 +70,11 @@ pub(super) fn adopt(
         }
     }
     over(config, packet_bytes, ios)
+}
+
+/// Returns the back end of a node without other hosts, which opens no socket.
+fn alone() -> Result<AnyIo> {
+    NoIo::new().map(AnyIo::None).context("cannot make a descriptor to wait on")
 }
 
 /// Whether sockets have these addresses. A port of zero stands for any port, because the kernel has
@@ -91,7 +105,11 @@ fn over(config: &Config, packet_bytes: u16, ios: Vec<AnyIo>) -> Result<Vec<Endpo
     // one of ours.
     let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
     core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
-    let epoch = epoch_of(&interface.name);
+    // Without other hosts, the epoch has no reader.
+    let epoch = match interface.is_alone() {
+        true => srd_net::clock::epoch(),
+        false => epoch_of(&interface.name),
+    };
     let ios = ios.into_iter().map(Tapped::new).collect();
     let mut endpoints = Endpoint::over_shards(ios, core, epoch)?;
     // A step of the system's clock may end sessions. Packets in flight are lost, and their senders
@@ -136,6 +154,9 @@ const IPV6_MORE_BYTES: u16 = 20;
 /// A route with space for less than [`MTU_MIN`] bytes does not limit other peers. They use the
 /// sizes of their own routes, and the transport detects the size that passes on this route.
 pub(super) fn packet_bytes(config: &Config) -> Result<u16> {
+    if config.interface.is_alone() {
+        return Ok(ALONE_PACKET_BYTES);
+    }
     outer_packet_bytes(config).context("asking for the MTU")
 }
 
@@ -243,15 +264,19 @@ pub(super) fn adopt_tun(all: Vec<Vec<OwnedFd>>, udp_segmentation: bool) -> Resul
 /// every capability. A process that reads packets of instances never stays root.
 pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
     if config.cloud.is_some() {
-        privileges::leave_root(|| true)?;
-        privileges::drop_all()?;
-        if let Err(error) = Config::load(&config.file) {
+        leave_root_for_good()?;
+        if config.has_file()
+            && let Err(error) = config.load_again()
+        {
             let ConfigError { file, what, remedy, .. } = error;
-            tracing::warn!("a reload of {} will fail: {what}; {remedy}", file.display());
+            tracing::warn!(
+                "a reload of {} will apply only the files of the instances: {what}; {remedy}",
+                file.display()
+            );
         }
         return Ok(());
     }
-    let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
+    let stays = privileges::leave_root(|| config.load_again().is_ok())?;
     privileges::drop_all()?;
     let Some(user) = stays else { return Ok(()) };
     if user == privileges::OWN_ACCOUNT {
@@ -267,6 +292,21 @@ pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
              user {}",
             privileges::OWN_ACCOUNT
         );
+    }
+    Ok(())
+}
+
+/// Changes from root to another user, and gives up every capability. A signal at the end of the
+/// parent, which a change of the user clears (prctl(2)), is set again.
+fn leave_root_for_good() -> Result<()> {
+    let (parent, signal) = (getppid(), parent_process_death_signal()?);
+    privileges::leave_root(|| true)?;
+    privileges::drop_all()?;
+    if signal.is_some() {
+        set_parent_process_death_signal(signal)?;
+        if getppid() != parent {
+            bail!("the process that has started this one has ended");
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Processes signals: SIGTERM and SIGINT end the daemon in order, and SIGHUP makes it read its
-//! configuration again. If another process has taken over, SIGTERM and SIGINT end that process.
+//! configuration again; a daemon without a file ends by SIGHUP as well. If another process has taken
+//! over, SIGTERM and SIGINT end that process.
 
 use std::thread;
 use std::time::Duration;
@@ -28,12 +29,13 @@ pub(super) fn hold() {
     let _ = ours().thread_block();
 }
 
-/// Starts a thread that waits for the signals and processes them.
-pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
+/// Starts a thread that waits for the signals and processes them. `has_file`: whether a file
+/// contains the configuration.
+pub(super) fn serve(plane: PlaneHandle, loader: Loader, has_file: bool) -> Result<()> {
     let wait = move || {
         loop {
             match ours().wait() {
-                Ok(Signal::SIGHUP) => reload(&plane, &loader),
+                Ok(Signal::SIGHUP) if has_file => reload(&plane, &loader),
                 Ok(signal) => {
                     tracing::info!("ends, by {signal}");
                     stop(&plane);

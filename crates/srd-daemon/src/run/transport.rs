@@ -1,5 +1,4 @@
-//! Settings of a host's endpoint and sockets that follow from the configuration. They are the same
-//! for a node and for a card that has an endpoint of its own.
+//! Settings of a host's endpoint and sockets that follow from the configuration.
 
 use srd_net::UdpOptions;
 use srd_proto::{Config as CoreConfig, Duration, Protection as CoreProtection};
@@ -28,7 +27,7 @@ const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 /// Returns the settings of the endpoint. `packet_bytes` is the number of UDP payload bytes that fit
 /// into one packet; without encryption, the greeting takes a part of them.
 #[must_use]
-pub fn core(interface: &Interface, packet_bytes: u16) -> CoreConfig {
+pub(super) fn core(interface: &Interface, packet_bytes: u16) -> CoreConfig {
     let mut core = CoreConfig::sockets();
     core.protection = match &interface.protection {
         Protection::Encrypted(key) => CoreProtection::Static(key.bytes()),
@@ -48,7 +47,7 @@ pub fn core(interface: &Interface, packet_bytes: u16) -> CoreConfig {
 
 /// Returns the settings of the UDP sockets.
 #[must_use]
-pub fn sockets(interface: &Interface) -> UdpOptions {
+pub(super) fn sockets(interface: &Interface) -> UdpOptions {
     let mut sockets = UdpOptions::new(interface.listen);
     sockets.further.clone_from(&interface.listen_further);
     sockets.paths = interface.paths;

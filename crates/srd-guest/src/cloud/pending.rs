@@ -104,11 +104,7 @@ impl Changes {
             let command = commands.try_recv().ok()?;
             let is_change = matches!(
                 &command,
-                Command::Detach(_)
-                    | Command::Apply(..)
-                    | Command::HandOver(..)
-                    | Command::Hold(..)
-                    | Command::Attach(..)
+                Command::Detach(_) | Command::Apply(..) | Command::Hold(..) | Command::Attach(..)
             );
             if self.under_way.is_none() || !is_change {
                 return Some(command);

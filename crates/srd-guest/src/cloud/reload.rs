@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 
 use anyhow::{Result, bail};
+use srd_daemon::config::Config;
 use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
@@ -14,31 +15,23 @@ use crate::cloud::world::Vpc;
 use crate::control::orders::{Command, Orders};
 use crate::control::protocol::Answer;
 use crate::control::server::hand;
-use crate::state::{Options, Service};
-use crate::traffic::transport::own::Plan;
+use crate::state::Options;
 use crate::warnings;
 
 /// Applies a changed configuration from a thread other than the loop's thread.
 #[derive(Clone, Debug)]
-pub struct Reloader {
+pub(crate) struct Reloader {
     orders: Orders,
 }
 
 /// Result of a reload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Reloaded {
+pub(crate) struct Reloaded {
     /// Whether the VPC's file describes other objects than before. These are now in force.
-    pub is_new: bool,
+    pub(crate) is_new: bool,
     /// Keys of changed settings that this process cannot apply. A card that takes over can apply
     /// them.
-    pub others: Vec<String>,
-}
-
-impl Service {
-    /// Returns a handle with which another thread applies a changed configuration.
-    pub fn reloader(&self) -> Reloader {
-        Reloader::new(self.stopper.orders.clone())
-    }
+    pub(crate) others: Vec<String>,
 }
 
 impl Reloader {
@@ -50,7 +43,7 @@ impl Reloader {
     ///
     /// # Errors
     /// A file is wrong, or cannot be applied: the previous rules stay in force.
-    pub fn reload(&self) -> Result<Reloaded> {
+    pub(crate) fn reload(&self) -> Result<Reloaded> {
         let began = clock::now();
         let (file, others) = self.orders.helper()?.reload()?;
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
@@ -62,7 +55,7 @@ impl Reloader {
     ///
     /// # Errors
     /// The file is wrong, or cannot be applied: the previous rules stay in force.
-    pub fn apply(&self, path: &Path, own: (&str, bool)) -> Result<()> {
+    pub(crate) fn apply(&self, path: &Path, own: (&str, bool)) -> Result<()> {
         let began = clock::now();
         let file = self.orders.helper()?.vpc(path)?;
         check_of_controller(&file, own)?;
@@ -81,12 +74,13 @@ impl Reloader {
     }
 }
 
-/// Checks a configuration, and describes it in lines of text. The function creates no object and
-/// needs no privilege.
+/// Checks the instances of a configuration, and describes them in lines of text. The function
+/// creates no object and needs no privilege.
 ///
 /// # Errors
 /// The first mistake in the configuration.
-pub fn check(options: &Options) -> Result<Vec<String>> {
+pub fn check(config: Config) -> Result<Vec<String>> {
+    let options = &Options::of(config)?;
     let vpc = options.vpc()?;
     for name in options.vhost_user.keys() {
         vpc.instance_here(name)?;
@@ -95,7 +89,6 @@ pub fn check(options: &Options) -> Result<Vec<String>> {
     guests::check(&vpc, &world)?;
     let mut lines = Vec::new();
     if let Some(of) = &options.transport {
-        Plan::new(of)?;
         let hosts: Vec<&str> = of.hosts.keys().map(String::as_str).collect();
         let plain = if of.is_plain() { ", neither encrypted nor authenticated" } else { "" };
         let from = of.interface.listens_in_words();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use srd_daemon::control::protocol::Answer as NodeAnswer;
+use srd_trust::peer;
 use srd_trust::text::clean_json;
 
 use crate::control::protocol::{
@@ -15,7 +16,6 @@ use crate::control::protocol::{
 };
 use crate::failure::Missing;
 use crate::figures::pages::WRITTEN_WITHIN;
-use crate::handover::asker;
 use crate::machine::earlier;
 
 /// Longest wait for the answer to a request that creates or changes an object.
@@ -61,6 +61,20 @@ impl fmt::Display for CardEnded {
 
 impl std::error::Error for CardEnded {}
 
+/// Checks the user of the process that listens at the socket, before any of its data is trusted.
+/// Names in its answers become parts of paths and commands.
+fn check_server(stream: &UnixStream) -> Result<()> {
+    let checked = peer::check(stream);
+    if let Some(of) = checked.as_ref().err().and_then(peer::stranger) {
+        bail!(
+            "the socket belongs to user {}, which is neither root nor this card's user: it is no \
+             card; name another place with --socket",
+            of.user
+        );
+    }
+    checked.context("the card that runs")
+}
+
 /// Whether the card has ended.
 fn has_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
@@ -80,8 +94,8 @@ impl Client {
             }
             let what = match is_default(socket) && earlier::card().is_some() {
                 true => format!(
-                    "the card that runs is of an earlier version, at {}: `srd card up --take-over` \
-                     goes on with it",
+                    "the card that runs is of an earlier version, at {}: end it, and start this \
+                     one (connections of its instances end with it)",
                     earlier::SOCKET
                 ),
                 false => format!(
@@ -91,7 +105,7 @@ impl Client {
             };
             anyhow::Error::new(error).context(what)
         })?;
-        asker::check_giver(&stream)?;
+        check_server(&stream)?;
         stream.set_read_timeout(Some(CHANGE_WAIT_MAX))?;
         stream.set_write_timeout(Some(CHANGE_WAIT_MAX))?;
         let mut client = Self { stream: BufReader::new(stream) };
@@ -99,17 +113,14 @@ impl Client {
         Ok(client)
     }
 
-    /// Begins requests about instances, at the socket of a node or of a card.
+    /// Begins requests about instances.
     fn begin(&mut self) -> Result<()> {
         self.send(&Request::Instances)?;
         let answer = self.answer(ANSWER_WAIT_MAX)?;
         match serde_json::from_slice::<NodeAnswer<()>>(&answer) {
             Ok(NodeAnswer::Ok(())) => Ok(()),
             Ok(NodeAnswer::Error(refusal)) => Err(Refused(refusal.text).into()),
-            Err(_) => match serde_json::from_slice(&answer) {
-                Ok(Answer::Failed { what }) => Err(Refused(what).into()),
-                _ => bail!("the card's answer is not understood: it may be of another version"),
-            },
+            Err(_) => bail!("the card's answer is not understood: it may be of another version"),
         }
     }
 

@@ -12,7 +12,7 @@ use srd_daemon::config::{Cloud, Config, ConfigError};
 use crate::state::Options;
 use crate::traffic::transport::TransportOptions;
 
-/// Keys of [`other_settings`] that a node itself applies at a reload, or reports as effective only
+/// Keys of [`other_settings`] that the node itself applies at a reload, or reports as effective only
 /// after a restart.
 pub(crate) const KEYS_OF_NODE: [&str; 4] = [INTERFACE, METRICS, POLL, SOCKET];
 const INTERFACE: &str = "interface and peer";
@@ -20,22 +20,21 @@ const METRICS: &str = "metrics";
 const POLL: &str = "poll";
 const SOCKET: &str = "socket";
 
-/// Reads a file. Relative paths in it start at its directory. The path of the socket is the default
-/// one, because the command line may name another socket than the file.
+/// Reads a file. Relative paths in it start at its directory.
 ///
 /// # Errors
 /// An error if the file cannot be read; otherwise the first mistake in its text.
 pub(crate) fn read(path: &Path) -> Result<Options, ConfigError> {
-    Options::of(Config::load(path)?, crate::SOCKET_DEFAULT.as_ref())
+    Options::of(Config::load(path)?)
 }
 
 impl Options {
-    /// Returns the settings of a card from those of its host. `socket`: the socket for requests to
-    /// a card that belongs to no node.
+    /// Returns the settings of a card from those of its host.
     ///
     /// # Errors
     /// The file has no table `[cloud]`.
-    pub fn of(config: Config, socket: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn of(config: Config) -> Result<Self, ConfigError> {
+        let has_file = config.has_file();
         let Config { file, interface, metrics, peers, cloud, control, .. } = config;
         let Some(cloud) = cloud else {
             return Err(ConfigError {
@@ -63,7 +62,7 @@ impl Options {
         let Cloud { credits_s, vhost_user, vhost_user_client, processors, .. } = cloud;
         let transport = TransportOptions { host: host.clone(), interface, hosts };
         Ok(Self {
-            config: Some(file),
+            config: has_file.then_some(file),
             file: vpc,
             is_of_controller,
             pods,
@@ -73,8 +72,8 @@ impl Options {
             internet,
             internet_private,
             transport: (!transport.hosts.is_empty()).then_some(transport),
-            socket: socket.to_owned(),
-            socket_named: control.is_named.then_some(control.socket),
+            socket_named: control.is_named.then(|| control.socket.clone()),
+            socket: control.socket,
             vhost_user,
             vhost_user_client,
             poll,
@@ -114,7 +113,7 @@ mod tests {
 
     fn options(text: &str) -> Options {
         let config = Config::parse(text, Path::new("/etc/srd/srd0.toml")).unwrap();
-        Options::of(config, Path::new("/run/s.sock")).unwrap()
+        Options::of(config).unwrap()
     }
 
     #[test]
@@ -154,7 +153,10 @@ mod tests {
         assert_eq!(transport.hosts["beta"].endpoint.unwrap().port(), 7471);
         assert_eq!(transport.interface.listen.port(), 7471);
         let none = options("[cloud]");
-        assert_eq!((none.file.clone(), none.socket.as_path()), (None, Path::new("/run/s.sock")));
+        assert_eq!(
+            (none.file.clone(), none.socket.as_path()),
+            (None, Path::new("/run/srd/srd0.sock"))
+        );
         assert!(none.transport.is_none());
         let differ = [
             "host",
@@ -180,7 +182,7 @@ mod tests {
         let text = "[interface]\naddress = [\"10.77.0.1/24\"]\nlisten = \"0.0.0.0:7471\"\n\
                     protection = \"plain\"\n";
         let config = Config::parse(text, Path::new("/etc/srd/srd0.toml")).unwrap();
-        let error = Options::of(config, Path::new("s")).unwrap_err().to_string();
+        let error = Options::of(config).unwrap_err().to_string();
         assert!(error.starts_with("/etc/srd/srd0.toml: there is no table [cloud]"), "{error}");
     }
 }

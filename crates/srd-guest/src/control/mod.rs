@@ -1,9 +1,11 @@
-//! Commands for the card: configuration, socket, requests, and answers.
+//! Commands for the card: configuration, socket, requests, and answers. The control socket is that
+//! of the node, and a connection begins with the node's request `instances`.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`config`] | settings of a file |
-//! | [`protocol`], [`client`], `server` | requests and answers; the two ends of the socket |
+//! | [`protocol`], [`client`], `server` | requests and answers; the two ends of a connection |
+//! | `place` | the place of the socket |
 //! | `orders` | requests on their way to the loop |
 //! | `gate` | refuses other rules while another process takes over |
 //! | `views`, `flows`, `status` | answers to readers, which their own threads format |
@@ -14,6 +16,7 @@ pub mod config;
 pub(crate) mod flows;
 pub(crate) mod gate;
 pub(crate) mod orders;
+pub(crate) mod place;
 pub mod protocol;
 pub(crate) mod server;
 pub(crate) mod status;

@@ -7,8 +7,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -50,12 +48,10 @@ pub(crate) enum Command {
     /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
-    /// Stop, and return the file with the state, and the descriptors of the devices. A card of a
-    /// node continues when the other end of the second channel is dropped; when it receives the
-    /// channel for an answer, its objects belong to another process.
+    /// Stop, and return the file with the state, and the descriptors of the devices. The card
+    /// continues when the other end of the second channel is dropped; when it receives the channel
+    /// for an answer, its objects belong to another process.
     Hold(Sender<Result<CardState, String>>, Receiver<Sender<()>>),
-    /// Hand the whole card over to the process at the other end of the connection.
-    HandOver(UnixStream, Sender<Result<(), String>>),
 }
 
 /// Sends commands to the loop, and wakes it. Also gives access to the figures that the loop
@@ -123,21 +119,6 @@ impl Orders {
 
     pub(crate) fn wake(&self) -> bool {
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).is_ok()
-    }
-}
-
-/// Ends the card from another thread.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    pub(crate) is_ending: Arc<AtomicBool>,
-    pub(crate) orders: Orders,
-}
-
-impl Stopper {
-    /// Requests the end of the card, and wakes its loop. The call does not wait for the end.
-    pub fn stop(&self) {
-        self.is_ending.store(true, Ordering::Relaxed);
-        self.orders.wake();
     }
 }
 

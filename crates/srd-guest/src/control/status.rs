@@ -8,7 +8,7 @@ use crate::state::Service;
 
 impl Service {
     /// Returns the instances as text, one line each.
-    pub fn summary(&self) -> Vec<String> {
+    pub(crate) fn summary(&self) -> Vec<String> {
         let lines = self.guests.by_name.iter().map(|(name, running)| {
             let devices = running.interfaces.iter().map(|(port, eni, device)| {
                 let addresses: Vec<String> =

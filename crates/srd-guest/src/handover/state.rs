@@ -10,20 +10,14 @@ use crate::interfaces::adapter::QueueCounts;
 use crate::traffic::hosts::Contact;
 
 /// The state of a card in a hand-over. The descriptors come in this order: the file with the state,
-/// the connection to the helper for the card that takes over (not of a node), the device of the
-/// internet's side, the sockets to other hosts (first the receiving one, then the sending ones in
-/// the order of their ports; a node hands them over itself), then the queues of the devices of each
-/// instance.
+/// the device of the internet's side, then the queues of the devices of each instance. The node
+/// itself hands over the sockets to other hosts.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
-    /// The name of the host on which the card runs.
-    pub(crate) host: String,
     /// Time at which the card began to move packets, in nanoseconds of the machine's clock.
     pub(crate) began_ns: u64,
     pub(crate) edge: Option<Edge>,
-    /// Number of sockets to other hosts.
-    pub(crate) transport: usize,
     /// Counters and session states of the other hosts, by name.
     pub(crate) hosts: BTreeMap<String, Contact>,
     pub(crate) lost: BTreeMap<String, u64>,

@@ -94,22 +94,13 @@ impl Request {
                 file_name(name)
             }
             Self::Vpc(path) if !path.is_absolute() => bail!("{} is no path", path.display()),
-            Self::TakeOn if !spec.takes_over => bail!("this card takes over from no other card"),
             Self::Remove { .. }
             | Self::Vpc(_)
             | Self::Reload
             | Self::Another
             | Self::Renew
-            | Self::Heir
-            | Self::TakeOn
-            | Self::Hand
-            | Self::Forget => Ok(()),
+            | Self::Listens => Ok(()),
         }
-    }
-
-    /// Whether only the helper of a card that takes over (the heir) may send this request.
-    pub(super) fn is_of_heir(&self) -> bool {
-        matches!(self, Self::Hand | Self::Forget)
     }
 }
 

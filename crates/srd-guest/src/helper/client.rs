@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -147,12 +147,7 @@ impl Helper {
     }
 
     /// Sends a request, and waits for the answer, for at most `wait` in all.
-    fn ask_with(
-        &self,
-        request: Request,
-        descriptors: &[BorrowedFd<'_>],
-        wait: Duration,
-    ) -> Result<(Answer, Vec<OwnedFd>)> {
+    fn ask_with(&self, request: Request, wait: Duration) -> Result<(Answer, Vec<OwnedFd>)> {
         let (back, answer) = sync_channel(1);
         let id = {
             let mut waiting = lock(&self.0.waiting);
@@ -166,7 +161,7 @@ impl Helper {
         };
         let message = Message { id, body: Some(request) };
         let begun = Instant::now();
-        let sent = wire::send(&self.0.socket, &message, descriptors, wait);
+        let sent = wire::send(&self.0.socket, &message, &[], wait);
         let answer = match sent {
             Ok(()) => answer.recv_timeout(wait.saturating_sub(begun.elapsed())),
             Err(error) => {
@@ -185,7 +180,7 @@ impl Helper {
     }
 
     fn ask(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>)> {
-        self.ask_with(request, &[], ANSWER_WAIT_MAX)
+        self.ask_with(request, ANSWER_WAIT_MAX)
     }
 
     fn do_it(&self, request: Request) -> Result<()> {
@@ -291,7 +286,7 @@ impl Helper {
     pub(crate) fn look(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<Upkeep> {
         let mut all = Upkeep::default();
         for some in in_requests(of)? {
-            let Answer::Upkeep(upkeep) = self.ask_with(Request::Look(some), &[], LOOK_WAIT_MAX)?.0
+            let Answer::Upkeep(upkeep) = self.ask_with(Request::Look(some), LOOK_WAIT_MAX)?.0
             else {
                 return odd();
             };
@@ -315,7 +310,7 @@ impl Helper {
         &self,
         of: Vec<(NamespaceName, Vec<String>)>,
     ) -> Result<Vec<Vec<Option<u64>>>> {
-        match self.ask_with(Request::Drops(of), &[], LOOK_WAIT_MAX)?.0 {
+        match self.ask_with(Request::Drops(of), LOOK_WAIT_MAX)?.0 {
             Answer::Drops(drops) => Ok(drops),
             _ => odd(),
         }
@@ -417,8 +412,7 @@ impl Helper {
     /// Reads the file of a cloud.
     pub(crate) fn vpc(&self, path: &Path) -> Result<VpcFile> {
         let (_, descriptors) = self.ask(Request::Vpc(path.to_owned()))?;
-        let file = descriptors.into_iter().next().context("the helper opened nothing")?;
-        Ok(srd_vpc_file::read_from(File::from(file), path)?)
+        opened(descriptors, path)
     }
 
     /// Reads the configuration again. Returns its cloud (`None` if the configuration names no file
@@ -430,7 +424,7 @@ impl Helper {
 
     /// Returns a further connection to this helper, for a process that takes the node over.
     pub(crate) fn another(&self) -> Result<OwnedFd> {
-        let (_, descriptors) = self.ask_with(Request::Another, &[], LOOK_WAIT_MAX)?;
+        let (_, descriptors) = self.ask_with(Request::Another, LOOK_WAIT_MAX)?;
         descriptors.into_iter().next().context("the helper opened nothing")
     }
 
@@ -446,19 +440,9 @@ impl Helper {
         self.tell(Request::Renew);
     }
 
-    /// Returns an additional connection to this helper, for the helper of a card that takes over
-    /// (the heir).
-    pub(crate) fn heir(&self) -> Result<OwnedFd> {
-        let (_, descriptors) = self.ask(Request::Heir)?;
-        descriptors.into_iter().next().context("the helper opened nothing")
-    }
-
-    /// Makes the helper take over all objects of another helper. Returns the namespaces that the
-    /// helper owns afterwards.
-    pub(crate) fn take_on(&self, other: &OwnedFd) -> Result<BTreeSet<NamespaceName>> {
-        let (answer, _) = self.ask_with(Request::TakeOn, &[other.as_fd()], ANSWER_WAIT_MAX)?;
-        let Answer::Taken(namespaces) = answer else { return odd() };
-        Ok(namespaces)
+    /// Makes the helper record the file of the control socket, which it removes at the end.
+    pub(crate) fn listens(&self) -> Result<()> {
+        self.do_it(Request::Listens)
     }
 }
 
@@ -470,8 +454,13 @@ pub(super) fn reloaded(
 ) -> Result<(Option<VpcFile>, Vec<String>)> {
     let Answer::Reloaded { vpc, others } = answer else { return odd() };
     let Some(path) = vpc else { return Ok((None, others)) };
+    Ok((Some(opened(descriptors, &path)?), others))
+}
+
+/// Reads the file of a cloud, which the helper has opened.
+pub(super) fn opened(descriptors: Vec<OwnedFd>, path: &Path) -> Result<VpcFile> {
     let file = descriptors.into_iter().next().context("the helper opened nothing")?;
-    Ok((Some(srd_vpc_file::read_from(File::from(file), &path)?), others))
+    Ok(srd_vpc_file::read_from(File::from(file), path)?)
 }
 
 /// Splits a list into parts that each fit into one request; returns at least one part.

@@ -19,6 +19,10 @@ use crate::control::config;
 use crate::figures::logs::files;
 use crate::state::Options;
 
+/// Error of a reload, if the command line contains all settings.
+const NO_FILE: &str =
+    "no file contains the settings of this card: `srd card apply FILE` gives it other rules";
+
 /// The files that the helper may open for the card.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -96,14 +100,14 @@ impl Files {
 
     /// Reads the configuration with which another process has taken the node over.
     pub(super) fn renew(&mut self, spec: &Spec) -> Result<()> {
-        let path = spec.config.as_ref().context("the card has no configuration in a file")?;
+        let path = spec.config.as_ref().context(NO_FILE)?;
         self.runs = Some(config::read(path)?);
         Ok(())
     }
 
     /// Reads the configuration again, and opens the file of its cloud.
     pub(super) fn reload(&mut self, spec: &Spec) -> Result<Reloaded> {
-        let path = spec.config.as_ref().context("the card has no configuration in a file")?;
+        let path = spec.config.as_ref().context(NO_FILE)?;
         let new = config::read(path)?;
         let others = match &self.runs {
             Some(runs) => config::other_settings(runs, &new),

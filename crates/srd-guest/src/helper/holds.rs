@@ -2,17 +2,12 @@
 //! ends, however that happens.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::process::{Uid, geteuid};
-use srd_daemon::handover::wire::{file_of, parts_of};
 use srd_net::Tun;
 use srd_trust::file_identity::{Identity, identity, remove};
 use srd_trust::place;
@@ -20,19 +15,14 @@ use srd_trust::place;
 use super::inspect;
 use super::serve::{Reply, done};
 use super::upkeep::{Guard, Shared};
-use super::wire::{self, Receiver};
-use super::{Answer, Inventory, MadePlace, Meet, Message, Request, SocketPaths, Spec};
+use super::{Answer, MadePlace, Meet, Request, Spec};
 use crate::control::protocol::NamespaceName;
-use crate::machine::locks::Lock;
+use crate::machine::edge;
 use crate::machine::namespace::{self, Device, Inside, Owned};
 use crate::machine::place::{CreatedNetwork, NetworkRequest, make_all};
 use crate::machine::programs;
 use crate::machine::resolv_conf::{DIRECTORY, ResolvConf};
 use crate::traffic::turns::INSTANCES_MAX;
-use crate::{machine::earlier, machine::edge};
-
-/// Longest wait for an answer of another helper.
-const HAND_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// All objects that a helper has to remove or restore at the end.
 #[derive(Debug)]
@@ -52,7 +42,7 @@ pub(super) struct Holds {
     shared: Shared,
     /// Listening vhost-user sockets, with the identities of their files.
     sockets: BTreeMap<PathBuf, Identity>,
-    /// Identity of the file of the card's control socket.
+    /// Identity of the file of the node's control socket; `None` until the node listens.
     listens: Option<Identity>,
 }
 
@@ -67,12 +57,12 @@ impl Holds {
             guard: Guard::new(shared.clone()),
             shared,
             sockets: BTreeMap::new(),
-            listens: spec.socket.as_ref().and_then(|socket| identity(&socket.listens)),
+            listens: None,
             spec,
         }
     }
 
-    pub(super) fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<Reply> {
+    pub(super) fn obey(&mut self, request: Request) -> Result<Reply> {
         match request {
             Request::Make(wanted) => self.make(&wanted),
             Request::Sweep(instances) => {
@@ -118,13 +108,10 @@ impl Holds {
                 }
                 Ok(done())
             }
-            Request::TakeOn => {
-                let other = descriptors.into_iter().next().context("no other helper")?;
-                self.take_on(&other)?;
-                earlier::clean_after_end();
-                Ok((Answer::Taken(self.namespaces.keys().cloned().collect()), Vec::new()))
+            Request::Listens => {
+                self.listens = identity(&self.spec.socket);
+                Ok(done())
             }
-            Request::Hand => self.hand(),
             Request::Restore(of) => {
                 self.restore(&of);
                 Ok(done())
@@ -221,68 +208,6 @@ impl Holds {
         Ok((Answer::Done, vec![listener.into()]))
     }
 
-    /// Takes over all objects of another helper, and then makes that helper forget them.
-    fn take_on(&mut self, other: &OwnedFd) -> Result<()> {
-        set_socket_timeout(other, Timeout::Recv, Some(HAND_WAIT_MAX))?;
-        // The card may have made this pair of sockets itself, and may describe files of its choice,
-        // which this helper would remove at its end.
-        check_user(socket_peercred(other)?.uid)?;
-        let (answer, descriptors) = ask(other, Request::Hand)?;
-        let Answer::Done = answer else { bail!("the helper before answers something else") };
-        let mut descriptors = descriptors.into_iter();
-        let file = descriptors.next().context("the helper before hands nothing over")?;
-        let [held] = parts_of(&file.into())?;
-        let held: Inventory =
-            serde_json::from_slice(&held).context("what the helper before has")?;
-        for name in held.namespaces {
-            let lock = descriptors.next().context("a lock is missing")?;
-            let lock = Lock::adopt(&self.locks, name.as_str(), lock.into())?;
-            let owned = Owned::adopt(name.clone(), lock);
-            self.shared.add(&owned);
-            self.namespaces.insert(name, owned);
-        }
-        self.left.extend(held.left);
-        for (name, resolver) in held.resolvers {
-            let file = ResolvConf::of(Path::new(DIRECTORY), name.as_str(), resolver);
-            self.resolvers.insert(name, file);
-        }
-        self.sockets.extend(held.sockets);
-        if held.forward.is_some() {
-            self.forward = held.forward;
-        }
-        ask(other, Request::Forget).context("the helper before")?;
-        if let Some(before) = &self.forward {
-            edge::set_rules(self.spec.internet_private, before)?;
-            self.guard.keep_rules();
-        }
-        if let Some(SocketPaths { path, listens }) = &self.spec.socket
-            && listens != path
-        {
-            let failed = || format!("the socket {}", path.display());
-            fs::rename(listens, path).with_context(failed)?;
-        }
-        Ok(())
-    }
-
-    /// Returns a description of all objects, with the locks of the namespaces, for another helper.
-    /// Until this helper receives the request to forget, it still has to remove and restore the
-    /// objects.
-    fn hand(&self) -> Result<Reply> {
-        let resolvers = self.resolvers.iter().map(|(name, of)| (name.clone(), of.resolver()));
-        let held = Inventory {
-            namespaces: self.namespaces.keys().cloned().collect(),
-            left: self.left.clone(),
-            resolvers: resolvers.collect(),
-            forward: self.forward.clone(),
-            sockets: self.sockets.iter().map(|(path, of)| (path.clone(), *of)).collect(),
-        };
-        let mut descriptors = vec![file_of(&[&serde_json::to_vec(&held)?])?.into()];
-        for owned in self.namespaces.values() {
-            descriptors.push(owned.lock()?);
-        }
-        Ok((Answer::Done, descriptors))
-    }
-
     /// Checks the settings of the machine that other programs may have changed. If `rules` is true,
     /// restores packet rules that were changed.
     pub(super) fn tend(&mut self, rules: bool) {
@@ -313,10 +238,6 @@ impl Holds {
         }
     }
 
-    /// Drops the objects without removing or restoring them, because another helper has taken them
-    /// over.
-    pub(super) fn forget(self) {}
-
     /// Removes or restores all objects.
     pub(super) fn give_back(self) {
         self.resolvers.into_values().for_each(ResolvConf::remove);
@@ -332,10 +253,8 @@ impl Holds {
             edge::give_back(before);
         }
         self.sockets.iter().for_each(|(path, was)| remove_quietly(path, *was));
-        if let (Some(SocketPaths { path, listens }), Some(was)) = (&self.spec.socket, self.listens)
-        {
-            remove_quietly(listens, was);
-            remove_quietly(path, was);
+        if let Some(was) = self.listens {
+            remove_quietly(&self.spec.socket, was);
         }
     }
 }
@@ -344,14 +263,6 @@ impl Holds {
 fn check_count(networks: usize) -> Result<()> {
     if networks > INSTANCES_MAX {
         bail!("a card has at most {INSTANCES_MAX} instances: start another card for more");
-    }
-    Ok(())
-}
-
-/// Checks that the user at the other end is that of a helper, and not that of a card.
-fn check_user(user: Uid) -> Result<()> {
-    if user != geteuid() {
-        bail!("the other end is no helper, but a process of user {user}");
     }
     Ok(())
 }
@@ -380,21 +291,6 @@ fn into_descriptor(tun: Tun) -> Option<OwnedFd> {
     Arc::into_inner(descriptor)
 }
 
-/// Sends a request to another helper, and waits for the answer with all its descriptors.
-fn ask(other: &OwnedFd, request: Request) -> Result<Reply> {
-    wire::send(other, &Message { id: 1, body: Some(request) }, &[], HAND_WAIT_MAX)?;
-    let (mut receiver, mut descriptors) = (Receiver::new(), Vec::new());
-    loop {
-        let received = receiver.next::<Answer>(other)?.context("the helper before has ended")?;
-        descriptors.extend(received.descriptors);
-        match received.message.map_err(anyhow::Error::msg)?.body {
-            None => {}
-            Some(Answer::Failed { what, .. }) => bail!(what),
-            Some(answer) => return Ok((answer, descriptors)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,12 +299,5 @@ mod tests {
     fn a_card_gets_as_many_networks_as_instances_and_no_more() {
         check_count(INSTANCES_MAX).unwrap();
         assert!(check_count(INSTANCES_MAX + 1).is_err());
-    }
-
-    #[test]
-    fn regression_a_helper_takes_on_objects_of_a_helper_only() {
-        check_user(geteuid()).unwrap();
-        let other = Uid::from_raw(geteuid().as_raw() + 1);
-        assert!(check_user(other).unwrap_err().to_string().contains("is no helper"));
     }
 }

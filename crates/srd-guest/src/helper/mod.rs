@@ -2,7 +2,7 @@
 //! packets runs without privileges.
 //!
 //! ```text
-//!   srd card up (no capability, not root)          srd card-helper (root, few capabilities)
+//!   card of a node (no capability, not root)       srd card-helper (root, few capabilities)
 //!     Helper::ask    --- Request, JSON ------>       namespaces, devices, routes, sockets, files
 //!                    <-- Answer, JSON, fds ---
 //!     ends, however  --- end of file -------->       gives everything back, and ends
@@ -17,12 +17,6 @@
 //! connection (`Request::Another`) for that process. Both connections have the same rights, because
 //! both processes are of the same program and the same user, or of root. The helper gives
 //! everything back when all connections are closed.
-//!
-//! A card without a node that takes over starts its own helper, the *heir*. The card that runs
-//! gives the heir a second connection to its own helper. A helper with an heir restores nothing
-//! until both connections are closed. The heir requests all objects of the helper
-//! (`Request::Hand`), and then makes it forget them (`Request::Forget`). So at each moment of a
-//! take-over exactly one helper is responsible for the objects, whichever process ends.
 //!
 //! | module | contents |
 //! |---|---|
@@ -53,9 +47,9 @@ mod tests;
 mod upkeep;
 mod wire;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -90,9 +84,8 @@ pub(crate) const NAMED_MAX: usize = 2048;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// The card's control socket; `None` if the card belongs to a node, which has a socket for all
-    /// requests.
-    pub(crate) socket: Option<SocketPaths>,
+    /// The control socket of the node, whose file the helper removes at the end.
+    pub(crate) socket: PathBuf,
     /// Paths of the vhost-user sockets of primary interfaces. For another interface, the name of
     /// its device is appended to the path.
     pub(crate) vhost_user: BTreeSet<PathBuf>,
@@ -111,27 +104,13 @@ pub(crate) struct Spec {
     pub(crate) internet: bool,
     /// Whether the internet's side carries private addresses.
     pub(crate) internet_private: bool,
-    /// Whether the card takes over from another card, whose objects are requested later.
-    pub(crate) takes_over: bool,
 }
 
-/// Paths of a card's control socket.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SocketPaths {
-    /// Path of the socket.
-    pub(crate) path: PathBuf,
-    /// Path at which the card listens until it has taken over from another card. If it takes over
-    /// from no card, this path equals `path`.
-    pub(crate) listens: PathBuf,
-}
-
-/// Returns the objects that the helper of a card with these options may touch. `listens`: the path
-/// at which the card listens at its start; `None` if it belongs to a node.
-pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: Option<&Path>, takes_over: bool) -> Spec {
-    let path = options.socket.clone();
+/// Returns the objects that the helper of a card with these options may touch.
+pub(crate) fn spec(options: &Options, vpc: &Vpc) -> Spec {
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     Spec {
-        socket: listens.map(|listens| SocketPaths { path, listens: listens.to_owned() }),
+        socket: absolute(&options.socket),
         vhost_user: options.vhost_user.values().cloned().collect(),
         logs: if options.is_of_controller { BTreeSet::new() } else { vpc.log_directories() },
         is_of_controller: options.is_of_controller,
@@ -139,7 +118,6 @@ pub(crate) fn spec(options: &Options, vpc: &Vpc, listens: Option<&Path>, takes_o
         publics: Vpc::publics(&vpc.world()),
         internet: options.internet,
         internet_private: options.internet_private,
-        takes_over,
     }
 }
 
@@ -201,18 +179,8 @@ enum Request {
     /// Read the configuration again, because another process has taken the node over with it.
     /// Later reloads report the settings that differ from it.
     Renew,
-    /// Return a second connection to this helper, for the helper of a card that takes over (the
-    /// heir).
-    Heir,
-    /// Take over all objects of another helper. The connection to it is a descriptor of this
-    /// request.
-    TakeOn,
-    /// Return a description of all objects. Only the helper of a card that takes over (the heir)
-    /// may send this request.
-    Hand,
-    /// Forget all objects, because the heir has taken them over. Only the heir, which is the helper
-    /// of a card that takes over, may send this request.
-    Forget,
+    /// Record the present file of the control socket, which the helper removes at the end.
+    Listens,
 }
 
 /// Method by which a vhost-user device connects to its front end.
@@ -255,9 +223,6 @@ enum Answer {
     /// comes with the answer; `None` if the configuration names no file. `others`: keys of changed
     /// settings that are not applied.
     Reloaded { vpc: Option<PathBuf>, others: Vec<String> },
-    /// The namespaces that the helper owns after it has taken over the namespaces of another
-    /// helper.
-    Taken(BTreeSet<NamespaceName>),
 }
 
 /// The network that the helper has created for an instance.
@@ -283,22 +248,4 @@ struct Message<T> {
     /// The request or the answer; `None` if the packet carries only descriptors, and more packets
     /// of the message follow.
     body: Option<T>,
-}
-
-/// Description of all objects of a helper, for another helper. The locks of the namespaces come
-/// with it as descriptors, in the order of `namespaces`.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Inventory {
-    namespaces: Vec<NamespaceName>,
-    /// Namespaces that were not removed because programs still use them. They are checked once more
-    /// at the end.
-    left: BTreeSet<NamespaceName>,
-    resolvers: BTreeMap<NamespaceName, Ipv4Addr>,
-    /// Value of `net.ipv4.ip_forward` before the internet's side was set up; `None` if it was not
-    /// set up.
-    forward: Option<String>,
-    /// Paths of vhost-user sockets, with the identities of their files: device, inode, and creation
-    /// time in nanoseconds.
-    sockets: Vec<(PathBuf, (u64, u64, u64))>,
 }

@@ -1,5 +1,5 @@
-//! The helper's loop. Requests come from the card, and from the helper of a card that takes over
-//! (the heir). A thread executes the requests that create or remove objects, in their order. All
+//! The helper's loop. Requests come from the card, and from processes that take its node over. A
+//! thread executes the requests that create or remove objects, in their order. All
 //! other requests are executed at once.
 
 use std::fs::File;
@@ -64,9 +64,7 @@ fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let spec = Spec { publics: serde_json::from_slice(&publics)?, ..spec };
     let directory = Path::new(locks::DIRECTORY);
     let lock = locks::keep(directory)?;
-    if !spec.takes_over {
-        locks::wait_for_keepers(directory);
-    }
+    locks::wait_for_keepers(directory);
     Ok((spec, lock))
 }
 
@@ -104,7 +102,6 @@ enum Work {
 struct Job {
     id: u64,
     request: Request,
-    descriptors: Vec<OwnedFd>,
     back: Arc<OwnedFd>,
 }
 
@@ -114,7 +111,6 @@ pub(super) struct Helping {
     files: Files,
     /// Connections of the card, and of processes that take it over: at most [`CARDS_MAX`].
     cards: Vec<Arc<OwnedFd>>,
-    heir: Option<Arc<OwnedFd>>,
     /// The last connection, after its other end has closed it.
     last: Option<Arc<OwnedFd>>,
     jobs: SyncSender<Work>,
@@ -125,8 +121,6 @@ pub(super) struct Helping {
     tended: Instant,
     upkeep: upkeep::Shared,
     thread: thread::JoinHandle<Holds>,
-    /// Whether another helper has taken over. This helper then serves only files of flow logs.
-    is_forgotten: bool,
 }
 
 impl Helping {
@@ -146,21 +140,8 @@ impl Helping {
             );
             None
         });
-        let (cards, heir, last) = (vec![Arc::new(card)], None, None);
-        let (tended, is_forgotten) = (Instant::now(), false);
-        Ok(Self {
-            spec,
-            files,
-            cards,
-            heir,
-            last,
-            jobs,
-            notices,
-            tended,
-            upkeep,
-            thread,
-            is_forgotten,
-        })
+        let (cards, last, tended) = (vec![Arc::new(card)], None, Instant::now());
+        Ok(Self { spec, files, cards, last, jobs, notices, tended, upkeep, thread })
     }
 
     /// Executes requests until all connections are closed by their other ends, then gives
@@ -187,32 +168,27 @@ impl Helping {
                 Ok(None) | Err(_) => self.close(&from),
             }
         }
-        let Self { jobs, thread, is_forgotten, last, .. } = self;
+        let Self { jobs, thread, last, .. } = self;
         drop(jobs);
         let holds = thread.join();
-        let holds = holds.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        if is_forgotten {
-            holds.forget();
-        } else {
-            holds.give_back();
-        }
+        holds.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).give_back();
         Ok(last)
     }
 
     /// Waits for a packet on a connection, for a notice of a change, or until the next check is
     /// due.
     fn wait(&self) -> io::Result<Next> {
-        let all: Vec<&Arc<OwnedFd>> = self.cards.iter().chain(&self.heir).collect();
+        let all = &self.cards;
         if all.is_empty() {
             return Ok(Next::Over);
         }
-        let is_tended = self.spec.internet && !self.is_forgotten;
+        let is_tended = self.spec.internet;
         let since = self.tended.elapsed();
         let notices = self.notices.iter().filter(|_| is_tended && since >= upkeep::PAUSE);
         let until = if since < upkeep::PAUSE { upkeep::PAUSE } else { TEND_EVERY };
         let pause = is_tended.then(|| until.saturating_sub(since));
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
-        let fds = all.iter().map(|fd| PollFd::new(&***fd, PollFlags::IN));
+        let fds = all.iter().map(|fd| PollFd::new(&**fd, PollFlags::IN));
         let notices = notices.map(|notices| PollFd::new(notices, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = fds.chain(notices).collect();
         match poll(&mut fds, pause.as_ref()) {
@@ -237,38 +213,27 @@ impl Helping {
         let _ = self.jobs.try_send(Work::Tend { rules });
     }
 
-    fn is_heir(&self, from: &Arc<OwnedFd>) -> bool {
-        self.heir.as_ref().is_some_and(|heir| Arc::ptr_eq(heir, from))
-    }
-
     fn close(&mut self, from: &Arc<OwnedFd>) {
-        if self.is_heir(from) {
-            self.heir = None;
-        }
         self.cards.retain(|card| !Arc::ptr_eq(card, from));
-        if self.cards.is_empty() && self.heir.is_none() {
+        if self.cards.is_empty() {
             self.last = Some(Arc::clone(from));
         }
     }
 
     fn obey(&mut self, from: &Arc<OwnedFd>, received: Received<Request>) {
-        let Received { message, descriptors } = received;
+        let Received { message, .. } = received;
         let (id, request) = match message {
             Ok(Message { id, body: Some(request) }) => (id, request),
             Ok(Message { id, body: None }) => return say(from, id, refused("no request")),
             Err(what) => return say(from, 0, refused(what)),
         };
-        let checked = match request.is_of_heir() == self.is_heir(from) {
-            true => request.check(&self.spec, self.files.publics()),
-            false => Err(anyhow::anyhow!("this end may not ask for that")),
-        };
-        if let Err(error) = checked {
+        if let Err(error) = request.check(&self.spec, self.files.publics()) {
             return say(from, id, Err(error));
         }
         match self.at_once(request) {
             Ok(said) => say(from, id, said),
             Err(request) => {
-                let job = Job { id, request, descriptors, back: Arc::clone(from) };
+                let job = Job { id, request, back: Arc::clone(from) };
                 // If the queue is full, the helper waits, and so does the thread of the card that
                 // has sent the request.
                 let _ = self.jobs.send(Work::Job(job));
@@ -303,11 +268,6 @@ impl Helping {
             }),
             Request::Another => self.another(),
             Request::Renew => self.files.renew(&self.spec).map(|()| done()),
-            Request::Heir => self.heir(),
-            Request::Forget => {
-                self.is_forgotten = true;
-                Ok(done())
-            }
             request => return Err(request),
         })
     }
@@ -335,13 +295,6 @@ impl Helping {
         }
         let (end, other) = wire::pair()?;
         self.cards.push(Arc::new(end));
-        Ok((Answer::Done, vec![other]))
-    }
-
-    /// Creates the connection for an heir, which replaces the connection of a previous heir.
-    fn heir(&mut self) -> Result<Reply> {
-        let (end, other) = wire::pair()?;
-        self.heir = Some(Arc::new(end));
         Ok((Answer::Done, vec![other]))
     }
 }
@@ -377,9 +330,7 @@ pub(super) fn say(to: &OwnedFd, id: u64, said: Result<Reply>) {
 fn work(mut holds: Holds, queue: &Jobs<Work>) -> Holds {
     for work in queue {
         match work {
-            Work::Job(Job { id, request, descriptors, back }) => {
-                say(&back, id, holds.obey(request, descriptors));
-            }
+            Work::Job(Job { id, request, back }) => say(&back, id, holds.obey(request)),
             Work::Tend { rules } => holds.tend(rules),
         }
     }

@@ -13,7 +13,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use srd_daemon::handover::wire::file_of;
 use srd_vpc_file::VpcFile;
 
-use super::client::{Helper, reloaded};
+use super::client::{Helper, opened, reloaded};
 use super::wire::{self, Receiver};
 use super::{Answer, Message, Request, Spec};
 use crate::machine::locks;
@@ -76,16 +76,27 @@ impl Starting {
     /// Reads the configuration again, as [`Helper::reload`] does. Returns its cloud; `None` if it
     /// names no file of a cloud.
     pub(crate) fn reload(&self) -> Result<Option<VpcFile>> {
+        let (answer, descriptors) = self.ask(Request::Reload)?;
+        Ok(reloaded(answer, descriptors)?.0)
+    }
+
+    /// Reads the file of a cloud, as [`Helper::vpc`] does.
+    pub(crate) fn vpc(&self, path: &Path) -> Result<VpcFile> {
+        let path = std::path::absolute(path)?;
+        let (_, descriptors) = self.ask(Request::Vpc(path.clone()))?;
+        opened(descriptors, &path)
+    }
+
+    fn ask(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>)> {
         let Self { socket, .. } = self;
         set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
-        let reload = Message { id: 1, body: Some(Request::Reload) };
-        wire::send(socket, &reload, &[], START_WAIT_MAX).context("the helper cannot be asked")?;
+        let message = Message { id: 1, body: Some(request) };
+        wire::send(socket, &message, &[], START_WAIT_MAX).context("the helper cannot be asked")?;
         let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
         let said = said.context("the helper has ended")?;
         set_socket_timeout(socket, Timeout::Recv, None)?;
         let answer = said.message.map_err(anyhow::Error::msg)?.body;
-        let answer = answer.context("the helper says nothing")?.ok()?;
-        Ok(reloaded(answer, said.descriptors)?.0)
+        Ok((answer.context("the helper says nothing")?.ok()?, said.descriptors))
     }
 
     /// Sends the settings to the helper, and waits until the helper is ready.

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -25,13 +26,10 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    fn spec(&self, takes_over: bool) -> Spec {
+    fn spec(&self) -> Spec {
         let logs = self.path("logs").to_str().unwrap().to_owned();
         Spec {
-            socket: Some(SocketPaths {
-                path: self.path("card.sock"),
-                listens: self.path(if takes_over { "card.sock.7" } else { "card.sock" }),
-            }),
+            socket: self.path("card.sock"),
             vhost_user: [self.path("web.sock")].into(),
             logs: [logs].into(),
             is_of_controller: false,
@@ -39,21 +37,23 @@ impl Site {
             publics: BTreeSet::new(),
             internet: false,
             internet_private: false,
-            takes_over,
         }
     }
 
-    /// Starts a helper on a thread, for a card that listens at its control socket.
-    fn start(&self, takes_over: bool) -> (Ending, JoinHandle<()>) {
-        self.start_with(self.spec(takes_over))
+    /// Starts a helper on a thread, for a card whose node listens at its control socket.
+    fn start(&self) -> (Ending, JoinHandle<()>) {
+        self.start_with(self.spec())
     }
 
     fn start_with(&self, spec: Spec) -> (Ending, JoinHandle<()>) {
-        drop(UnixListener::bind(&spec.socket.as_ref().unwrap().listens).unwrap());
+        let socket = spec.socket.clone();
         let (card, end) = wire::pair().unwrap();
         let helping = Helping::new(spec, &self.path("locks"), end).unwrap();
         let thread = thread::spawn(move || drop(helping.run().unwrap()));
-        (Ending::new(Helper::over(card, None, None).unwrap()), thread)
+        let helper = Helper::over(card, None, None).unwrap();
+        drop(UnixListener::bind(socket).unwrap());
+        helper.listens().unwrap();
+        (Ending::new(helper), thread)
     }
 }
 
@@ -69,7 +69,7 @@ fn listen(helper: &Helper, path: &Path) -> Result<(), String> {
 #[test]
 fn what_a_card_has_goes_when_it_ends() {
     let site = Site::new();
-    let (helper, thread) = site.start(false);
+    let (helper, thread) = site.start();
     let (web, other) = (site.path("web.sock"), site.path("web.sock.ens6"));
     listen(&helper, &web).unwrap();
     listen(&helper, &other).unwrap();
@@ -86,31 +86,11 @@ fn what_a_card_has_goes_when_it_ends() {
     assert!(web.exists() && !site.path("card.sock").exists());
 }
 
-#[test]
-fn a_helper_with_an_heir_gives_nothing_back_until_both_have_gone() {
-    let site = Site::new();
-    let (helper, thread) = site.start(false);
-    let web = site.path("web.sock");
-    listen(&helper, &web).unwrap();
-    drop(helper.heir().unwrap());
-    let heir = helper.heir().unwrap();
-    drop(helper);
-    // The helper serves an heir after the card has gone, and gives nothing back meanwhile.
-    let ask = Message { id: 3, body: Some(Request::Hand) };
-    wire::send(&heir, &ask, &[], wire::WITHOUT_LIMIT).unwrap();
-    let said = wire::Receiver::new().next::<Answer>(&heir).unwrap().unwrap();
-    assert_eq!((said.message.unwrap().id, said.descriptors.len()), (3, 1));
-    assert!(web.exists());
-    drop(heir);
-    thread.join().unwrap();
-    assert!(!web.exists());
-}
-
 /// A process that takes a node over has a connection of its own.
 #[test]
 fn a_helper_of_two_processes_gives_nothing_back_until_both_have_gone() {
     let site = Site::new();
-    let (first, thread) = site.start(false);
+    let (first, thread) = site.start();
     let web = site.path("web.sock");
     listen(&first, &web).unwrap();
     // A process that was to take over has failed.
@@ -132,7 +112,7 @@ fn a_helper_of_two_processes_gives_nothing_back_until_both_have_gone() {
 #[test]
 fn so_many_processes_have_a_helper_and_no_more() {
     let site = Site::new();
-    let (helper, thread) = site.start(false);
+    let (helper, thread) = site.start();
     let others: Vec<_> = (1..CARDS_MAX).map(|_| another(&helper)).collect();
     let error = format!("{:#}", helper.another().unwrap_err());
     assert!(error.contains("processes have this helper already"), "{error}");
@@ -146,31 +126,9 @@ fn so_many_processes_have_a_helper_and_no_more() {
 }
 
 #[test]
-fn another_helper_takes_all_on_and_the_first_one_forgets() {
-    let site = Site::new();
-    let (first, first_thread) = site.start(false);
-    let web = site.path("web.sock");
-    listen(&first, &web).unwrap();
-    let (second, second_thread) = site.start(true);
-    let heir = first.heir().unwrap();
-    assert_eq!(second.take_on(&heir).unwrap(), BTreeSet::new());
-    drop(heir);
-    // Files of flow logs can still be completed after that.
-    let logs = site.path("logs").to_str().unwrap().to_owned();
-    first.log(&logs, String::from("1_vpcflowlogs_x"), "log").unwrap();
-    drop(first);
-    first_thread.join().unwrap();
-    assert!(web.exists() && site.path("card.sock").exists(), "they are the second one's");
-    assert!(!site.path("card.sock.7").exists());
-    drop(second);
-    second_thread.join().unwrap();
-    assert!(!web.exists() && !site.path("card.sock").exists());
-}
-
-#[test]
 fn files_of_flow_logs_are_made_where_root_has_said_and_nowhere_else() {
     let site = Site::new();
-    let (helper, _thread) = site.start(false);
+    let (helper, _thread) = site.start();
     let logs = site.path("logs").to_str().unwrap().to_owned();
     let stem = || String::from("123456789010_vpcflowlogs_eu-central-1_fl-1_20261123T1745Z");
     let (_, first) = helper.log(&logs, stem(), "log.parquet.part").unwrap();
@@ -199,7 +157,7 @@ fn files_of_flow_logs_are_made_where_root_has_said_and_nowhere_else() {
 #[test]
 fn no_file_is_opened_that_is_not_of_a_cloud() {
     let site = Site::new();
-    let (helper, _thread) = site.start(false);
+    let (helper, _thread) = site.start();
     let cloud = site.path("cloud.toml");
     let text = |logs: &str| {
         format!("[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[flow_log.a]\nvpc = \"main\"\n{logs}")
@@ -228,7 +186,7 @@ fn a_file_from_a_controller_permits_no_directory() {
     let site = Site::new();
     let config = site.path("srd.toml");
     std::fs::write(&config, "[cloud]\nvpc = \"cloud.toml\"\n").unwrap();
-    let spec = Spec { is_of_controller: true, config: Some(config), ..site.spec(false) };
+    let spec = Spec { is_of_controller: true, config: Some(config), ..site.spec() };
     let (helper, _thread) = site.start_with(spec);
     let more = site.path("more").to_str().unwrap().to_owned();
     let cloud = site.path("cloud.toml");
@@ -247,7 +205,7 @@ fn a_file_from_a_controller_permits_no_directory() {
 #[test]
 fn requests_name_nothing_but_instances_and_what_the_settings_say() {
     let site = Site::new();
-    let spec = site.spec(false);
+    let spec = site.spec();
     let read = |text: &str| serde_json::from_str::<Request>(text).map_err(|e| e.to_string());
     let refused = |text: &str| {
         let check = |of: Request| of.check(&spec, &Publics::default()).map_err(|e| e.to_string());
@@ -302,15 +260,10 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
         refused(&serde_json::to_string(&Request::VhostGone(path)).unwrap());
     }
     refused(r#"{"Vpc":"etc/shadow"}"#);
-    // The description of the objects of another helper contains files that are removed at the end.
-    refused(r#""TakeOn""#);
-    let heir = site.spec(true);
-    read(r#""TakeOn""#).unwrap().check(&heir, &Publics::default()).unwrap();
     refused(r#"{"Run":"sh"}"#);
     refused(r#""Reload now""#);
-    // Messages without a valid request, and requests of an heir, get an answer, and the helper
-    // continues.
-    let (helper, _thread) = site.start(false);
+    // Messages without a valid request get an answer, and the helper continues.
+    let (helper, _thread) = site.start();
     let error = format!(
         "{:#}",
         helper
@@ -333,7 +286,7 @@ fn requests_name_nothing_but_instances_and_what_the_settings_say() {
 #[test]
 fn regression_devices_of_other_cards_are_neither_changed_nor_read() {
     let site = Site::new();
-    let (helper, thread) = site.start(false);
+    let (helper, thread) = site.start();
     let other = NamespaceName::of_instance("other").unwrap();
     let error = helper.set_ring(other.clone(), "lo".to_owned(), 512).unwrap_err();
     assert!(format!("{error:#}").contains("this card has no namespace"), "{error:#}");
@@ -350,7 +303,7 @@ fn regression_devices_of_other_cards_are_neither_changed_nor_read() {
 fn regression_only_public_addresses_that_root_has_named_are_routed() {
     let site = Site::new();
     let spec =
-        Spec { internet: true, publics: [Ipv4Addr::new(192, 0, 2, 7)].into(), ..site.spec(false) };
+        Spec { internet: true, publics: [Ipv4Addr::new(192, 0, 2, 7)].into(), ..site.spec() };
     let mut files = Files::new(&spec).unwrap();
     let set = |of: &[&str]| of.iter().map(|address| address.parse().unwrap()).collect();
     let asked = |files: &Files, add: &[&str]| {
@@ -403,7 +356,7 @@ fn an_end_may_ask_for_its_own_and_hears_why_not() {
     let site = Site::new();
     let (card, end) = wire::pair().unwrap();
     drop(UnixListener::bind(site.path("card.sock")).unwrap());
-    let helping = Helping::new(site.spec(false), &site.path("locks"), end).unwrap();
+    let helping = Helping::new(site.spec(), &site.path("locks"), end).unwrap();
     let thread = thread::spawn(move || drop(helping.run().unwrap()));
     let mut receiver = wire::Receiver::new();
     let mut answer = || {
@@ -413,9 +366,9 @@ fn an_end_may_ask_for_its_own_and_hears_why_not() {
             other => panic!("{other:?}"),
         }
     };
-    wire::send(&card, &Message { id: 5, body: Some(Request::Forget) }, &[], wire::WITHOUT_LIMIT)
-        .unwrap();
-    assert_eq!(answer(), (5, String::from("this end may not ask for that")));
+    let edge = Message { id: 5, body: Some(Request::Edge(BTreeSet::new())) };
+    wire::send(&card, &edge, &[], wire::WITHOUT_LIMIT).unwrap();
+    assert_eq!(answer(), (5, String::from("this card has no internet's side")));
     wire::send(&card, &Message::<Request> { id: 6, body: None }, &[], wire::WITHOUT_LIMIT).unwrap();
     assert_eq!(answer(), (6, String::from("no request")));
     rustix::io::write(&card, b"rubbish").unwrap();

@@ -29,7 +29,11 @@ impl Service {
     ///
     /// # Errors
     /// There is no such instance here, or it has a namespace.
-    pub fn set_memory_guest(&mut self, name: &str, guest: Box<dyn MemoryGuest>) -> Result<()> {
+    pub(crate) fn set_memory_guest(
+        &mut self,
+        name: &str,
+        guest: Box<dyn MemoryGuest>,
+    ) -> Result<()> {
         let running = self.guests.by_name.get(name);
         let running = running.with_context(|| format!("instance `{name}` does not run here"))?;
         let (port, ..) = running.interfaces.first().context("it has no interface")?;

@@ -7,8 +7,6 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 pub(crate) use srd_daemon::control::socket::CARD_EARLIER as SOCKET;
@@ -17,10 +15,6 @@ use srd_trust::socket::connect;
 
 /// Directory of the locks of a card of an earlier version.
 const LOCKS: &str = "/run/srd/locks";
-/// Longest wait for the end of a card that has handed everything over.
-const END_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Pause between two checks whether the card has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Flags to open an untrusted lock file.
 const FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 
@@ -40,13 +34,6 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|of| of.file_type().is_socket())
 }
 
-/// Whether a socket exists and a process listens at it. An error other than a refusal counts as
-/// listening.
-fn is_served(socket: &Path) -> bool {
-    let refuses = |of: std::io::Error| of.kind() == ErrorKind::ConnectionRefused;
-    is_socket(socket) && !connect(socket).is_err_and(refuses)
-}
-
 /// Whether a card of an earlier version holds the lock of the namespace with this name.
 pub(crate) fn has_lock(name: &str) -> bool {
     is_held(&Path::new(LOCKS).join(name))
@@ -61,21 +48,6 @@ fn is_held(path: &Path) -> bool {
     };
     let file = open.ok().filter(is_ours);
     file.is_some_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
-}
-
-/// Removes the files of a card that has handed everything over, when it has ended. Until then the
-/// card owns its socket and its locks.
-pub(crate) fn clean_after_end() {
-    let wait = move || {
-        let until = Instant::now() + END_WAIT_MAX;
-        while is_served(Path::new(SOCKET)) && Instant::now() < until {
-            thread::sleep(LOOK_EVERY);
-        }
-        clean();
-    };
-    if let Err(error) = thread::Builder::new().name("srd-card-clean".into()).spawn(wait) {
-        tracing::warn!("files of a card of an earlier version stay: {error}");
-    }
 }
 
 /// Removes the files of ended cards of earlier versions.

@@ -98,21 +98,6 @@ impl Lock {
         Ok(file.map(|file| Self { path, file }))
     }
 
-    /// Takes a lock that another process hands over. If that process is of an earlier version, its
-    /// lock is on a file elsewhere, and the lock on the file in `directory` is taken instead.
-    pub(crate) fn adopt(directory: &Path, name: &str, file: File) -> Result<Self> {
-        let path = directory.join(name);
-        if is_at(&file, &path) {
-            return Ok(Self { path, file });
-        }
-        make(directory)?;
-        Self::take(directory, name)?.with_context(|| format!("another card has {name}"))
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
     /// Records whether the namespace belongs to a pod, and so to another program. The next card
     /// finds the record if this card and its helper are killed.
     pub(crate) fn set_pod(&self, is_pod: bool) -> Result<()> {
@@ -249,20 +234,15 @@ mod tests {
         assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
         let first = Lock::take(&at, "one").unwrap().unwrap();
         assert!(Lock::take(&at, "one").unwrap().is_none());
-        let copy = first.file().try_clone().unwrap();
+        let copy = first.file.try_clone().unwrap();
         drop(first);
-        let handed = Lock::adopt(&at, "one", copy).unwrap();
-        assert!(Lock::take(&at, "one").unwrap().is_none(), "it was handed over");
+        let handed = Lock { path: at.join("one"), file: copy };
+        assert!(Lock::take(&at, "one").unwrap().is_none(), "another process has it");
         handed.remove();
         let second = Lock::take(&at, "one").unwrap().unwrap();
         drop(handed);
         assert!(Lock::take(&at, "one").unwrap().is_none(), "the second one has it");
         drop(second);
-        // An earlier version hands over a lock of another file.
-        let other = File::open(directory.path()).unwrap();
-        let third = Lock::adopt(&at, "one", other).unwrap();
-        assert!(Lock::take(&at, "one").unwrap().is_none());
-        drop(third);
     }
 
     #[test]
@@ -273,8 +253,8 @@ mod tests {
         let lock = Lock::take(&at, "srd-i-a").unwrap().unwrap();
         assert!(!lock.is_of_pod());
         lock.set_pod(true).unwrap();
-        let copy = lock.file().try_clone().unwrap();
-        assert!(Lock::adopt(&at, "srd-i-a", copy).unwrap().is_of_pod());
+        let copy = lock.file.try_clone().unwrap();
+        assert!(Lock { path: at.join("srd-i-a"), file: copy }.is_of_pod());
         drop(lock);
         let next = Lock::take(&at, "srd-i-a").unwrap().unwrap();
         assert!(next.is_of_pod(), "the former holder was killed");

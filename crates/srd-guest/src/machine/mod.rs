@@ -9,7 +9,6 @@
 //! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge`, `own` | the internet's side; addresses of this machine, which instances do not reach |
 //! | `locks`, `earlier` | locks that separate cards from each other; cards of earlier versions |
-//! | `privileges` | rights of the process |
 
 pub(crate) mod batch;
 pub(crate) mod earlier;
@@ -20,7 +19,6 @@ pub(crate) mod namespace;
 pub(crate) mod own;
 pub(crate) mod place;
 pub mod pods;
-pub(crate) mod privileges;
 pub(crate) mod programs;
 pub(crate) mod resolv_conf;
 pub(crate) mod within;

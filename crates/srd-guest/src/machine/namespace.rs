@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -252,14 +251,6 @@ impl Owned {
         inside.batch(&lines)
     }
 
-    /// Returns a handle of a namespace that another process has created. `owned` is the lock of the
-    /// namespace.
-    pub(crate) fn adopt(name: NamespaceName, owned: Lock) -> Self {
-        let file = File::open(path_of(&name)).ok();
-        let is_pod = owned.is_of_pod();
-        Self { inside: Inside { name }, file, is_found: false, is_pod, owned }
-    }
-
     /// Returns the open file of the namespace; `None` if it could not be opened when this handle
     /// was created.
     pub(crate) fn file(&self) -> Option<&File> {
@@ -276,11 +267,6 @@ impl Owned {
             ip(&["netns", "attach", name, &thread])
         };
         within(file, attach)?
-    }
-
-    /// Returns a descriptor of the namespace's lock, for a process that takes over.
-    pub(crate) fn lock(&self) -> Result<OwnedFd> {
-        Ok(OwnedFd::from(self.owned.file().try_clone()?))
     }
 
     pub(crate) fn name(&self) -> &NamespaceName {

@@ -82,11 +82,6 @@ impl ResolvConf {
         }
     }
 
-    /// Returns the handle of a file that another process has written.
-    pub(crate) fn of(root: &Path, namespace: &str, resolver: Ipv4Addr) -> Self {
-        Self { path: file_of(root, namespace), resolver }
-    }
-
     pub(crate) fn resolver(&self) -> Ipv4Addr {
         self.resolver
     }

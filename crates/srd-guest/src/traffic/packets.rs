@@ -93,9 +93,7 @@ impl Service {
             }
         }
         self.turns.look(&self.sockets);
-        if self.gateways.edge.is_some() || self.gateways.transport.is_some() {
-            self.turns.wake_outside();
-        }
+        self.turns.wake_outside();
         while let Some(turn) = self.turns.next() {
             let (frames, is_dry) = if turn.tenant == OUTSIDE {
                 let read = self.read_outside(began, turn.frames);

@@ -11,12 +11,10 @@
 //! the host's key, so that no other program of a machine can pose as a host, whatever its address
 //! and port.
 //!
-//! The endpoint is that of the node that the card belongs to, or the card's own (`own`).
+//! The endpoint is that of the first worker of the node, which the card's loop drives.
 //!
 //! Bounds: those of the stage ([`srd_card::Express`], which queues and orders frames) and of the
 //! endpoint. The frames of one read are handed to the card before the next read.
-
-pub(crate) mod own;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,10 +27,9 @@ use srd_card::vpc::FrameRoute;
 use srd_card::{Express, Parcel};
 use srd_daemon::config::{Interface, PeerSettings, Protection};
 use srd_daemon::run::{Carrier, FirstWorker};
-use srd_net::{PacketIo, PollMode};
+use srd_net::PollMode;
 use srd_proto::time::Instant;
 
-use self::own::{OwnEndpoint, Plan};
 use crate::traffic::hosts::{Contact, Host, HostTable, Received};
 
 /// The name under which this machine's card receives packets from the internet (the edge of its
@@ -46,13 +43,13 @@ const DATAGRAMS_AT_ONCE_MAX: usize = 1024;
 
 /// Options of the transport to the other hosts.
 #[derive(Clone, PartialEq, Debug)]
-pub struct TransportOptions {
+pub(crate) struct TransportOptions {
     /// The name of this host.
-    pub host: String,
+    pub(crate) host: String,
     /// The addresses at which this host receives packets, and the settings of the transport.
-    pub interface: Interface,
+    pub(crate) interface: Interface,
     /// The other hosts by name. Each has an address.
-    pub hosts: BTreeMap<String, PeerSettings>,
+    pub(crate) hosts: BTreeMap<String, PeerSettings>,
 }
 
 impl TransportOptions {
@@ -62,91 +59,50 @@ impl TransportOptions {
     }
 }
 
-/// The first worker of the node, which the card's loop drives.
-#[derive(Debug)]
-struct NodeWorker {
-    carrier: Carrier<HostTable>,
-    /// The error that has made the interface or the sockets unusable; `None` while they work.
-    failure: Option<anyhow::Error>,
-}
-
-/// The part of the transport with the sockets.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there is one value
-enum Engine {
-    Own(OwnEndpoint),
-    Node(NodeWorker),
-}
-
 /// The transport to other hosts.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    engine: Engine,
+    carrier: Carrier<HostTable>,
+    /// The first error that has made the interface or the sockets unusable, which ends the node;
+    /// `None` while they work.
+    failure: Option<anyhow::Error>,
     /// Index of the host of the last sent packet, which is usually the host of the next packet as
     /// well.
     last_to: usize,
 }
 
 impl Transport {
-    /// Opens the sockets of an endpoint of the card's own.
-    pub(crate) fn open(plan: Plan) -> Result<Self> {
-        Ok(Self { engine: Engine::Own(OwnEndpoint::open(plan)?), last_to: 0 })
-    }
-
-    /// Continues with the sockets of another process.
-    pub(crate) fn adopt(plan: Plan, sockets: Vec<OwnedFd>) -> Result<Self> {
-        Ok(Self { engine: Engine::Own(OwnEndpoint::adopt(plan, sockets)?), last_to: 0 })
-    }
-
     /// Uses the first worker of the node.
-    pub(crate) fn of_node(first: FirstWorker) -> Result<Self> {
+    pub(crate) fn new(first: FirstWorker) -> Result<Self> {
         let carrier = first.carrier(HostTable::default())?;
-        let node = NodeWorker { carrier, failure: None };
-        Ok(Self { engine: Engine::Node(node), last_to: 0 })
+        Ok(Self { carrier, failure: None, last_to: 0 })
     }
 
     fn express(&self) -> &Express {
-        match &self.engine {
-            Engine::Own(own) => &own.stage.express,
-            Engine::Node(node) => node.carrier.express(),
-        }
+        self.carrier.express()
     }
 
     fn table(&self) -> &HostTable {
-        match &self.engine {
-            Engine::Own(own) => &own.stage.table,
-            Engine::Node(node) => node.carrier.hosts(),
-        }
+        self.carrier.hosts()
     }
 
     fn parts(&mut self) -> (&mut Express, &mut HostTable) {
-        match &mut self.engine {
-            Engine::Own(own) => (&mut own.stage.express, &mut own.stage.table),
-            Engine::Node(node) => node.carrier.parts(),
-        }
+        self.carrier.parts()
     }
 
     /// Waits until the hosts of the configuration are known.
     pub(crate) fn wait_for_hosts(&mut self) {
-        if let Engine::Node(node) = &mut self.engine {
-            node.carrier.wait_for_peers();
-        }
+        self.carrier.wait_for_peers();
     }
 
     /// Whether the node ends, or cannot continue.
     pub(crate) fn is_stopped(&self) -> bool {
-        match &self.engine {
-            Engine::Own(_) => false,
-            Engine::Node(node) => node.carrier.is_stopped() || node.failure.is_some(),
-        }
+        self.carrier.is_stopped() || self.failure.is_some()
     }
 
     /// Returns the error that has made the node's interface or sockets unusable.
     pub(crate) fn take_failure(&mut self) -> Option<anyhow::Error> {
-        match &mut self.engine {
-            Engine::Own(_) => None,
-            Engine::Node(node) => node.failure.take(),
-        }
+        self.failure.take()
     }
 
     /// Whether a host has come or gone since the last call.
@@ -154,19 +110,14 @@ impl Transport {
         std::mem::take(&mut self.parts().1.relisted)
     }
 
-    /// Returns the method by which the loop waits for packets, if the node sets it.
-    pub(crate) fn poll(&self) -> Option<PollMode> {
-        match &self.engine {
-            Engine::Own(_) => None,
-            Engine::Node(node) => Some(node.carrier.poll()),
-        }
+    /// Returns the method by which the loop waits for packets.
+    pub(crate) fn poll(&self) -> PollMode {
+        self.carrier.poll()
     }
 
     /// Prepares a wait for packets.
     pub(crate) fn before_sleep(&mut self) {
-        if let Engine::Node(node) = &mut self.engine {
-            node.carrier.before_sleep();
-        }
+        self.carrier.before_sleep();
     }
 
     /// Returns the maximum size in bytes of a packet that does not use SRD.
@@ -183,35 +134,17 @@ impl Transport {
 
     /// Returns descriptors of which one is readable while received packets wait.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
-        match &self.engine {
-            Engine::Own(own) => vec![Arc::clone(&own.arrivals)],
-            Engine::Node(node) => node.carrier.descriptors().to_vec(),
-        }
-    }
-
-    /// Returns the sockets, for a process that takes over.
-    pub(crate) fn sockets(&mut self) -> Result<Vec<OwnedFd>> {
-        match &mut self.engine {
-            Engine::Own(own) => Ok(PacketIo::sockets(own.endpoint.io())?),
-            // The node hands its sockets over itself.
-            Engine::Node(_) => Ok(Vec::new()),
-        }
+        self.carrier.descriptors().to_vec()
     }
 
     /// Returns the time at which [`Transport::flush`] has to be called next.
     pub(crate) fn due(&self) -> Instant {
-        match &self.engine {
-            Engine::Own(own) => own.due(),
-            Engine::Node(node) => node.carrier.due(),
-        }
+        self.carrier.due()
     }
 
     /// Whether frames or acknowledgements wait to be sent.
     pub(crate) fn has_unsent(&self, now: Instant) -> bool {
-        match &self.engine {
-            Engine::Own(own) => own.stage.express.has_waiting() || own.due() <= now,
-            Engine::Node(node) => node.carrier.has_unsent(now),
-        }
+        self.carrier.has_unsent(now)
     }
 
     /// Queues a frame for another host. Returns `false` if there is no such host.
@@ -238,24 +171,16 @@ impl Transport {
 
     /// Sends everything that may be sent, and runs timers that are due.
     pub(crate) fn flush(&mut self) {
-        match &mut self.engine {
-            Engine::Own(own) => own.flush(),
-            Engine::Node(node) => {
-                let sent = node.carrier.send();
-                node.note(sent);
-            }
-        }
+        let sent = self.carrier.send();
+        self.note(sent);
     }
 
     /// Reads packets until there are `most` frames, or until a maximum number of datagrams was
     /// read. A datagram of an unknown peer contains no frame, and such datagrams may arrive faster
-    /// than they are discarded. Returns the frames, including those that timers have released. In a
-    /// node, also takes packets of the interface.
+    /// than they are discarded. Returns the frames, including those that timers have released. Also
+    /// takes packets of the interface.
     pub(crate) fn receive(&mut self, most: usize) -> &mut Received {
-        if let Engine::Node(node) = &mut self.engine {
-            let worked = node.carrier.work();
-            node.note(worked);
-        }
+        self.work();
         let mut datagrams_left = most.clamp(DATAGRAMS_AT_ONCE_MIN, DATAGRAMS_AT_ONCE_MAX);
         while self.table().received.frames.len() < most && datagrams_left > 0 {
             match self.receive_once() {
@@ -266,32 +191,27 @@ impl Transport {
         &mut self.parts().1.received
     }
 
+    /// Takes orders of the control thread, and packets of the interface.
+    fn work(&mut self) {
+        let worked = self.carrier.work();
+        self.note(worked);
+    }
+
     /// Reads some packets. Returns their number; zero also after a failure.
     fn receive_once(&mut self) -> usize {
-        match &mut self.engine {
-            Engine::Own(own) => own.receive(),
-            Engine::Node(node) => match node.carrier.receive() {
-                Ok(datagrams) => datagrams,
-                Err(error) => {
-                    node.note(Err(error));
-                    0
-                }
-            },
+        match self.carrier.receive() {
+            Ok(datagrams) => datagrams,
+            Err(error) => {
+                self.note(Err(error));
+                0
+            }
         }
     }
 
     /// Closes the sessions, so that the other hosts need not wait for a timeout.
     pub(crate) fn close(&mut self) {
-        match &mut self.engine {
-            Engine::Own(own) => {
-                let closed = own.endpoint.close(&mut own.stage);
-                own.note(closed);
-            }
-            Engine::Node(node) => {
-                let closed = node.carrier.close();
-                node.note(closed.context("saying goodbye"));
-            }
-        }
+        let closed = self.carrier.close();
+        self.note(closed.context("saying goodbye"));
     }
 
     /// Returns the other hosts in the order of their names, with their addresses.
@@ -340,17 +260,12 @@ impl Transport {
 
     /// Logs hosts that are silent now, and hosts that are not silent any more. // V18
     pub(crate) fn look(&mut self) {
-        let now = match &self.engine {
-            Engine::Own(own) => own.endpoint.last_look(),
-            Engine::Node(node) => node.carrier.last_look(),
-        };
+        let now = self.carrier.last_look();
         for Host { name, at, contact, .. } in &mut self.parts().1.hosts {
             contact.look(now, name, *at);
         }
     }
-}
 
-impl NodeWorker {
     /// Stores the first error, which ends the node.
     fn note(&mut self, result: Result<()>) {
         if let Err(error) = result {

@@ -7,10 +7,12 @@
 //! | [`xdp`] | the AF_XDP back end |
 //! | [`near`] | shared memory between endpoints of the same machine |
 //! | [`memory`] | a network in memory, for tests |
+//! | [`none`] | no network |
 
 pub mod io;
 pub(crate) mod memory;
 pub mod near;
+pub(crate) mod none;
 pub(crate) mod ports;
 pub(crate) mod udp;
 pub mod xdp;

@@ -89,13 +89,13 @@ pub(crate) struct Control {
     handed: Option<Handed>,
 }
 
-/// Result of [`Control::run`].
+/// Reason for the end of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    /// The contexts are closed.
+pub enum Ended {
+    /// The daemon was stopped.
     Stopped,
-    /// The process with this number continues. Nothing may be dropped, because that would close
-    /// contexts and remove what now belongs to the other process.
+    /// The process with this number continues. This process has to end at once: it may drop
+    /// nothing, because that would close contexts and remove what now belongs to the other process.
     HandedOver(u32),
     /// The process with this number neither took over nor ended. Nothing may be dropped, because
     /// that process continues when this process has ended.

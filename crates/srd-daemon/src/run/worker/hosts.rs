@@ -53,8 +53,7 @@ impl Hosts for NoHosts {
 
 /// Returns the context to which an event belongs; `None` if a card of instances does not need the
 /// event.
-#[must_use]
-pub fn context_of(event: &Event) -> Option<PeerId> {
+pub(crate) fn context_of(event: &Event) -> Option<PeerId> {
     match event {
         Event::PeerUp { peer }
         | Event::PeerDown { peer, .. }

@@ -1,4 +1,5 @@
-//! Requests to the card at its control socket, and its answers. Each is one line of JSON.
+//! Requests about instances at the control socket of a node, and their answers. Each is one line of
+//! JSON.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,15 +22,12 @@ pub use trace::{
 /// Maximum size of one line in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Answer to [`Request::Instances`], in the form of a node's answers.
-pub(crate) const BEGUN: &str = "{\"ok\":null}\n";
-
 /// A request to the card.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Begin requests about instances. At the socket of a node, this request comes before all
-    /// others, and the node answers it; a card alone accepts it, too.
+    /// Begin requests about instances. This request comes before all others, and the node answers
+    /// it in the form of its own answers.
     Instances,
     /// Report the status.
     Status,
@@ -51,12 +49,6 @@ pub enum Request {
     },
     /// Report the flow logs.
     Logs,
-    /// Hand the whole card over to the process that sends this request. The data that follow are
-    /// not JSON.
-    TakeOver {
-        /// The version of the format that the process reads.
-        version: u32,
-    },
     /// Put the rules of this file in force, and add and remove instances according to it. The
     /// answer is sent when no packet is admitted by the old rules any more.
     Apply {

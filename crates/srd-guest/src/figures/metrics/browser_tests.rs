@@ -2,6 +2,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
+use srd_http::{Listener, Server};
 
 use super::*;
 

@@ -15,8 +15,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-pub(super) use srd_http::exposition::CONTENT_TYPE;
-
 use super::counters::meaning;
 use crate::control::protocol::{FlowLog, Instance, Interface, PeerHost, Status};
 

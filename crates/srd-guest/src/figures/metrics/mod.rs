@@ -1,10 +1,10 @@
-//! Figures over HTTP, for Prometheus and as a web page. Off by default.
+//! Figures of instances for the HTTP server of the node, which gives them to Prometheus and shows
+//! them on its page.
 //!
-//! | path | content |
+//! | path below `/instances` | content |
 //! |---|---|
 //! | `/` | the page: one file, without external resources |
 //! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
-//! | `/metrics` | OpenMetrics text |
 //!
 //! `srd_http` decides which readers get an answer. Whatever the number of readers, figures are
 //! collected at most once in [`PAUSE`], on the thread of a reader. So figures are not older than
@@ -25,9 +25,9 @@ mod sample;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use srd_daemon::metrics::{InstanceFigures, TABS_OF_INSTANCES};
-use srd_http::{Listener, Request, Response, Server};
+use srd_http::{Request, Response, Tab};
 
 pub use sample::metrics_sample;
 #[cfg(test)]
@@ -76,18 +76,12 @@ pub(in crate::figures) fn text(status: &Status, logs: &[FlowLog]) -> String {
     exposition::write(status, logs).expect("a text in memory can be written")
 }
 
-/// Serves figures until the result is dropped.
-pub(crate) fn start(listener: Listener, orders: Orders) -> Result<Server> {
-    let asking = Asking::new(orders);
-    let page = srd_http::page(PAGE, &[]);
-    let answer = move |request: &Request| asking.respond(&request.path, request, &page);
-    Server::start(listener, Box::new(answer)).context("a thread for metrics")
-}
-
-/// Returns the figures of instances for the server of a node.
-pub(crate) fn of_node(orders: Orders) -> InstanceFigures {
+/// Returns the figures of instances for the server of a node. `is_alone`: whether the node has
+/// neither an interface nor other hosts, so that its page shows only instances.
+pub(crate) fn of_node(orders: Orders, is_alone: bool) -> InstanceFigures {
     let asking = Arc::new(Asking::new(orders));
-    let page = srd_http::page(PAGE, &TABS_OF_INSTANCES);
+    let tabs: &[Tab] = if is_alone { &[] } else { &TABS_OF_INSTANCES };
+    let page = srd_http::page(PAGE, tabs);
     let of_metrics = Arc::clone(&asking);
     InstanceFigures {
         answer: Box::new(move |path, request| asking.respond(path, request, &page)),
@@ -95,6 +89,7 @@ pub(crate) fn of_node(orders: Orders) -> InstanceFigures {
             let metrics = of_metrics.figures().and_then(|figures| figures.exposition());
             metrics.map_err(|why| format!("{why:#}"))
         }),
+        is_alone,
     }
 }
 
@@ -114,12 +109,8 @@ fn answer(path: &str, request: &Request, asking: &Asking, page: &str) -> Result<
             let body = serde_json::json!({ "status": status, "logs": logs, "flows": *flows });
             Ok(Response::ok("application/json", body.to_string()))
         }
-        "/metrics" => {
-            let body = asking.figures()?.exposition()?;
-            Ok(Response::ok(exposition::CONTENT_TYPE, body))
-        }
         _ => {
-            let text = "there are /, /status.json and /metrics";
+            let text = "there are / and /status.json";
             Ok(Response::text(srd_http::Status::NotFound, text))
         }
     }

@@ -2,14 +2,13 @@
 
 use super::*;
 use crate::control::protocol::PeerHost;
-use crate::state::Options;
 use srd_net::{UdpIo, UdpOptions, clock};
 
 use srd_card::vpc::Envelope;
 use srd_daemon::config::Config;
+use srd_daemon::run::lone::{Orders, first_worker};
 use srd_net::keys::SecretKey;
 use srd_vpc::id::EniId;
-use std::path::Path;
 use std::time::{Duration as Wall, Instant as WallInstant};
 
 /// Number of paths between the hosts of a test.
@@ -29,7 +28,7 @@ fn key(n: u8) -> SecretKey {
     SecretKey::parse(&format!("{n:02x}").repeat(32)).unwrap()
 }
 
-fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
+fn config(at: u8, ports: &[u16], keys: &[u8]) -> Config {
     let name = |n: usize| ["alpha", "beta", "gamma"][n].to_owned();
     let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], ports[n]));
     let others = (0..ports.len()).filter(|n| *n != usize::from(at));
@@ -39,11 +38,12 @@ fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
     std::fs::write(&file, key(keys[own]).expose()).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&file, mode).unwrap();
+    // The name is that of the file with the epoch, which each transport of these tests has alone.
     let mut text = format!(
-        "[interface]\nmode = \"cloud\"\nlisten = \"{}\"\nprivate_key_file = \"private.key\"\n\
-         [expert]\npaths = {PATHS}\n[cloud]\nhost = \"test-{}\"\n",
+        "[interface]\nmode = \"cloud\"\nname = \"test-{}\"\nlisten = \"{}\"\n\
+         private_key_file = \"private.key\"\n[expert]\npaths = {PATHS}\n[cloud]\n",
+        ports[own],
         address(own),
-        ports[own]
     );
     for n in others {
         text += &format!(
@@ -53,8 +53,7 @@ fn options(at: u8, ports: &[u16], keys: &[u8]) -> TransportOptions {
             key(keys[n]).public()
         );
     }
-    let config = Config::parse(&text, &directory.path().join("srd0.toml")).unwrap();
-    Options::of(config, Path::new("unused")).unwrap().transport.unwrap()
+    Config::parse(&text, &directory.path().join("srd0.toml")).unwrap()
 }
 
 /// Returns, for each of `hosts` hosts, the first of [`PATHS`] consecutive free UDP ports.
@@ -69,8 +68,16 @@ fn ports(hosts: usize) -> Vec<u16> {
     held.iter().map(|(port, _)| *port).collect()
 }
 
-fn open(options: &TransportOptions) -> Transport {
-    Transport::open(Plan::new(options).unwrap()).unwrap()
+fn open(config: &Config) -> Transport {
+    open_with(config, None).0
+}
+
+/// Starts a transport. `sockets`: those of another one, which this one continues.
+fn open_with(config: &Config, sockets: Option<Vec<OwnedFd>>) -> (Transport, Orders) {
+    let (first, orders) = first_worker(config, sockets).unwrap();
+    let mut transport = Transport::new(first).unwrap();
+    transport.wait_for_hosts();
+    (transport, orders)
 }
 
 fn frame(number: u8) -> Vec<u8> {
@@ -128,7 +135,7 @@ fn run_until(all: &mut [Transport], is_so: impl Fn(&[Transport]) -> bool) {
 #[test]
 fn frames_of_several_hosts_arrive_by_srd_and_plainly_and_are_counted() {
     let ports = ports(3);
-    let mut all: Vec<_> = (0..3).map(|at| open(&options(at, &ports, &[1, 2, 3]))).collect();
+    let mut all: Vec<_> = (0..3).map(|at| open(&config(at, &ports, &[1, 2, 3]))).collect();
     for (from, number, express) in [(0, 1, true), (0, 2, false), (2, 3, true), (2, 4, true)] {
         send(&mut all[from], "beta", number, express);
     }
@@ -153,9 +160,9 @@ fn frames_of_several_hosts_arrive_by_srd_and_plainly_and_are_counted() {
 #[test]
 fn regression_a_program_without_a_host_s_key_does_not_speak_for_it() {
     let ports = ports(2);
-    let honest = options(1, &ports, &[1, 2]);
+    let honest = config(1, &ports, &[1, 2]);
     // The forged transport has the address and the port of alpha, and another key.
-    let forged = options(0, &ports, &[9, 2]);
+    let forged = config(0, &ports, &[9, 2]);
     let mut all = vec![open(&forged), open(&honest)];
     for number in 0..20 {
         send(&mut all[0], "beta", number, number % 2 == 0);
@@ -169,7 +176,7 @@ fn regression_a_program_without_a_host_s_key_does_not_speak_for_it() {
     }
     // Frames of the host itself are accepted.
     drop(all.remove(0));
-    all.insert(0, open(&options(0, &ports, &[1, 2])));
+    all.insert(0, open(&config(0, &ports, &[1, 2])));
     // Both hosts may open a session at the same moment. Then one session replaces the other, and a
     // frame in flight is lost: a guest sends again as well.
     let began = WallInstant::now();
@@ -184,13 +191,14 @@ fn regression_a_program_without_a_host_s_key_does_not_speak_for_it() {
 #[test]
 fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     let ports = ports(2);
-    let mut all: Vec<_> = (0..2).map(|at| open(&options(at, &ports, &[1, 2]))).collect();
+    let alpha = config(0, &ports, &[1, 2]);
+    let (first, orders) = open_with(&alpha, None);
+    let mut all = vec![first, open(&config(1, &ports, &[1, 2]))];
     send(&mut all[0], "beta", 1, true);
     assert_eq!(run(&mut all, 1, 1).len(), 1);
-    let sockets = all[0].sockets().unwrap();
+    let sockets = orders.sockets(|| all[0].work()).unwrap();
     let contacts = all[0].contacts();
-    let plan = Plan::new(&options(0, &ports, &[1, 2])).unwrap();
-    let mut next = Transport::adopt(plan, sockets).unwrap();
+    let (mut next, orders) = open_with(&alpha, Some(sockets));
     next.adopt_contacts(&contacts);
     // The previous transport sends nothing when it is dropped, because its sockets belong to the
     // next transport.
@@ -203,10 +211,10 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     send(&mut all[0], "beta", 4, false);
     assert_eq!(run(&mut all, 1, 1), [("alpha".to_owned(), 4)]);
     assert_eq!(report(&all[0])[0].sent_frames, 2, "counted on");
-    let elsewhere = options(1, &ports, &[1, 2]);
-    let sockets = all[0].sockets().unwrap();
-    let refused = Transport::adopt(Plan::new(&elsewhere).unwrap(), sockets).unwrap_err();
-    assert!(refused.to_string().contains("end that first"), "{refused:#}");
+    let elsewhere = config(1, &ports, &[1, 2]);
+    let sockets = orders.sockets(|| all[0].work()).unwrap();
+    let refused = first_worker(&elsewhere, Some(sockets)).unwrap_err();
+    assert!(refused.to_string().contains("does not listen at"), "{refused:#}");
 }
 
 /// Datagrams of an unknown peer contain no frame. A call that reads until it has enough frames
@@ -215,24 +223,17 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
 #[test]
 fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
     let ports = ports(2);
-    let mut card = open(&options(0, &ports, &[1, 2]));
+    let mut card = open(&config(0, &ports, &[1, 2]));
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for _ in 0..5_000 {
         // The kernel's buffer may be too small for all of them.
         let _ = stranger.send_to(&[0; 60], ("127.0.0.1", ports[0]));
     }
-    let mut calls = 0;
-    loop {
-        let more = |card: &mut Transport| match &mut card.engine {
-            Engine::Own(own) => std::mem::take(&mut own.has_more),
-            Engine::Node(_) => unreachable!("this card is alone"),
-        };
-        more(&mut card);
-        assert_eq!(card.receive(64).frames.len(), 0);
-        if !more(&mut card) {
-            break;
-        }
+    let mut calls = 1;
+    assert_eq!(card.receive(64).frames.len(), 0);
+    while card.receive_once() > 0 {
         calls += 1;
+        assert_eq!(card.receive(64).frames.len(), 0);
     }
     assert!(calls >= 3, "all was read by {calls} calls");
 }

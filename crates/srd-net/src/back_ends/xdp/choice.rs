@@ -13,6 +13,7 @@ use super::{XdpIo, XdpOptions, suits};
 use crate::back_ends::io::{
     IoStats, Notice, PacketIo, PollMode, Segments, SendOutcome, Undelivered, Wait,
 };
+use crate::back_ends::none::NoIo;
 use crate::back_ends::udp::UdpIo;
 use crate::clock::Clock;
 use crate::endpoints::wake::IoWaker;
@@ -55,7 +56,7 @@ impl std::str::FromStr for IoChoice {
     }
 }
 
-/// The back end that was opened. Each call selects between the two back ends once, not once per
+/// The back end that was opened. Each call selects between the back ends once, not once per
 /// packet.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there are only as many values as workers
@@ -64,6 +65,8 @@ pub enum AnyIo {
     Udp(UdpIo),
     /// The back end that uses AF_XDP, with additional UDP sockets.
     Xdp(XdpIo),
+    /// No back end: the node has no other hosts.
+    None(NoIo),
 }
 
 impl AnyIo {
@@ -129,6 +132,8 @@ impl AnyIo {
         match self {
             Self::Udp(io) => io.set_poll(poll),
             Self::Xdp(io) => io.set_poll(poll),
+            // No packet ends a poll without sleep.
+            Self::None(_) => {}
         }
     }
 
@@ -142,6 +147,7 @@ impl AnyIo {
         match self {
             Self::Udp(io) => io.arrivals(),
             Self::Xdp(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
+            Self::None(io) => io.arrivals(),
         }
     }
 
@@ -150,23 +156,25 @@ impl AnyIo {
         match self {
             Self::Udp(io) => io.watch(fd),
             Self::Xdp(io) => io.watch(fd),
+            Self::None(io) => io.watch(fd),
         }
     }
 }
 
 /// Makes a call on the open back end.
-macro_rules! either {
+macro_rules! opened {
     ($self:ident, $io:ident => $call:expr) => {
         match $self {
             AnyIo::Udp($io) => $call,
             AnyIo::Xdp($io) => $call,
+            AnyIo::None($io) => $call,
         }
     };
 }
 
 impl PacketIo for AnyIo {
     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<SendOutcome> {
-        either!(self, io => io.send(batches))
+        opened!(self, io => io.send(batches))
     }
 
     fn receive(
@@ -174,63 +182,63 @@ impl PacketIo for AnyIo {
         wait: Wait,
         each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
-        either!(self, io => io.receive(wait, each))
+        opened!(self, io => io.receive(wait, each))
     }
 
     fn clock(&self) -> &Clock {
-        either!(self, io => io.clock())
+        opened!(self, io => io.clock())
     }
 
     fn local_address(&self) -> SocketAddr {
-        either!(self, io => io.local_address())
+        opened!(self, io => io.local_address())
     }
 
     fn local_addresses(&self) -> u8 {
-        either!(self, io => io.local_addresses())
+        opened!(self, io => io.local_addresses())
     }
 
     fn local_address_at(&self, place: u8) -> SocketAddr {
-        either!(self, io => io.local_address_at(place))
+        opened!(self, io => io.local_address_at(place))
     }
 
     fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
-        either!(self, io => io.source(entropy, destination))
+        opened!(self, io => io.source(entropy, destination))
     }
 
     fn paths(&self) -> u16 {
-        either!(self, io => io.paths())
+        opened!(self, io => io.paths())
     }
 
     fn batch_segments_max(&self) -> usize {
-        either!(self, io => io.batch_segments_max())
+        opened!(self, io => io.batch_segments_max())
     }
 
     fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
-        either!(self, io => io.check_destination(destination, packet_bytes_max));
+        opened!(self, io => io.check_destination(destination, packet_bytes_max));
     }
 
     fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
-        either!(self, io => io.take_undelivered(now))
+        opened!(self, io => io.take_undelivered(now))
     }
 
     fn refusal(&self, destination: SocketAddr) -> Option<i32> {
-        either!(self, io => io.refusal(destination))
+        opened!(self, io => io.refusal(destination))
     }
 
     fn take_notice(&mut self) -> Option<Notice> {
-        either!(self, io => io.take_notice())
+        opened!(self, io => io.take_notice())
     }
 
     fn stats(&self) -> IoStats {
-        either!(self, io => io.stats())
+        opened!(self, io => io.stats())
     }
 
     fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
-        either!(self, io => io.sockets())
+        opened!(self, io => io.sockets())
     }
 
     fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
-        either!(self, io => io.waker())
+        opened!(self, io => io.waker())
     }
 }
 
