@@ -468,7 +468,8 @@ mod tests {
         chart.marks = vec![mark(-0.1, "early"), mark(2.0, "at the end"), mark(2.1, "late")];
         let svg = chart.to_svg();
         assert!(svg.contains(">at the end<") && svg.contains("at the end at 2"), "{svg}");
-        assert!(!svg.contains("early") && !svg.contains("late"), "{svg}");
+        assert!(!svg.contains("early") && !svg.contains(">late<"), "{svg}");
+        assert!(!svg.contains("late at 2.1"), "{svg}");
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Security {
         self.cookies = CookieJar::new(self.drbg.array(), now);
     }
 
-    /// Replaces the static key. Returns false if there is none.
+    /// Replaces the static key. Returns false if this end uses no static key.
     pub(crate) fn set_static(&mut self, private: &[u8; 32]) -> bool {
         if !matches!(self.mode, Protection::Static(_)) {
             return false;

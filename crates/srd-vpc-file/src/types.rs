@@ -1,5 +1,5 @@
 //! Positions of the instance types of a file, for errors about types that a reader of the file does
-//! not have. This crate knows no types.
+//! not have. This crate has no table of types.
 //!
 //! Bounds: one position for each type, the first one in the file. The text is read once.
 

@@ -203,7 +203,7 @@ fn check(path: &Path) -> Result<Vec<String>> {
 }
 
 /// Checks a configuration and its instances, and returns the lines that `srd up --check` prints.
-/// `has_address`: whether the host knows its overlay address; otherwise it has to enrol first.
+/// `has_address`: whether the host has its overlay address; otherwise it has to enrol first.
 fn checked(config: Config, has_address: bool) -> Result<Vec<String>> {
     let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
     let mut lines = vec![meaning(&config, has_address, resolve)];

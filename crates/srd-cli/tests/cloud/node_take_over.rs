@@ -8,7 +8,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -307,12 +306,13 @@ fn a_node_whose_successor_fails_goes_on_as_before() {
         all_pass(&lines);
     }
     // The process gets the state of the card, and sends nothing. No packet moves meanwhile, and
-    // none is lost. The process does not end when it gets `back`, and the node ends it.
+    // none is lost. The process does not end when it gets `back`, and the node, which may not end a
+    // process of another user, continues.
     let mut silent = begun(machine);
     go(&mut silent);
     assert_eq!(silent.line(), "back");
-    assert_eq!(silent.wait().signal(), Some(Signal::KILL.as_raw()));
     all_pass(&lines);
+    drop(silent);
     rules_that_a_take_over_would_replace_are_refused(&hosts);
     settings_that_no_take_over_changes_are_refused(&hosts);
     all_pass(&lines);

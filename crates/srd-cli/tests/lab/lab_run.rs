@@ -83,7 +83,8 @@ fn cheapest_experiment_yields_table_json_and_report() {
     assert!(page.contains("<svg"));
     // Published figures are in both outputs, those without a value of this run only on the page.
     let figure = "3 to 20 over TCP, about 1 over SRD";
-    assert!(out.contains(figure) && out.contains("this run: plain (cubic): "), "{out}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(figure) && words.contains("this run: plain (cubic): "), "{out}");
     assert!(page.contains("case <code>2\u{a0}MB</code> did not run"), "{page}");
     assert!(!out.contains("did not run"), "{out}");
     assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));

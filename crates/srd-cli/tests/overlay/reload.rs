@@ -178,7 +178,7 @@ fn regression_a_daemon_uses_another_private_key_after_a_reload() {
     let report = pair.ask(0, &["reload"]).expect("a report");
     assert_eq!(report["live"], serde_json::json!(["private_key_file"]), "{report}");
     pair.wait("the new key", |pair| pair.ask(0, &["status"]).unwrap()["public_key"] == public);
-    // The other end does not know the key yet.
+    // The other end has the former public key.
     let file = pair.path("1.toml".into());
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(&before), "{text}");

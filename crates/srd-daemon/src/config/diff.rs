@@ -155,7 +155,7 @@ impl Config {
         let is_gone = |old: &&PeerSettings| !new.peers.iter().any(|peer| is_same(old, peer));
         difference.removed = self.peers.iter().filter(is_gone).cloned().collect();
         difference.live = live_keys(&self.interface, &new.interface);
-        // The controller of a host that has enrolled also has to know its key.
+        // The controller of a host that has enrolled also needs its key.
         let is_own = self.enrol.is_none() && new.enrol.is_none();
         let is_encrypted = |of: &Self| of.interface.protection.private_key().is_some();
         let is_live = is_own && is_encrypted(self) && is_encrypted(new);

@@ -96,9 +96,9 @@ pub fn check(path: &Path) -> Result<Option<Config>> {
 /// A host that has to enrol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Former {
-    /// It has never enrolled.
+    /// A host without a former enrolment.
     Stranger,
-    /// The control plane has removed it.
+    /// A host that the control plane has removed.
     Removed,
 }
 

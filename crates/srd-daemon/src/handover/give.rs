@@ -92,7 +92,7 @@ fn hand_over(plane: &PlaneHandle, line: LineConnection, successor: Successor) ->
 /// Failure of [`settle`].
 #[derive(Debug)]
 pub(crate) enum Unsettled {
-    /// The other process has ended. This process continues.
+    /// The other process has ended, or moves no packets. This process continues.
     Continues(anyhow::Error),
     /// The other process does not end, and may move packets as soon as this process ends. This
     /// process has to end.
@@ -112,7 +112,8 @@ pub(crate) fn settle(
     line.limit(Instant::now() + BACK_WAIT_MAX);
     let _ = line.say(BACK);
     let _ = line.stream().shutdown(std::net::Shutdown::Both);
-    match successor.end() {
+    // The process that takes over from a node moves no packets before the line `ends`.
+    match successor.end() || held.is_some() {
         true => Err(Unsettled::Continues(why)),
         false => Err(Unsettled::Ends(why)),
     }

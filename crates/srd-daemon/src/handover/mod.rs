@@ -21,12 +21,12 @@
 //!
 //! Until `done` the daemon that runs can continue: if the other process ends, or does not send
 //! `done` within ten seconds after `go`, it sends `back`. The other process then ends, and the
-//! daemon that runs continues as soon as it has ended ([`successor`]). Each of the two processes
-//! has a pidfd of the other one, so neither takes the end of the connection for the end of the
-//! process. If the process that takes over has greeted peers already, these may refuse the daemon
-//! for about a second, because the greeting had a later epoch. If the daemon that runs is killed
-//! after `go`, the other process continues. Packets wait in the sockets and in the queues of the
-//! interface between `go` and `done`.
+//! daemon that runs continues as soon as it has ended, and ends it if it does not ([`successor`]).
+//! Each of the two processes has a pidfd of the other one, so neither takes the end of the
+//! connection for the end of the process. If the process that takes over has greeted peers already,
+//! these may refuse the daemon for about a second, because the greeting had a later epoch. If the
+//! daemon that runs is killed after `go`, the other process continues. Packets wait in the sockets
+//! and in the queues of the interface between `go` and `done`.
 //!
 //! # A node with instances
 //!

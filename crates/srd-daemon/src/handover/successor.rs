@@ -1,10 +1,12 @@
 //! The process that takes over, as the daemon that runs sees it.
 //!
 //! After `go`, both processes could read packets from the same queues and sockets. So if the
-//! hand-over fails after that, the daemon that runs continues only when the other process has
-//! ended. It waits for this, and then sends SIGKILL to this very process, which has removed nothing
-//! yet. A process that survives SIGKILL is of another user, or waits in the kernel. In this case
-//! the daemon that runs ends itself, without removing anything.
+//! hand-over fails after that, the daemon that runs waits for the end of the other process, and
+//! then sends SIGKILL to this very process, which has removed nothing yet. A process that survives
+//! SIGKILL waits in the kernel. A process of another user does not get the signal: without an
+//! account `srd`, each process has a user of its own. If the other process has not ended then, the
+//! daemon that runs ends itself, without removing anything. A node continues instead: the other
+//! process moves no packets of a node before `ends`, which it does not get any more.
 //!
 //! Bounds: [`END_WAIT_MAX`], then [`KILLED_WAIT_MAX`]. No packet moves meanwhile.
 

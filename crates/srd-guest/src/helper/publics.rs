@@ -3,8 +3,8 @@
 //! packets to it.
 //!
 //! Permitted are addresses of three kinds: those that the file of the cloud named at the start or
-//! at a reload, or that a file names which only root may change; those of [`PUBLIC_POOL`]; and those
-//! of added instances.
+//! at a reload, or that a file names which only root may change; those of [`PUBLIC_POOL`]; and
+//! those of added instances.
 //!
 //! Bound: [`NAMED_ADDRESSES_MAX`] addresses of files.
 
@@ -45,8 +45,8 @@ impl Publics {
         let more = all.difference(&self.named).count();
         if self.named.len() + more > NAMED_ADDRESSES_MAX {
             bail!(
-                "files have named more than {NAMED_ADDRESSES_MAX} public addresses since the start: \
-                 restart the card"
+                "files have named more than {NAMED_ADDRESSES_MAX} public addresses since the \
+                 start: restart the card"
             );
         }
         self.named.extend(all);

@@ -271,7 +271,8 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Changes the static private key, which ends all sessions. Returns false if there is none.
+    /// Changes the static private key, which ends all sessions. Returns false if the
+    /// endpoint has no static key.
     #[cold]
     pub(crate) fn rekey(&mut self, private: [u8; 32]) -> bool {
         let now = self.look();

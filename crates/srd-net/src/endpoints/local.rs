@@ -345,7 +345,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
     }
 
     /// Changes the static private key of this endpoint. All sessions end, and open again with the
-    /// peers that know the new public key. Returns false if the endpoint has no static key.
+    /// peers that have the new public key. Returns false if the endpoint has no static key.
     pub fn rekey(&mut self, private: [u8; 32]) -> bool {
         self.engine.rekey(private)
     }

@@ -60,7 +60,7 @@ impl Endpoint {
 
     /// Changes the static private key, and begins another run as [`Endpoint::reseed`] does: a
     /// session binds the keys of both ends, so none continues. `epoch` is chosen as for a new
-    /// endpoint. A peer opens a session again as soon as it knows the new public key. Returns false
+    /// endpoint. A peer opens a session again as soon as it has the new public key. Returns false
     /// if the endpoint is closed or has no static key; nothing changes then.
     pub fn rekey(&mut self, now: Instant, epoch: Epoch, private: [u8; 32]) -> bool {
         // S32: Another static key

@@ -147,7 +147,7 @@ fn an_endpoint_with_another_static_key_is_reached_by_peers_that_know_the_key() {
     assert!(pair.a.rekey(pair.now, Epoch(0), [77; 32]));
     let public = Some(srd_proto::crypto::public_key(&[77; 32]));
     assert!(pair.a.public_key() == public && public != former);
-    // The peer knows the former key only.
+    // The peer has the former key only.
     pair.send_many(1, 1000);
     pair.run_for(Duration::from_millis(50));
     assert_eq!(pair.delivered(), 20);

@@ -375,7 +375,7 @@ fn arrivals_us(transport: Transport, fault: &str) -> Vec<f64> {
     times
 }
 
-/// The Messaging Layer matches the messages of a peer in order, whatever their tags (G1). SRD itself
+/// The Messaging Layer matches the messages of a peer in order, whatever their tags (G1). SRD
 /// delivers each message when it arrives. The difference is the most that an order for each tag
 /// alone could gain.
 #[test]

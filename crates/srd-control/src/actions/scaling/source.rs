@@ -29,7 +29,7 @@ impl Source {
     /// Returns the source of a group.
     ///
     /// # Errors
-    /// If the group has none, which no request leads to.
+    /// If the group has no source. No request leads to such a group.
     pub(super) fn of(group: &ScalingGroup) -> ApiResult<Self> {
         match (&group.launch_template, &group.launch_configuration_name) {
             (Some(template), _) => Ok(Self::Template(template.clone())),

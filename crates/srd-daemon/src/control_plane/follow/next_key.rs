@@ -33,7 +33,7 @@ impl Follower {
     }
 
     /// After the controller has admitted this host: uses the key that this session has offered. A
-    /// next key that it has not offered, because the controller does not know it, is offered as a
+    /// next key that it has not offered, because the controller does not have it, is offered as a
     /// new one.
     pub(super) fn adopt_key(&mut self) -> Result<(), End> {
         let state = &self.enrol.directory;

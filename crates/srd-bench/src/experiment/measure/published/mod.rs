@@ -73,16 +73,16 @@ fn readings(outcome: &Outcome, statement: &Statement) -> Vec<Reading> {
             Some(case) => of_variants(case, quantity),
         },
         Values::Plain(names, quantity) => {
-            let reading = |name: &&'static str| {
+            let reading = |name: &'static str| {
                 let plain = find(name).map(|case| {
                     let mut all = case.summaries.iter();
                     all.find(|summary| summary.variant == Variant::Plain)
                         .ok_or_else(|| "kernel TCP did not run".to_owned())
                         .and_then(|summary| quantity.of(summary))
                 });
-                Reading { label: *name, value: plain.unwrap_or_else(|| not_run(name)) }
+                Reading { label: name, value: plain.unwrap_or_else(|| not_run(name)) }
             };
-            names.iter().map(reading).collect()
+            names.iter().copied().map(reading).collect()
         }
     }
 }

@@ -242,8 +242,8 @@ pub(super) const STATEMENTS: &[Statement] = &[
             &["write 1 MiB, depth 1, proxy, no NODELAY", "write 1 MiB, depth 1, proxy"],
             Figure("median write"),
         ),
-        remark: "not reproduced: a single call passes in parts, and one of them waits for a delayed \
-                 acknowledgement; with 16 calls at a time there is no difference",
+        remark: "not reproduced: a single call passes in parts, and one of them waits for a \
+                 delayed acknowledgement; with 16 calls at a time there is no difference",
     },
     Statement {
         experiment: "nfs",
@@ -335,7 +335,7 @@ pub(super) const STATEMENTS: &[Statement] = &[
         subject: "slower links",
         figure: "no gain of note; most on 10 Gb/s",
         values: Case("terasort 50 Mb/s", Figure("TeraSort")),
-        remark: "faster links are the case `dfsio 1000 Mb/s`, in which the processors are the limit",
+        remark: "faster links are the case `dfsio 1000 Mb/s`, in which the processors limit",
     },
     Statement {
         experiment: "hadoop",
