@@ -41,7 +41,7 @@ use crate::traffic::transport::Transport;
 pub struct Node {
     /// The process that moves packets.
     pub daemon: Daemon,
-    /// What there is to say about its instances.
+    /// Text about its instances.
     pub instances: Introduction,
 }
 
@@ -64,8 +64,8 @@ pub fn start(config: Config) -> Result<Node> {
     start_with(config, None)
 }
 
-/// Starts a node as [`start`] does. `guest`: the name of an instance at a vhost-user socket, and the
-/// guest in memory that takes the place of its front end.
+/// Starts a node as [`start`] does. `guest`: the name of an instance at a vhost-user socket, and
+/// the guest in memory that takes the place of its front end.
 ///
 /// # Errors
 /// As [`start`].
@@ -95,14 +95,14 @@ pub fn start_with(config: Config, guest: Option<(&str, Box<dyn MemoryGuest>)>) -
             return Err(error);
         }
     };
-    let said = Said::default();
+    let said = SharedIntroduction::default();
     let guest = guest.map(|(name, guest)| (name.to_owned(), guest));
     let hosted = hosted(opening, about, (prepared.owner(), guest, Arc::clone(&said)));
     Ok(Node { daemon: prepared.start(Some(hosted))?, instances: taken(&said) })
 }
 
-/// Facts about a node that its parts need.
-struct About {
+/// Properties of a node that its parts need.
+struct NodeProperties {
     /// The name of this host in the file of its controller, and whether that file may use pods of
     /// this host.
     own: (String, bool),
@@ -111,19 +111,19 @@ struct About {
 }
 
 /// Returns the settings of the card of a node.
-fn settings(config: &Config) -> Result<(Options, About)> {
+fn settings(config: &Config) -> Result<(Options, NodeProperties)> {
     let options = Options::of(config.clone())?;
     let own = (options.host.clone(), options.pods);
-    Ok((options, About { own, is_alone: config.interface.is_alone() }))
+    Ok((options, NodeProperties { own, is_alone: config.interface.is_alone() }))
 }
 
 /// A guest in memory, with the name of its instance.
 type NamedGuest = (String, Box<dyn MemoryGuest>);
 
 /// The introduction, once the card has begun.
-type Said = Arc<Mutex<Introduction>>;
+type SharedIntroduction = Arc<Mutex<Introduction>>;
 
-fn taken(said: &Said) -> Introduction {
+fn taken(said: &SharedIntroduction) -> Introduction {
     std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -171,7 +171,7 @@ pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
     };
     let config = prepared.config();
     let of_instances = config.cloud.is_some().then(|| settings(config)).transpose()?;
-    let said = Said::default();
+    let said = SharedIntroduction::default();
     let card = match of_instances {
         Some((options, about)) => {
             let starting = Starting::adopt(prepared.take_instances())?;
@@ -188,8 +188,8 @@ pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
 /// memory, by the name of its instance; `said` receives the introduction.
 fn hosted(
     opening: Opening,
-    About { own, is_alone }: About,
-    (owner, guest, said): (u32, Option<NamedGuest>, Said),
+    NodeProperties { own, is_alone }: NodeProperties,
+    (owner, guest, said): (u32, Option<NamedGuest>, SharedIntroduction),
 ) -> Hosted {
     let wake = opening.wake();
     let (reloader, figures) = (opening.reloader(), opening.figures(is_alone));
@@ -215,7 +215,7 @@ fn begin(
     mut service: Service,
     mut first: FirstWorker,
     guest: Option<NamedGuest>,
-    said: &Said,
+    said: &SharedIntroduction,
 ) -> Result<Box<dyn Instances>> {
     let state = first.take_state();
     let transport = Transport::new(first)?;

@@ -261,8 +261,8 @@ impl Service {
         ended
     }
 
-    /// Waits for the hosts of the node. If the node takes over from another process, also waits until
-    /// that process does not go on any more. Returns false if that process goes on.
+    /// Waits for the hosts of the node. If the node takes over from another process, also waits
+    /// until that process does not go on any more. Returns false if that process goes on.
     fn join_node(&mut self) -> bool {
         self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
         if let Some(taken) = self.taken.take() {

@@ -12,8 +12,8 @@ use srd_daemon::config::{Cloud, Config, ConfigError};
 use crate::state::Options;
 use crate::traffic::transport::TransportOptions;
 
-/// Keys of [`other_settings`] that the node itself applies at a reload, or reports as effective only
-/// after a restart.
+/// Keys of [`other_settings`] that the node itself applies at a reload, or reports as effective
+/// only after a restart.
 pub(crate) const KEYS_OF_NODE: [&str; 4] = [INTERFACE, METRICS, POLL, SOCKET];
 const INTERFACE: &str = "interface and peer";
 const METRICS: &str = "metrics";

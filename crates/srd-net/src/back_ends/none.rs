@@ -49,7 +49,7 @@ impl NoIo {
 }
 
 impl PacketIo for NoIo {
-    /// Drops the batches. A node without other hosts has none.
+    /// Drops the batches, because there is no other host.
     fn send<S: Segments>(&mut self, _: &[(Transmit, S)]) -> io::Result<SendOutcome> {
         Ok(SendOutcome::All)
     }
