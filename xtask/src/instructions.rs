@@ -2,12 +2,12 @@
 //! them with [`BASELINE`]. The count does not include the cost of cache misses and of waiting. It
 //! is the same on an idle and on a busy machine, so CI can use it as a condition for a change.
 //!
-//! The measured program is the example `hotpath` of `srd-card`. The difference of two runs of
-//! different length is used, so that the instructions of the program's start do not count.
+//! The measured programs are the examples `hotpath` and `vpc` of `srd-card`. The difference of two
+//! runs of different length is used, so that the instructions of a program's start do not count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -23,12 +23,37 @@ const MORE_OTHER_COMPILER_PERMILLE: u64 = 150;
 /// Increase in instructions per packet that is always permitted; it matters for short paths.
 const MORE_ALWAYS: u64 = 8;
 
-/// Measured cases: a name, the program's arguments, and the functions whose instructions are
-/// counted.
-const CASES: [(&str, [&str; 3], &[&str]); 3] = [
-    ("transport", ["transport", "plain", "1400"], &["send", "transmit", "receive", "ack"]),
-    ("transport-small", ["transport", "plain", "64"], &["send", "transmit", "receive", "ack"]),
-    ("express", ["express", "plain", "1400"], &["egress", "transmit", "receive", "ingress", "ack"]),
+/// A measured case.
+struct Case {
+    name: &'static str,
+    /// The measured program, an example of `srd-card`.
+    example: &'static str,
+    /// Arguments of the program before the number of packets.
+    arguments: &'static [&'static str],
+    /// Functions whose instructions are counted, without the prefix `measured_`.
+    functions: &'static [&'static str],
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        name: "transport",
+        example: "hotpath",
+        arguments: &["transport", "plain", "1400"],
+        functions: &["send", "transmit", "receive", "ack"],
+    },
+    Case {
+        name: "transport-small",
+        example: "hotpath",
+        arguments: &["transport", "plain", "64"],
+        functions: &["send", "transmit", "receive", "ack"],
+    },
+    Case {
+        name: "express",
+        example: "hotpath",
+        arguments: &["express", "plain", "1400"],
+        functions: &["egress", "transmit", "receive", "ingress", "ack"],
+    },
+    Case { name: "card", example: "vpc", arguments: &[], functions: &["known", "new"] },
 ];
 
 type Counts = BTreeMap<String, u64>;
@@ -36,12 +61,12 @@ type Counts = BTreeMap<String, u64>;
 /// Measures all cases, and compares the counts with the baseline; with `write`, writes them as the
 /// new baseline.
 pub(crate) fn run(write: bool) -> Result<()> {
-    let program = build()?;
+    let directory = build()?;
     let mut counts = Counts::new();
-    for (name, arguments, functions) in CASES {
-        for function in functions {
-            let per_packet = per_packet(&program, arguments, function)?;
-            counts.insert(format!("{name}.{function}"), per_packet);
+    for case in CASES {
+        for function in case.functions {
+            let per_packet = per_packet(&directory, &case, function)?;
+            counts.insert(format!("{}.{function}", case.name), per_packet);
         }
     }
     let compiler = compiler()?;
@@ -68,13 +93,15 @@ pub(crate) fn run(write: bool) -> Result<()> {
     Ok(())
 }
 
-fn build() -> Result<String> {
+/// Builds the measured programs. Returns their directory.
+fn build() -> Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let arguments = ["build", "--release", "--quiet", "-p", "srd-card", "--example", "hotpath"];
-    ensure!(Command::new(cargo).args(arguments).status()?.success(), "the program does not build");
+    let arguments = ["build", "--release", "--quiet", "-p", "srd-card"];
+    let examples = ["--example", "hotpath", "--example", "vpc"];
+    let status = Command::new(cargo).args(arguments).args(examples).status()?;
+    ensure!(status.success(), "the programs do not build");
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    let program = Path::new(&target).join("release/examples/hotpath");
-    Ok(program.display().to_string())
+    Ok(Path::new(&target).join("release/examples"))
 }
 
 fn compiler() -> Result<String> {
@@ -82,8 +109,8 @@ fn compiler() -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-fn per_packet(program: &str, arguments: [&str; 3], function: &str) -> Result<u64> {
-    let [short, long] = PACKETS.map(|packets| collected(program, arguments, function, packets));
+fn per_packet(directory: &Path, case: &Case, function: &str) -> Result<u64> {
+    let [short, long] = PACKETS.map(|packets| collected(directory, case, function, packets));
     let (short, long) = (short?, long?);
     ensure!(long > short, "nothing was counted in measured_{function}");
     Ok((long - short) / (PACKETS[1] - PACKETS[0]))
@@ -91,15 +118,16 @@ fn per_packet(program: &str, arguments: [&str; 3], function: &str) -> Result<u64
 
 /// Returns the number of instructions that a run executes in one function, including the functions
 /// that it calls.
-fn collected(program: &str, arguments: [&str; 3], function: &str, packets: u64) -> Result<u64> {
+fn collected(directory: &Path, case: &Case, function: &str, packets: u64) -> Result<u64> {
+    let program = directory.join(case.example).display().to_string();
     let out = Command::new("valgrind")
         // The setting selects one implementation of the C library's copy functions, which otherwise
         // depends on the processor.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-FSRM")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(format!("--toggle-collect=hotpath::measured_{function}"))
-        .args([program, "count"])
-        .args(arguments)
+        .arg(format!("--toggle-collect={}::measured_{function}", case.example))
+        .args([program.as_str(), "count"])
+        .args(case.arguments)
         .arg(packets.to_string())
         .output()
         .context("valgrind, which counts the instructions (the package `valgrind`)")?;
@@ -168,6 +196,15 @@ mod tests {
         let (compiler, read) = parse(&text("rustc 1.95.0", &counts)).unwrap();
         assert_eq!((compiler.as_str(), read), ("rustc 1.95.0", counts));
         assert!(parse("nonsense").is_err());
+    }
+
+    /// Packets of known flows pass the card's cache of verdicts, and the first packet of a flow
+    /// passes all rules.
+    #[test]
+    fn a_known_flow_takes_less_than_half_of_the_instructions_of_a_new_flow() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(BASELINE);
+        let (_, counts) = parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+        assert!(2 * counts["card.known"] < counts["card.new"], "{counts:?}");
     }
 
     #[test]

@@ -8,7 +8,11 @@
 //! vpc mutation FLOWS SECONDS          known flows, and 1,000 changes of rules a second
 //! vpc workers FLOWS SECONDS           known flows of one card, and of two cards on two threads
 //! vpc memory FLOWS                    bytes of a flow, both directions
+//! vpc count PACKETS                   packets of known flows, and then of new flows
 //! ```
+//!
+//! `cargo xtask instructions` runs `count` under valgrind, which counts the instructions of the
+//! functions below whose names begin with `measured_`.
 //!
 //! WAY is `out`, to another host, which is one pass of the pipeline: a lookup, and the limits of
 //! one instance; or `hairpin`, to a guest of the same card, which is two passes. Time is the CPU
@@ -493,6 +497,44 @@ fn memory(flows: u32) {
     );
 }
 
+/// Number of flows that are known before [`count`] begins.
+const KNOWN: u32 = 100;
+/// Number of rules of the group in [`count`].
+const RULES: u16 = 60;
+
+type Measured = fn(&mut Run, &mut Vec<Vec<u8>>);
+
+/// Passes packets of known flows to the card.
+#[inline(never)]
+fn measured_known(run: &mut Run, frames: &mut Vec<Vec<u8>>) {
+    run.send_all(frames);
+}
+
+/// Passes packets to the card, each of which begins a flow.
+#[inline(never)]
+fn measured_new(run: &mut Run, frames: &mut Vec<Vec<u8>>) {
+    // Without this line, the compiler would merge the two functions.
+    std::hint::black_box(());
+    run.send_all(frames);
+}
+
+fn count(packets: u32) {
+    let mut run = Run::new(&world(RULES, 3), packets + KNOWN + 10);
+    let frames = Frames::new(PacketRoute::Hairpin);
+    run.send_each(&frames, KNOWN);
+    let parts: [(&str, Measured); 2] = [("known", measured_known), ("new", measured_new)];
+    for (name, measured) in parts {
+        let (passed, judged) = (run.sink.passed, run.judged());
+        for n in 0..packets {
+            let flow = if name == "new" { KNOWN + n } else { n % KNOWN };
+            let mut frame = vec![run.sink.frame(&frames, flow)];
+            measured(&mut run, &mut frame);
+        }
+        let (passed, judged) = (run.sink.passed - passed, run.judged() - judged);
+        println!("{name}: {passed} of {packets} packets passed, {judged} were judged");
+    }
+}
+
 fn report(packets: u64, seconds: f64, what: &str) {
     let rate = packets as f64 / seconds;
     println!("{what}: {:.2} M packets/s, {:.0} ns a packet", rate / 1e6, 1e9 / rate);
@@ -513,6 +555,7 @@ fn run(args: &[String]) -> Option<()> {
         "mutation" => mutation(number(1)?.max(1), number(2)?.into()),
         "workers" => workers(number(1)?.max(1), number(2)?.into()),
         "memory" => memory(number(1)?.max(1)),
+        "count" => count(number(1)?),
         _ => return None,
     }
     Some(())
@@ -527,7 +570,8 @@ fn main() -> ExitCode {
         "usage: vpc established out|hairpin FLOWS SECONDS\n       \
          vpc packets out|hairpin FLOWS PACKETS\n       vpc alone FLOWS SECONDS\n       \
          vpc new out|hairpin RULES MEMBERS SECONDS\n       \
-         vpc mutation FLOWS SECONDS\n       vpc workers FLOWS SECONDS\n       vpc memory FLOWS"
+         vpc mutation FLOWS SECONDS\n       vpc workers FLOWS SECONDS\n       \
+         vpc memory FLOWS\n       vpc count PACKETS"
     );
     ExitCode::from(2)
 }

@@ -19,8 +19,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a linear axis. If `max` is not above `min`, the axis ends at `min + 1`, or further if
-    /// the sum would be equal to `min`.
+    /// Returns a linear axis. If `max` is not above `min`, the axis ends at `min + 1`, or further
+    /// if the sum would be equal to `min`.
     #[must_use]
     pub fn linear(label: &str, min: f64, max: f64) -> Self {
         let max = if max > min { max } else { min + (min.abs() * 1e-9).max(1.0) };
@@ -35,9 +35,9 @@ impl Axis {
         Self { label: label.to_owned(), min, max: max.max(min * 1.001), log: true }
     }
 
-    /// Returns an axis that covers the values from `min` to `max`, with a margin. The axis of values
-    /// that are not negative begins at zero or above. It is logarithmic if `min` is positive and
-    /// `max` is more than 20 times as large.
+    /// Returns an axis that covers the values from `min` to `max`, with a margin. The axis of
+    /// values that are not negative begins at zero or above. It is logarithmic if `min` is positive
+    /// and `max` is more than 20 times as large.
     #[must_use]
     pub fn fitting(label: &str, min: f64, max: f64) -> Self {
         if min > 0.0 && max > min * LINEAR_SPAN_MAX {

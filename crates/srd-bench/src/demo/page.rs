@@ -415,8 +415,9 @@ mod tests {
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
     }
 
-    /// In an earlier version, a page without goals said that all of them were met, and the ideal of
-    /// an incast was drawn at the end of the axis if it was beyond the times of all flows.
+    /// In an earlier version, a page without goals contained the text that all of them were met,
+    /// and the ideal of an incast was at the end of the axis if it was beyond the times of all
+    /// flows.
     #[test]
     fn regression_what_was_not_measured_is_not_shown_as_good() {
         let none = Story::default();

@@ -31,7 +31,7 @@ pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStrea
     Ok((out, listener.accept()?.0))
 }
 
-/// Accepts a connection, or returns an error if there is none within `limit`.
+/// Accepts a connection. It is an error if none comes within `limit`.
 pub(super) fn accept(listener: &TcpListener, limit: Duration) -> Result<TcpStream> {
     let limit = Timespec::try_from(limit).context("a time limit")?;
     if rustix::event::poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit))? == 0 {

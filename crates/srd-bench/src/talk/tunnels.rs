@@ -130,7 +130,7 @@ fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
                 thread::sleep(TICK);
             }
         });
-        let (mut seen, mut bytes) = (Seen::default(), vec![0; 2048]);
+        let (mut seen, mut bytes) = (Arrivals::default(), vec![0; 2048]);
         while Instant::now() < until {
             if receiver.recv(&mut bytes).is_ok() && began.elapsed() >= FILL {
                 seen.arrived(Instant::now());
@@ -143,13 +143,13 @@ fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
 
 /// Packets that have arrived after the queues were full.
 #[derive(Default)]
-struct Seen {
+struct Arrivals {
     first: Option<Instant>,
     /// Number of packets after the first.
     packets: u32,
 }
 
-impl Seen {
+impl Arrivals {
     fn arrived(&mut self, at: Instant) {
         match self.first {
             None => self.first = Some(at),
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn regression_a_tunnel_that_stops_has_not_its_full_rate() {
         let begin = Instant::now();
-        let mut seen = Seen::default();
+        let mut seen = Arrivals::default();
         assert_eq!(seen.mbps(begin), 0.0);
         (0..=1000).for_each(|ms| seen.arrived(begin + Duration::from_millis(ms)));
         let [one, two] = [1, 2].map(|s| seen.mbps(begin + Duration::from_secs(s)));

@@ -345,7 +345,7 @@ fn an_endpoint_may_be_a_name_which_is_resolved_later() {
                  protection = \"plain\"\n[[peer]]\nendpoint = \"b.example:7471\"\n\
                  allowed = [\"192.0.2.2/32\"]\n";
     refused(plain, &["without a key only its address tells a peer"]);
-    // A regression: a key that is not used does not tell a peer either.
+    // A regression: a key that is not used does not identify a peer either.
     let with_key =
         plain.replace("endpoint = \"b.example:7471\"", &format!("public_key = \"{KEY_B}\""));
     refused(&with_key, &["without a key only its address tells a peer", "is missing"]);

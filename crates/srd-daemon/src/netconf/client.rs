@@ -155,7 +155,8 @@ impl Network {
                 Err(RecvTimeoutError::Disconnected) => bail!(GONE),
                 Err(RecvTimeoutError::Timeout) => {
                     self.late += usize::from(is_sent);
-                    bail!("the network process has not answered for {:?}", self.answer_wait)
+                    let wait_s = self.answer_wait.as_secs_f64();
+                    bail!("the network process has not answered for {wait_s} s")
                 }
             },
         }
@@ -304,7 +305,7 @@ mod tests {
         network.answer_wait = Duration::from_millis(10);
         let mut network = network.listen().unwrap();
         let slow = network.ask(&Request::Apply).unwrap_err().to_string();
-        assert!(slow.contains("has not answered for 10ms"), "{slow}");
+        assert!(slow.contains("has not answered for 0.01 s"), "{slow}");
         network.answer_wait = ANSWER_WAIT_MAX;
         let serves = thread::spawn(move || {
             let mut line = String::new();

@@ -36,8 +36,8 @@ fn every_figure_has_its_charts_numbers_and_sentences() {
     }
 }
 
-/// In an earlier version, a sentence about the slowest flow did not say that some flows were
-/// unfinished.
+/// In an earlier version, a sentence about the slowest flow did not contain the number of
+/// unfinished flows.
 #[test]
 fn regression_unfinished_flows_are_told() {
     let figure = figures(true).unwrap().remove(0);
