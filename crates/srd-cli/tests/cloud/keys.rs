@@ -209,7 +209,7 @@ fn no_program_of_a_host_but_its_card_speaks_for_its_instances() {
     // The card reports that it cannot start, because its ports are in use.
     let refused = hosts.machines[1].srd(&["card", "up", "-c", &hosts.config(1)]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("[interface] listen"), "{said}");
+    assert!(!refused.status.success() && said.contains("cannot listen at 198.18.0.2:"), "{said}");
     drop(own);
 
     // A card with another key, and a card without a key, run in place of beta's card.
