@@ -273,7 +273,7 @@ impl Prepared {
             Offer::Succeeded(process) => return Ok(Succession::InUnit(process)),
         };
         // That daemon has applied all changes that it has confirmed, and applies no further ones.
-        let config = Config::load(&config.file)?;
+        let config = if config.has_file() { config.load_again()? } else { config };
         taken.check(&config)?;
         let socket = control_socket::Socket::adopt(taken.next()?, &taken.socket, &config.control);
         let State { mtu, packet_bytes, udp_segmentation, metrics: at, .. } = taken.state;
