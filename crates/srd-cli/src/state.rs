@@ -11,6 +11,7 @@ use srd_control::store::embedded::EmbeddedStore;
 use srd_control::store::etcd::{EtcdStore, Settings, Tls};
 
 use crate::failure::usage;
+use crate::output::tell;
 
 /// A location of a state, as the command line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,7 +92,7 @@ impl EtcdArgs {
                 Some(Tls { authorities: path.clone(), identity })
             }
         };
-        let report = |what: &str| eprintln!("srd: {what}");
+        let report = |what: &str| tell!("srd: {what}");
         let (members, prefix) = (members.to_vec(), self.etcd_prefix.clone());
         Ok(Settings { members, prefix, tls, report })
     }
