@@ -10,7 +10,7 @@ use clap::Args;
 use rustix::process::set_parent_process_death_signal;
 use srd_daemon::config::{Cloud, Config, Control, Metrics, Mode};
 use srd_daemon::control::ClientError;
-use srd_daemon::plane::{Command, PlaneError, PlaneHandle};
+use srd_daemon::plane::{PlaneError, PlaneHandle};
 use srd_daemon::run::Ended;
 use srd_guest::config::{
     self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, scale,
@@ -252,8 +252,9 @@ fn take_over(config: Config) -> Result<Option<Node>> {
 fn end_with_input(daemon: PlaneHandle) -> Result<()> {
     let wait = move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        // The queue of commands may be full, or the daemon may be ending already.
-        while daemon.command(Command::Stop) == Err(PlaneError::Busy) {
+        // The queue of commands may be full, the daemon may be ending already, or another process
+        // may have taken over, which stops then.
+        while daemon.stop() == Err(PlaneError::Busy) {
             std::thread::sleep(STOP_PAUSE);
         }
     };

@@ -10,8 +10,9 @@
 //!                               <-----      {"ok":null}\n, then pcapng until either side ends
 //! ```
 //!
-//! There is one request per connection. Only the owner, group and mode (0660) of the socket's file
-//! decide which users may connect. If a request changes something, its user is logged.
+//! There is one request per connection. Only the owner, group and mode of the socket's file (0600, or
+//! 0660 if the configuration names a group) decide which users may connect. If a request changes
+//! something, its user is logged.
 //!
 //! Bounds: at most [`CONNECTIONS_MAX`] connections at once, of which [`STREAMS_MAX`] may be
 //! long-lived. A request has at most [`protocol::REQUEST_BYTES_MAX`] bytes and must arrive within

@@ -15,8 +15,10 @@ use srd_trust::socket::{self, Bound};
 use super::directory;
 use crate::config::{Control, socket_default};
 
-/// Mode of the socket: only the owner and the group may connect to it.
-const SOCKET_MODE: u32 = 0o660;
+/// Mode of the socket: only the owner may connect to it, and the group of the configuration.
+const SOCKET_MODE: u32 = 0o600;
+/// Mode of the socket if the configuration names a group.
+const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 /// Path of the control socket of a card (`srd card up`) of an earlier version, beside the sockets
 /// of daemons. A daemon of an interface with the name `card` also has this path; commands reach it
 /// by the name of the interface.
@@ -75,8 +77,8 @@ impl Socket {
             || String::from("cannot make the control socket"),
             |group| format!("cannot make, for the group {}, the control socket", group.name),
         );
-        let options =
-            socket::Options { mode: SOCKET_MODE, group: group.map(|of| of.id), replace: false };
+        let mode = group.map_or(SOCKET_MODE, |_| SOCKET_MODE_OF_GROUP);
+        let options = socket::Options { mode, group: group.map(|of| of.id), replace: false };
         let Bound { listener, identity } =
             socket::listen(path, options).map_err(|e| because(&what, &e))?;
         let user = rustix::process::geteuid().as_raw();
@@ -264,7 +266,7 @@ mod tests {
         let path = directory.path().join("run/a.sock");
         let socket = Socket::bind(&Control::at(path.clone())).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&path), 0o660);
+        assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().unwrap()), 0o750);
         drop(socket);
         assert!(!path.exists());

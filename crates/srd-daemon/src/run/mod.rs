@@ -401,9 +401,14 @@ impl Prepared {
                 network.begin()?;
                 control.keep_routes(network)?;
             }
-            // The daemon before may have stored other peers of the controller until its end.
-            if let (Some(of), Some(before)) = (&enrolled, before) {
-                control.follow(&before.peers, &enrolment(of)?.peers)?;
+            // The daemon before may have stored other peers of the controller until its end. After an
+            // error this process continues, because it is the only one that is left, and the
+            // controller sends the peers again.
+            if let (Some(of), Some(before)) = (&enrolled, before)
+                && let Err(error) =
+                    enrolment(of).and_then(|now| control.follow(&before.peers, &now.peers))
+            {
+                tracing::error!("peers of the controller are as before for now: {error:#}");
             }
             tracing::info!(
                 "took over from another process; no packet moved for {} ms",

@@ -94,6 +94,9 @@ impl Request {
                 file_name(name)
             }
             Self::Vpc(path) if !path.is_absolute() => bail!("{} is no path", path.display()),
+            Self::Vpc(path) if path.to_string_lossy().contains(LOG) => {
+                bail!("{} is a file of a flow log", path.display())
+            }
             Self::Remove { .. }
             | Self::Vpc(_)
             | Self::Reload

@@ -2,9 +2,10 @@
 //! clouds determine the directories of flow logs, and the public addresses that may be routed.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,9 @@ use crate::control::config;
 use crate::figures::logs::files;
 use crate::state::Options;
 
+/// Mode of a file of a flow log. The card writes the file, so the file never counts as one that only
+/// root may change, whatever its name is.
+const LOG_MODE: u32 = 0o664;
 /// Error of a reload, if the command line contains all settings.
 const NO_FILE: &str =
     "no file contains the settings of this card: `srd card apply FILE` gives it other rules";
@@ -61,6 +65,10 @@ impl Files {
     pub(super) fn log(&self, directory: &str, stem: &str, ending: &str) -> Result<(File, String)> {
         self.check(directory)?;
         let (file, path) = files::create(Path::new(directory), stem, ending)?;
+        if let Err(error) = file.set_permissions(Permissions::from_mode(LOG_MODE)) {
+            let _ = fs::remove_file(&path); // it is empty
+            return Err(error.into());
+        }
         let name = path.file_name().and_then(|name| name.to_str()).context("a file's name")?;
         Ok((file, name.to_owned()))
     }
@@ -134,7 +142,20 @@ impl Files {
 fn is_roots_alone(path: &Path, opened: &File) -> io::Result<bool> {
     let facts = opened.metadata()?;
     let is_own = facts.uid() == 0 || facts.uid() == geteuid().as_raw();
-    Ok(is_own && facts.mode() & 0o022 == 0 && place::is_roots_alone(path))
+    let is_theirs = facts.mode() & 0o022 != 0 || is_output(&facts)?;
+    Ok(is_own && !is_theirs && place::is_roots_alone(path))
+}
+
+/// Whether a file is the standard output or error of this process, which the card has as well.
+fn is_output(facts: &fs::Metadata) -> io::Result<bool> {
+    let (out, error) = (io::stdout(), io::stderr());
+    for descriptor in [out.as_fd(), error.as_fd()] {
+        let of = rustix::fs::fstat(descriptor)?;
+        if (of.st_dev, of.st_ino) == (facts.dev(), facts.ino()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Result of reading a configuration again.

@@ -1,6 +1,7 @@
 //! Tests of helpers that run on threads of this process. Without privileges they can create only
 //! sockets and files.
 
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -172,7 +173,16 @@ fn no_file_is_opened_that_is_not_of_a_cloud() {
     assert!(helper.log(&more, stem(), "log").is_err());
     helper.vpc(&cloud).unwrap();
     // A file that only root may change permits its directories of flow logs.
-    helper.log(&more, stem(), "log").unwrap();
+    let (mut log, name) = helper.log(&more, stem(), "log").unwrap();
+    // A file that the card has written permits none, under any name.
+    let further = site.path("further").to_str().unwrap().to_owned();
+    log.write_all(text(&format!("directory = {further:?}\n")).as_bytes()).unwrap();
+    let log = std::path::Path::new(&more).join(name);
+    assert!(helper.vpc(&log).is_err());
+    let renamed = site.path("renamed.toml");
+    std::fs::rename(&log, &renamed).unwrap();
+    helper.vpc(&renamed).unwrap();
+    assert!(helper.log(&further, stem(), "log").is_err());
     std::fs::write(&cloud, "hush = 1\n").unwrap();
     let error = format!("{:#}", helper.vpc(&cloud).unwrap_err());
     assert!(error.contains("no file of a cloud") && !error.contains("hush"), "{error}");

@@ -18,11 +18,18 @@ use crate::plane::PlaneError;
 use srd_enrol::FromHost;
 
 impl Follower {
-    /// Sends the next public key to the controller, if there is one. `draws`: draws one.
+    /// Sends the next public key to the controller, if there is one. `draws`: draws one. If that
+    /// fails, the present key stays in use.
     pub(super) fn offer_key(&mut self, link: &mut Link, draws: bool) -> Result<(), End> {
         let state = &self.enrol.directory;
         let key = match draws {
-            true => Some(state.key(PENDING_KEY).map_err(End::State)?),
+            true => match state.key(PENDING_KEY) {
+                Ok(key) => Some(key),
+                Err(why) => {
+                    tracing::error!("this host keeps its key: {why}");
+                    None
+                }
+            },
             false => state.key_if_any(PENDING_KEY).map_err(End::State)?,
         };
         if let Some(key) = key {
