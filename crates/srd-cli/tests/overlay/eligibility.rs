@@ -348,7 +348,7 @@ impl CellDirection<'_> {
         assert_eq!(
             count(&arrived),
             by_kind,
-            "{what}: everything arrives; counters of the sender grew by {:?}, of the receiver by {:?}",
+            "{what}: everything arrives; counters that grew: sender {:?}, receiver {:?}",
             self.tx.all_that_grew(),
             self.rx.all_that_grew()
         );

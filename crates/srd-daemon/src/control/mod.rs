@@ -10,8 +10,8 @@
 //!                               <-----      {"ok":null}\n, then pcapng until either side ends
 //! ```
 //!
-//! There is one request per connection. Only the owner, group and mode of the socket's file (0600, or
-//! 0660 if the configuration names a group) decide which users may connect. If a request changes
+//! There is one request per connection. Only the owner, group and mode of the socket's file (0600,
+//! or 0660 if the configuration names a group) decide which users may connect. If a request changes
 //! something, its user is logged.
 //!
 //! Bounds: at most [`CONNECTIONS_MAX`] connections at once, of which [`STREAMS_MAX`] may be

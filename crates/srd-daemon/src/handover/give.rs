@@ -43,8 +43,8 @@ pub(crate) fn give(
              restart the daemon"
         );
     }
-    // The answers of the other process follow the state that it gets, so a process that has got the
-    // id of an ended one meanwhile is not taken for it.
+    // The other process answers after it has received the state. If it has ended before, and
+    // another process has its id by now, that process sends no answer.
     let successor = Successor::open(process)?;
     let own = Process::own()?;
     // The configuration stays as it is while the other process reads it.

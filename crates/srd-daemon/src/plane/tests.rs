@@ -1,4 +1,4 @@
-//! Tests of requests to the control thread: their bounds, their order, and their end at a hand-over.
+//! Tests of requests to the control thread: bounds, order, and the end at a hand-over.
 
 use super::*;
 use std::io::{BufRead, BufReader};

@@ -401,8 +401,8 @@ impl Prepared {
                 network.begin()?;
                 control.keep_routes(network)?;
             }
-            // The daemon before may have stored other peers of the controller until its end. After an
-            // error this process continues, because it is the only one that is left, and the
+            // The daemon before may have stored other peers of the controller until its end. After
+            // an error this process continues, because it is the only one that is left, and the
             // controller sends the peers again.
             if let (Some(of), Some(before)) = (&enrolled, before)
                 && let Err(error) =

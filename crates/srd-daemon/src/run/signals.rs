@@ -1,6 +1,6 @@
 //! Processes signals: SIGTERM and SIGINT end the daemon in order, and SIGHUP makes it read its
-//! configuration again; a daemon without a file ends by SIGHUP as well. If another process has taken
-//! over, SIGTERM and SIGINT end that process.
+//! configuration again; a daemon without a file ends by SIGHUP as well. If another process has
+//! taken over, SIGTERM and SIGINT end that process.
 
 use std::thread;
 use std::time::Duration;

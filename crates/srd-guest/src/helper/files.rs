@@ -20,8 +20,8 @@ use crate::control::config;
 use crate::figures::logs::files;
 use crate::state::Options;
 
-/// Mode of a file of a flow log. The card writes the file, so the file never counts as one that only
-/// root may change, whatever its name is.
+/// Mode of a file of a flow log. The card writes the file, so the file never counts as one that
+/// only root may change, whatever its name is.
 const LOG_MODE: u32 = 0o664;
 /// Error of a reload, if the command line contains all settings.
 const NO_FILE: &str =

@@ -2,9 +2,9 @@
 //! route could be one that this machine needs, and a program that controls the card would get the
 //! packets to it.
 //!
-//! Permitted are addresses of three kinds: those that the file of the cloud named at the start or
-//! at a reload, or that a file names which only root may change; those of [`PUBLIC_POOL`]; and
-//! those of added instances.
+//! Addresses of three kinds are permitted: addresses that the file of the cloud named at the start
+//! or at a reload, or that a file names which only root may change; addresses of [`PUBLIC_POOL`];
+//! and addresses of added instances.
 //!
 //! Bound: [`NAMED_ADDRESSES_MAX`] addresses of files.
 
