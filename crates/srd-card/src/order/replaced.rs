@@ -37,6 +37,11 @@ impl Replaced {
         self.by_age.insert((now, number));
     }
 
+    /// Returns the next sequence number of a flow, if the flow is recorded.
+    pub(super) fn get(&self, number: u32) -> Option<u16> {
+        self.next.get(&number).map(|(_, next)| *next)
+    }
+
     /// Removes the record of a flow. Returns its next sequence number, if the flow is recorded.
     pub(super) fn take(&mut self, number: u32) -> Option<u16> {
         let (at, next) = self.next.remove(&number)?;

@@ -55,7 +55,7 @@ impl PeerFlows {
             sequence.wrapping_sub(*next) < WINDOW || next.wrapping_sub(sequence) <= WINDOW
         };
         self.replaced.expire(now);
-        if let Some(next) = self.replaced.take(number).filter(is_near) {
+        if let Some(next) = self.replaced.get(number).filter(is_near) {
             return next;
         }
         // If the first frame to arrive has a high sequence number, the flow had an entry before
@@ -141,17 +141,20 @@ impl Order {
     /// whether the limits permit it.
     fn open(&mut self, now: Instant, key: Key, sequence: u16) -> bool {
         let (peer, number) = key;
+        let index = peer as usize;
+        if self.peers.len() <= index {
+            self.peers.resize_with(index + 1, PeerFlows::default);
+        }
+        // The flow that makes room is recorded, and may displace the record of this flow.
+        let next = self.peers[index].next_of(now, number, sequence);
         let budget = &mut self.store.budget;
         let room = budget.open(peer) || self.make_room(now, peer) && self.store.budget.open(peer);
         if !room {
             return false;
         }
-        let index = peer as usize;
-        if self.peers.len() <= index {
-            self.peers.resize_with(index + 1, PeerFlows::default);
-        }
         let of_peer = &mut self.peers[index];
-        let flow = Flow::new(of_peer.next_of(now, number, sequence), now);
+        of_peer.replaced.take(number);
+        let flow = Flow::new(next, now);
         of_peer.senders.add(&flow, number);
         self.flows.insert(key, flow);
         true

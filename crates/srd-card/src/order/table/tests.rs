@@ -200,9 +200,9 @@ fn put(order: &mut Order, up: &mut Up, at: u64, flow: u32, sequence: u16) -> Vec
 fn regression_more_flows_than_the_table_has_entries_lose_no_frame() {
     let mut order = Order::new(limits(), Secret::known(1));
     let mut up = Up::default();
-    for sequence in [0, 40, 41] {
+    for (round, sequence) in [(0, 0), (1, 40), (2, 41)] {
         for flow in 0..20 {
-            put(&mut order, &mut up, 0, flow, sequence);
+            put(&mut order, &mut up, 20 * round + u64::from(flow), flow, sequence);
         }
         assert_eq!(order.flows(), 4);
     }
