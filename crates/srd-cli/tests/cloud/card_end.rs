@@ -80,8 +80,8 @@ fn programs_end_with_the_card_if_that_is_wanted() {
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
     let said = log(&machine);
-    assert!(said.contains("get SIGTERM: ") && said.contains(&format!("sleep ({pid})")), "{said}");
-    assert!(said.contains("get SIGKILL: sh ("), "{said}");
+    assert!(said.contains("got SIGTERM: ") && said.contains(&format!("sleep ({pid})")), "{said}");
+    assert!(said.contains("got SIGKILL: sh ("), "{said}");
     for program in [&mut ends, &mut stubborn] {
         wait_until("the end of a program", || program.0.try_wait().unwrap().is_some());
     }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -120,6 +121,14 @@ pub(crate) fn exists(namespace: &str) -> bool {
     Path::new("/run/netns").join(namespace).exists()
 }
 
+/// Whether a namespace can be entered. Its file exists a moment before the namespace is mounted
+/// there.
+pub(crate) fn is_mounted(namespace: &str) -> bool {
+    let device = |path: &Path| std::fs::metadata(path).map(|facts| facts.dev());
+    let all = Path::new("/run/netns");
+    device(&all.join(namespace)).is_ok_and(|own| device(all).is_ok_and(|of_all| own != of_all))
+}
+
 fn pids(namespace: &str) -> Vec<Pid> {
     let all = must(&format!("netns pids {namespace}"));
     all.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)).collect()
@@ -220,7 +229,7 @@ fn instances_start_again_with_a_server_that_was_killed() {
     api.server.end(Signal::KILL);
     let mut api = Api::start_in(api.directory, &options);
     assert_eq!(api.endpoint.key, key);
-    wait_until("the instances", || exists(&web_namespace) && exists(&client_namespace));
+    wait_until("the instances", || is_mounted(&web_namespace) && is_mounted(&client_namespace));
     // The user data runs again, since its programs ended with the server.
     wait_for_server(&web_namespace);
     assert!(fetches(&client_namespace, &web_address), "{}", api.log());

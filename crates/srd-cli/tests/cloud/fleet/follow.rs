@@ -105,7 +105,7 @@ fn hosts_catch_up_start_again_and_are_removed() {
     wait_until("the end of its instance", || !exists(&b.namespace()));
     fleet.processes[CONTROLLER].take().unwrap().end(Signal::KILL);
     fleet.start_host(2, "us-east-1a");
-    wait_until("a ping without a controller", || exists(&b.namespace()) && pings(a, b));
+    wait_until("a ping without a controller", || is_mounted(&b.namespace()) && pings(a, b));
     fleet.start_controller();
     fleet.wait_for_hosts(2);
     assert!(pings(a, b) && pings(b, a));

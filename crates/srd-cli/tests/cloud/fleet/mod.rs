@@ -24,7 +24,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::control::exists;
+use crate::control::{exists, is_mounted};
 use crate::support::api::{Endpoint, element};
 use crate::support::machine::*;
 use crate::support::pair::{ip, must, own_suffix};
@@ -325,7 +325,7 @@ impl Fleet {
         assert_eq!(ids.len(), count, "{answer}");
         let placed = |id: &&str| {
             // A request waits for its change for two seconds, which a busy machine may exceed.
-            wait_until("the instance", || exists(&format!("srd-i-{id}")));
+            wait_until("the instance", || is_mounted(&format!("srd-i-{id}")));
             let shown = self.call("DescribeInstances", &format!("InstanceId.1={id}"));
             let address: std::net::Ipv4Addr = element(&shown, "privateIpAddress").parse().unwrap();
             let machine =

@@ -124,7 +124,7 @@ fn no_fault_of_one_part_loses_a_change_stops_traffic_or_delays_hosts() {
             traffic::permit(&bed.fleet, &network[1], is_permitted);
             bed.end(fault);
             if let Some(of) = of_killed {
-                wait_until("the instance", || exists(&of.namespace()));
+                wait_until("the instance", || is_mounted(&of.namespace()));
                 echoes.restart(of);
             }
             let healed = Instant::now();
