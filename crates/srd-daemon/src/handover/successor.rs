@@ -8,7 +8,7 @@
 //! daemon that runs ends itself, without removing anything. A node continues instead: the other
 //! process moves no packets of a node before `ends`, which it does not get any more.
 //!
-//! Bounds: [`END_WAIT_MAX`], then [`KILLED_WAIT_MAX`]. No packet moves meanwhile.
+//! Bounds: `END_WAIT_MAX`, then `KILLED_WAIT_MAX`. No packet moves meanwhile.
 
 use std::io;
 use std::time::Duration;
