@@ -150,6 +150,7 @@ impl Store {
     }
 
     /// Takes a chunk of a flow, with its position and its offset in the frame.
+    #[inline]
     pub(super) fn chunk(
         &mut self,
         now: Instant,
