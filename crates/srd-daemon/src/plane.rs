@@ -37,6 +37,8 @@ use crate::snapshot::Snapshot;
 
 /// Largest number of commands that may wait for the control thread.
 pub const COMMANDS_MAX: usize = 64;
+/// Pause before the next attempt of [`PlaneHandle::stop_surely`].
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Longest time that a caller waits for an answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -317,6 +319,14 @@ impl PlaneHandle {
             None => return self.put(Command::Stop),
         }
         Ok(())
+    }
+
+    /// Ends the daemon in order, or the process that has taken over from it. Waits as long as the
+    /// queue of commands is full, because a lost request would need another one.
+    pub fn stop_surely(&self) {
+        while self.stop() == Err(PlaneError::Busy) {
+            std::thread::sleep(BUSY_PAUSE);
+        }
     }
 
     /// Passes requests to stop on to the process that has taken over, from now on: also one in

@@ -11,13 +11,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 use nix::unistd::{Uid, User};
 use rustix::fs::{Access, access};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::Client;
 use srd_guest::client::CardEnded;
 use srd_guest::config::scale;
 use srd_guest::protocol::{Attach, Instance, NamespaceName};
+use srd_trust::process::Process;
 
 use super::{SocketArg, report};
 use crate::failure::{self, usage};
@@ -282,13 +283,12 @@ fn find(program: &OsStr) -> Result<(), (u8, String)> {
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     // A signal that arrives at the end of the program must not reach a later process with its
     // number.
-    let program =
-        pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("the program")?;
+    let program = Process::open(child.id()).context("the program")?;
     let handle = signals.handle();
     let pass_on = move || {
         for signal in signals.forever() {
             if signal == SIGTERM {
-                let _ = pidfd_send_signal(&program, Signal::TERM);
+                let _ = program.send(Signal::TERM);
             }
         }
     };

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use rustix::process::set_parent_process_death_signal;
 use srd_daemon::config::{Cloud, Config, Control, Metrics, Mode};
 use srd_daemon::control::ClientError;
-use srd_daemon::plane::{PlaneError, PlaneHandle};
+use srd_daemon::plane::PlaneHandle;
 use srd_daemon::run::Ended;
 use srd_guest::config::{
     self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, scale,
@@ -22,9 +21,6 @@ use super::SocketArg;
 use crate::daemon::up::in_unit;
 use crate::failure::usage;
 use crate::output::{say, tell};
-
-/// Pause between two attempts to stop the card.
-const STOP_PAUSE: Duration = Duration::from_millis(20);
 
 /// Names of the options that a settings file (`--config`) replaces.
 const SETTINGS: [&str; 12] = [
@@ -252,11 +248,7 @@ fn take_over(config: Config) -> Result<Option<Node>> {
 fn end_with_input(daemon: PlaneHandle) -> Result<()> {
     let wait = move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        // The queue of commands may be full, the daemon may be ending already, or another process
-        // may have taken over, which stops then.
-        while daemon.stop() == Err(PlaneError::Busy) {
-            std::thread::sleep(STOP_PAUSE);
-        }
+        daemon.stop_surely();
     };
     std::thread::Builder::new().name("srd-input".into()).spawn(wait).context("a thread")?;
     Ok(())
@@ -303,8 +295,7 @@ impl UpArgs {
             }
             let named = config.control.is_named.then(|| config.control.socket.clone());
             let socket = self.socket.given().map(Path::to_owned).or(named);
-            config.control.socket = socket.unwrap_or_else(|| srd_guest::SOCKET_DEFAULT.into());
-            config.control.is_chosen = true;
+            config.control.choose(socket.unwrap_or_else(|| srd_guest::SOCKET_DEFAULT.into()));
             return Ok(config);
         }
         if let Some(at) = self.metrics

@@ -128,8 +128,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
     }
     let mut config = Config::load(&path)?;
     if let Some(socket) = &args.socket {
-        config.control.socket.clone_from(socket);
-        config.control.is_chosen = true;
+        config.control.choose(socket.clone());
     }
     if !args.take_over {
         return run_node(srd_guest::node::start(config)?);

@@ -5,7 +5,6 @@
 //! are left in namespaces of the card, and removes the card's directory.
 
 use std::io::{Read, copy, sink, stdin};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
+use srd_trust::process::Process;
 
 use super::directory::Directory;
 use crate::failure;
@@ -150,8 +150,7 @@ fn keep(directory: &Directory, events: &Sender<Event>, next: &Receiver<Event>) -
 /// A card that runs.
 struct Card {
     input: Option<ChildStdin>,
-    /// The process, even if a later process has its number.
-    process: Option<OwnedFd>,
+    process: Option<Process>,
     /// Whether the card has printed that it is ready.
     is_ready: Arc<AtomicBool>,
 }
@@ -167,7 +166,7 @@ impl Card {
         command.env_remove("NOTIFY_SOCKET");
         let mut card = command.spawn().context("the card cannot be started")?;
         let (input, output) = (card.stdin.take(), card.stdout.take());
-        let process = pidfd_open(Pid::from_child(&card), PidfdFlags::empty()).ok();
+        let process = Process::open(card.id()).ok();
         let ended = events.clone();
         let is_ready = Arc::new(AtomicBool::new(false));
         let ready = Arc::clone(&is_ready);
@@ -198,7 +197,7 @@ impl Card {
         }
         tell!("srd: the card does not end, and is killed");
         if let Some(process) = &self.process {
-            let _ = pidfd_send_signal(process, Signal::KILL);
+            let _ = process.send(Signal::KILL);
         }
         let _ = next.recv_timeout(CARD_END_MAX);
     }
@@ -222,7 +221,7 @@ fn end_programs(directory: &Directory) {
         let ip = |words: &[&str]| Command::new("ip").args(words).stderr(Stdio::null()).output();
         if let Ok(pids) = ip(&["netns", "pids", &name]) {
             let pids = String::from_utf8_lossy(&pids.stdout).into_owned();
-            for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.trim().parse().ok()?)) {
+            for pid in pids.lines().filter_map(|pid| pid.trim().parse().ok()) {
                 kill_inside(&namespace, pid);
             }
         }
@@ -232,14 +231,14 @@ fn end_programs(directory: &Directory) {
 
 /// Kills a process if it is in a network namespace: since it was listed, a process outside may have
 /// got its number. Returns whether it was killed.
-fn kill_inside(namespace: &Path, pid: Pid) -> bool {
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+fn kill_inside(namespace: &Path, pid: u32) -> bool {
+    let Ok(process) = Process::open(pid) else { return false };
     // The process has ended if the number is that of another process from here on.
-    let own = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("ns/net");
+    let own = Path::new("/proc").join(pid.to_string()).join("ns/net");
     let of = |path: &Path| path.metadata().map(|facts| (facts.dev(), facts.ino())).ok();
     let wanted = of(namespace);
     let is_inside = wanted.is_some() && of(&own) == wanted;
-    is_inside && pidfd_send_signal(&process, Signal::KILL).is_ok()
+    is_inside && process.send(Signal::KILL).is_ok()
 }
 
 #[cfg(test)]
@@ -250,7 +249,7 @@ mod tests {
     #[test]
     fn regression_only_a_process_in_the_namespace_is_killed() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let pid = Pid::from_child(&child);
+        let pid = child.id();
         assert!(!kill_inside(Path::new("/proc/self/ns/uts"), pid), "another namespace");
         assert!(!kill_inside(Path::new("/proc/self/ns/none"), pid));
         assert!(child.try_wait().unwrap().is_none());

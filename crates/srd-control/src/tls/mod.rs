@@ -62,6 +62,36 @@ pub(crate) fn stamp(path: &Path) -> Stamp {
     Some((of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec()))
 }
 
+/// Replaces what was read from files, if one of the files has changed. Returns `None` if there was
+/// no change. `stamps_of` returns the stamps with which the present content was read; `stamps`:
+/// those of the files now.
+///
+/// # Errors
+/// An error of `read`. The present content stays until the files change again.
+pub(crate) fn read_again<T, S: PartialEq>(
+    current: &Mutex<T>,
+    stamps: S,
+    stamps_of: impl Fn(&mut T) -> &mut S,
+    read: impl FnOnce() -> Result<T, String>,
+) -> Option<Result<(), String>> {
+    let lock = || current.lock().unwrap_or_else(PoisonError::into_inner);
+    if *stamps_of(&mut lock()) == stamps {
+        return None;
+    }
+    let new = read();
+    let mut current = lock();
+    Some(match new {
+        Ok(new) => {
+            *current = new;
+            Ok(())
+        }
+        Err(error) => {
+            *stamps_of(&mut current) = stamps;
+            Err(error)
+        }
+    })
+}
+
 /// Certificates of a server.
 pub struct Certificates {
     source: Mutex<Source>,
@@ -127,22 +157,8 @@ impl Certificates {
     /// As [`Self::new`]. The former certificate stays in use until the files change again.
     pub fn reload(&self) -> Option<Result<(), String>> {
         let source = self.source().clone();
-        let stamps = source.stamps();
-        if self.current().stamps == stamps {
-            return None;
-        }
-        let new = read(&source, &self.names);
-        let mut current = self.current();
-        Some(match new {
-            Ok(new) => {
-                *current = new;
-                Ok(())
-            }
-            Err(error) => {
-                current.stamps = stamps;
-                Err(error)
-            }
-        })
+        let read = || read(&source, &self.names);
+        read_again(&self.current, source.stamps(), |current| &mut current.stamps, read)
     }
 
     /// Issues another certificate, for later connections, if the authority is not the one of the

@@ -256,6 +256,11 @@ impl Control {
         let (group, group_captures) = (None, false);
         Self { socket, is_named: true, is_chosen: true, group, group_captures }
     }
+
+    /// Sets the path that the command line contains.
+    pub fn choose(&mut self, socket: PathBuf) {
+        (self.socket, self.is_chosen) = (socket, true);
+    }
 }
 
 /// A user group of this machine.
@@ -345,8 +350,7 @@ impl Config {
         }
         let mut fresh = Self::load(&self.file)?;
         if self.control.is_chosen {
-            fresh.control.socket.clone_from(&self.control.socket);
-            fresh.control.is_chosen = true;
+            fresh.control.choose(self.control.socket.clone());
         }
         Ok(fresh)
     }

@@ -3,16 +3,12 @@
 //! taken over, SIGTERM and SIGINT end that process.
 
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::control::Loader;
-use crate::plane::{PlaneError, PlaneHandle};
-
-/// Pause before the next attempt if too many commands wait for the control thread.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
+use crate::plane::PlaneHandle;
 
 fn ours() -> SigSet {
     let mut set = SigSet::empty();
@@ -38,7 +34,7 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader, has_file: bool) -> Resul
                 Ok(Signal::SIGHUP) if has_file => reload(&plane, &loader),
                 Ok(signal) => {
                     tracing::info!("ends, by {signal}");
-                    stop(&plane);
+                    plane.stop_surely();
                 }
                 Err(_) => return,
             }
@@ -47,14 +43,6 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader, has_file: bool) -> Resul
     let thread = thread::Builder::new().name("srd-signals".into()).spawn(wait);
     thread.context("cannot start a thread")?;
     Ok(())
-}
-
-/// Requests the end of the daemon. Waits as long as its queue of commands is full, because a lost
-/// request would need another signal.
-fn stop(plane: &PlaneHandle) {
-    while plane.stop() == Err(PlaneError::Busy) {
-        thread::sleep(BUSY_PAUSE);
-    }
 }
 
 fn reload(plane: &PlaneHandle, loader: &Loader) {
@@ -80,7 +68,7 @@ mod tests {
             let (reply, _) = crate::plane::oneshot();
             handle.command(Command::Describe { reply }).unwrap();
         }
-        let waits = thread::spawn(move || stop(&handle));
+        let waits = thread::spawn(move || handle.stop_surely());
         let mut received = (0..=COMMANDS_MAX).map(|_| commands.recv().unwrap());
         assert!(received.any(|command| matches!(command, Command::Stop)));
         waits.join().unwrap();

@@ -421,7 +421,7 @@ fn ratio(a: f64, b: f64) -> f64 {
 }
 
 /// Returns quantiles of values by the nearest-rank method.
-fn quantiles(mut values: Vec<f64>) -> FctUs {
+pub(crate) fn quantiles(mut values: Vec<f64>) -> FctUs {
     values.sort_by(f64::total_cmp);
     let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
         return FctUs::default();

@@ -7,6 +7,7 @@ use crate::engine::node::ENDLESS;
 use crate::engine::topology::clos::{ClosSpec, Links};
 use crate::engine::world::{FlowState, US, World};
 use crate::machines::card::{CardNode, Datagrams, Pair, Ports};
+use crate::runs::run::quantiles;
 use crate::workload::{FlowPlan, Start, TriggerId, TriggerKind};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -114,10 +115,8 @@ fn round_trips_us(case: Case, options: &Options) -> Result<(f64, f64), String> {
     let mut world = lab::world_of(&pair, network, traffic(case, requests), options.seed)?;
     world.run_until(START_PS + u64::from(requests) * APART_PS + LAST_PS);
     lab::check(&world)?;
-    let mut times = times_us(&world, requests);
-    times.sort_by(f64::total_cmp);
-    let percentile = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
-    Ok((percentile(50), percentile(99)))
+    let times = quantiles(times_us(&world, requests));
+    Ok((times.p50, times.p99))
 }
 
 /// Returns the requests, each of which starts a reply, and the load. Request `n` is flow `n`, and

@@ -25,7 +25,7 @@ use super::wire::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use crate::server::RELOAD_PERIOD;
-use crate::tls::{Stamp, read_pem, stamp};
+use crate::tls::{Stamp, read_again, read_pem, stamp};
 
 /// Largest number of members.
 const MEMBERS_MAX: usize = 16;
@@ -165,21 +165,8 @@ impl Client {
     /// A text for the operator. The former certificates stay in use until the files change again.
     fn reload(&self) -> Option<Result<(), String>> {
         let stamps = self.tls.as_ref()?.stamps();
-        if self.connections().stamps == stamps {
-            return None;
-        }
-        let new = Connections::new(&self.addresses, self.tls.as_ref());
-        let mut connections = self.connections();
-        Some(match new {
-            Ok(new) => {
-                *connections = new;
-                Ok(())
-            }
-            Err(error) => {
-                connections.stamps = stamps;
-                Err(error)
-            }
-        })
+        let read = || Connections::new(&self.addresses, self.tls.as_ref());
+        read_again(&self.connections, stamps, |current| &mut current.stamps, read)
     }
 
     /// Looks for changes of the files of certificates for ever.
