@@ -121,6 +121,9 @@ pub(crate) fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<(
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     let new = PathBuf::from(name);
+    // A process with this number that was killed may have left its file: in a container, each start
+    // has the same number.
+    let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
