@@ -19,6 +19,7 @@ use srd_control::store::{MemoryStore, Store, copy};
 use crate::failure::{Missing, cannot_listen, usage};
 use crate::hosts::{self, AuthorityCommand, HostsArgs, ServeArgs, TokenCommand};
 use crate::https::{HttpsArgs, Prepared};
+use crate::identity::{self, IdentityArgs};
 use crate::node;
 use crate::output::{JsonOutput, say, write_new};
 use crate::signals::AtEnd;
@@ -59,6 +60,8 @@ pub(crate) enum ControlCommand {
     /// The authority that issues the certificate of a server without one of its operator.
     #[command(subcommand)]
     Authority(AuthorityCommand),
+    /// Show or change the identity of the controller, by which hosts recognize it.
+    Identity(IdentityArgs),
     /// Stores that keep the state.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -145,6 +148,7 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
         ControlCommand::Hosts(args) => hosts::hosts(args),
         ControlCommand::Token(command) => hosts::token(command),
         ControlCommand::Authority(command) => hosts::authority(command),
+        ControlCommand::Identity(args) => identity::run(args),
         ControlCommand::Store(StoreCommand::Copy(args)) => copy_store(args),
     }
 }

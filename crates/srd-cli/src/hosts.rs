@@ -63,9 +63,9 @@ pub(crate) struct ServeArgs {
 /// The local socket of a server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdminArgs {
-    /// Unix socket of the server for `srd control hosts`, `token` and `authority`. A server without
-    /// --hosts has it only if this option names it. Default: /run/srd-control.sock for root, and
-    /// srd-control.sock in $XDG_RUNTIME_DIR for other users.
+    /// Unix socket of the server for `srd control hosts`, `token`, `identity`, `authority` and
+    /// `key`. A server without --hosts has it only if this option names it. Default:
+    /// /run/srd-control.sock for root, and srd-control.sock in $XDG_RUNTIME_DIR for other users.
     #[arg(long, value_name = "PATH")]
     admin: Option<PathBuf>,
 }
@@ -85,9 +85,9 @@ pub(crate) struct HostsArgs {
 pub(crate) struct ListArgs {
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     #[command(flatten)]
-    admin: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
 /// Commands for hosts.
@@ -180,7 +180,8 @@ impl AdminArgs {
         }
     }
 
-    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+    /// Sends a request to the server, and returns its answer.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         admin::ask(&self.path()?, request).map_err(anyhow::Error::msg)
     }
 }
@@ -388,12 +389,12 @@ fn capacity(host: &HostEntry) -> String {
 }
 
 /// Returns the time in seconds since 1970.
-fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// Returns a time in its largest whole unit.
-fn span(s: u64) -> String {
+pub(crate) fn span(s: u64) -> String {
     match s {
         0..120 => format!("{s} s"),
         120..7200 => format!("{} min", s / 60),
@@ -403,7 +404,7 @@ fn span(s: u64) -> String {
 }
 
 /// Prints rows in columns.
-fn columns<const N: usize>(rows: &[[String; N]]) -> Result<()> {
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Result<()> {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     for row in rows {

@@ -16,6 +16,7 @@
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
 //! | [`hosts`] | `srd control hosts`, `srd control token`: hosts that enrol themselves |
+//! | [`identity`] | `srd control identity`: the identity of the controller |
 //! | [`state`], [`https`] | locations of the state of `srd control`; its HTTPS |
 //! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
@@ -43,6 +44,7 @@ mod demo;
 mod failure;
 mod hosts;
 mod https;
+mod identity;
 mod lab;
 mod log;
 mod man;

@@ -20,8 +20,10 @@ use srd_enrol::{Refusal, RefusalKind};
 use srd_trust::{peer, socket};
 
 use super::decide::TokenOptions;
-use super::hub::{Hub, now_s};
+use super::hub::Hub;
 use super::record::TokenRecord;
+use super::rotation::IdentityChange;
+use crate::clock::now_s;
 
 /// Largest request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4096;
@@ -50,6 +52,17 @@ pub enum Request {
     },
     /// Replaces the authority that issues certificates of the servers.
     RotateAuthority,
+    /// The identity of the controller: [`IdentityEntry`].
+    Identity,
+    /// Begins a change of the identity of the controller: [`IdentityEntry`].
+    RotateIdentity,
+    /// Ends a change of the identity, with the next one: [`IdentityEnd`].
+    FinishIdentity {
+        /// Whether hosts that have not stored the next identity are excluded.
+        excludes: bool,
+    },
+    /// Ends a change of the identity, with the present one: [`IdentityEnd`].
+    CancelIdentity,
     /// Makes an enrolment token: [`NewToken`].
     CreateToken {
         /// Time until its end, in seconds.
@@ -86,6 +99,37 @@ pub struct NewToken {
     pub expires_at: u64,
     /// Number of hosts that may enrol with it.
     pub uses: u32,
+}
+
+/// The identity of the controller, by which hosts recognize it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdentityEntry {
+    /// Fingerprint of the identity.
+    pub present: String,
+    /// Fingerprint of the identity that replaces it; absent: no change is in progress.
+    pub next: Option<String>,
+    /// Number of all hosts.
+    pub hosts: usize,
+    /// Hosts that have not stored the next identity.
+    pub without_next: Vec<String>,
+}
+
+/// End of a change of the identity.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdentityEnd {
+    /// Fingerprint of the identity from now on.
+    pub present: String,
+    /// Hosts that have to enrol again.
+    pub excluded: Vec<String>,
+    /// Enrolment tokens that were removed, because they name the other identity.
+    pub tokens: Vec<String>,
+}
+
+impl From<IdentityChange> for IdentityEnd {
+    fn from(change: IdentityChange) -> Self {
+        let IdentityChange { present, excluded, tokens } = change;
+        Self { present: present.to_string(), excluded, tokens }
+    }
 }
 
 /// An enrolment token, without its secret.
@@ -246,9 +290,13 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
             Ok(Value::Null)
         }
         Request::RotateAuthority => {
-            hub.rotate_authority()?;
+            hub.change(|control| control.rotate_authority())?;
             Ok(Value::Null)
         }
+        Request::Identity
+        | Request::RotateIdentity
+        | Request::FinishIdentity { .. }
+        | Request::CancelIdentity => identity(hub, request),
         Request::CreateToken { lifetime_s, uses } => {
             let now = now_s();
             let options = TokenOptions { lifetime_s, uses };
@@ -278,6 +326,37 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
             Ok(Value::Null)
         }
     }
+}
+
+/// Answers a request about the identity of the controller.
+fn identity(hub: &Hub, request: Request) -> Result<Value, Refusal> {
+    let end = match request {
+        Request::FinishIdentity { excludes } => {
+            hub.decide(|table| table.finish_identity(excludes))?
+        }
+        Request::CancelIdentity => hub.decide(|table| table.cancel_identity())?,
+        Request::RotateIdentity => {
+            hub.decide(|table| table.begin_identity())?;
+            return identity_entry(hub);
+        }
+        _ => return identity_entry(hub),
+    };
+    Ok(json!(IdentityEnd::from(end)))
+}
+
+/// Returns the identity of the controller, after the changes of other controllers.
+fn identity_entry(hub: &Hub) -> Result<Value, Refusal> {
+    let entry = hub.decide(|table| {
+        let identities = table.controller().ok_or_else(|| {
+            let what = "the controller accepts no hosts: start it with --hosts";
+            Refusal::new(RefusalKind::Invalid, what)
+        })?;
+        let without_next = table.without_next_identity();
+        let next = identities.next.map(|next| next.to_string());
+        let (present, hosts) = (identities.present.to_string(), table.hosts.len());
+        Ok((Vec::new(), IdentityEntry { present, next, hosts, without_next }))
+    })?;
+    Ok(json!(entry))
 }
 
 fn listing(hub: &Hub) -> Listing {

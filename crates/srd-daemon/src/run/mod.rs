@@ -52,7 +52,7 @@ use anyhow::{Context as _, Result};
 
 use crate::config::{Config, Mode};
 use crate::control_plane::follow;
-use crate::control_plane::pods::SessionAddress;
+use crate::control_plane::pods::SharedSession;
 use crate::control_plane::state::Enrolment;
 use crate::handover::state::{Belongings, State, WorkerState};
 use crate::handover::take::{self, Offer, Taken};
@@ -421,7 +421,7 @@ impl Prepared {
         let has_file = of_file.has_file();
         let loader: control_socket::Loader = Arc::new(move || of_file.load_again());
         let of_socket = Arc::clone(&loader);
-        let session = SessionAddress::default();
+        let session = SharedSession::default();
         let pods = enrolled.as_ref().map(|of| follow::pods(of, &session)).transpose()?.flatten();
         let services = control_socket::Services { instances: serve, pods: pods.map(Arc::new) };
         let socket = control_socket::Server::start(socket, handle.clone(), of_socket, services)?;
