@@ -20,6 +20,7 @@ use crate::failure::{Missing, cannot_listen, usage};
 use crate::hosts::{self, AuthorityCommand, HostsArgs, ServeArgs, TokenCommand};
 use crate::https::{HttpsArgs, Prepared};
 use crate::identity::{self, IdentityArgs};
+use crate::keys::{self, KeyCommand};
 use crate::node;
 use crate::output::{JsonOutput, say, write_new};
 use crate::signals::AtEnd;
@@ -62,6 +63,9 @@ pub(crate) enum ControlCommand {
     Authority(AuthorityCommand),
     /// Show or change the identity of the controller, by which hosts recognize it.
     Identity(IdentityArgs),
+    /// Access keys, with which clients of the API sign their requests.
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Stores that keep the state.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -149,6 +153,7 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
         ControlCommand::Token(command) => hosts::token(command),
         ControlCommand::Authority(command) => hosts::authority(command),
         ControlCommand::Identity(args) => identity::run(args),
+        ControlCommand::Key(command) => keys::run(command),
         ControlCommand::Store(StoreCommand::Copy(args)) => copy_store(args),
     }
 }

@@ -17,6 +17,7 @@
 //! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
 //! | [`hosts`] | `srd control hosts`, `srd control token`: hosts that enrol themselves |
 //! | [`identity`] | `srd control identity`: the identity of the controller |
+//! | [`keys`] | `srd control key`: access keys of the API |
 //! | [`state`], [`https`] | locations of the state of `srd control`; its HTTPS |
 //! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
@@ -45,6 +46,7 @@ mod failure;
 mod hosts;
 mod https;
 mod identity;
+mod keys;
 mod lab;
 mod log;
 mod man;

@@ -4,6 +4,7 @@
 //! `{"ok": …}` or `{"error": "…"}`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -63,6 +64,22 @@ pub enum Request {
     },
     /// Ends a change of the identity, with the present one: [`IdentityEnd`].
     CancelIdentity,
+    /// The access keys: a list of [`KeyEntry`](crate::sign::KeyEntry).
+    Keys,
+    /// Makes an access key: [`NewKey`].
+    CreateKey,
+    /// Activates or deactivates an access key.
+    SetKey {
+        /// Identifier of the key.
+        id: String,
+        /// Whether its signatures are accepted.
+        is_active: bool,
+    },
+    /// Deletes an access key.
+    DeleteKey {
+        /// Identifier of the key.
+        id: String,
+    },
     /// Makes an enrolment token: [`NewToken`].
     CreateToken {
         /// Time until its end, in seconds.
@@ -99,6 +116,21 @@ pub struct NewToken {
     pub expires_at: u64,
     /// Number of hosts that may enrol with it.
     pub uses: u32,
+}
+
+/// An access key that was made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewKey {
+    /// Identifier of the key.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewKey").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// The identity of the controller, by which hosts recognize it.
@@ -289,10 +321,11 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
             hub.decide(|table| table.rotate(&name))?;
             Ok(Value::Null)
         }
-        Request::RotateAuthority => {
-            hub.change(|control| control.rotate_authority())?;
-            Ok(Value::Null)
-        }
+        Request::RotateAuthority
+        | Request::Keys
+        | Request::CreateKey
+        | Request::SetKey { .. }
+        | Request::DeleteKey { .. } => secrets(hub, request),
         Request::Identity
         | Request::RotateIdentity
         | Request::FinishIdentity { .. }
@@ -326,6 +359,23 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
             Ok(Value::Null)
         }
     }
+}
+
+/// Answers a request about the authority and about access keys.
+fn secrets(hub: &Hub, request: Request) -> Result<Value, Refusal> {
+    hub.change(|control| match request {
+        Request::RotateAuthority => control.rotate_authority().map(|()| Value::Null),
+        Request::Keys => control.access_keys().map(|keys| json!(keys)),
+        Request::CreateKey => {
+            let key = control.create_access_key(now_s())?;
+            Ok(json!(NewKey { id: key.id, secret: key.secret }))
+        }
+        Request::SetKey { id, is_active } => {
+            control.set_access_key(&id, is_active).map(|()| Value::Null)
+        }
+        Request::DeleteKey { id } => control.delete_access_key(&id).map(|()| Value::Null),
+        _ => Err("it is another request".to_owned()),
+    })
 }
 
 /// Answers a request about the identity of the controller.

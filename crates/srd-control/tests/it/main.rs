@@ -17,6 +17,7 @@ mod hostile_support;
 mod hosts;
 mod https;
 mod identity;
+mod keys;
 mod launches;
 mod mirrors;
 mod overlaps;
