@@ -23,7 +23,7 @@ use super::wire::{self, Received, Receiver};
 use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, Spec};
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
-use crate::machine::locks;
+use crate::machine::{edge, locks};
 use crate::{interfaces::kernel_counts, machine::place};
 
 /// Time between two checks of those settings of the machine of whose changes the kernel does not
@@ -65,6 +65,7 @@ fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let directory = Path::new(locks::DIRECTORY);
     let lock = locks::keep(directory)?;
     locks::wait_for_keepers(directory);
+    edge::clean_left();
     Ok((spec, lock))
 }
 
