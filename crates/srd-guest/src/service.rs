@@ -87,6 +87,11 @@ impl Opening {
     /// A file is wrong, or the helper does not answer. The node goes on as before.
     pub(crate) fn adopt(options: Options, starting: Starting) -> Result<Self> {
         raise_descriptors();
+        if let Err(error) = starting.offer_output() {
+            tracing::warn!(
+                "messages of the helper stay in the log of the process before: {error:#}"
+            );
+        }
         // Only the helper may be permitted to read the file.
         let file = match (&options.config, &options.file) {
             (Some(_), _) => starting.reload()?,

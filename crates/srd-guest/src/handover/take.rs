@@ -82,9 +82,7 @@ impl Service {
     /// Continues after the card of the other process, which does not go on any more. All objects
     /// belong to this process from now on.
     pub(crate) fn begin_taken(&mut self, now: Instant, taken: TakenOver) {
-        if self.options.config.is_some() {
-            self.helper.renew();
-        }
+        self.helper.renew();
         if let Some(transport) = &mut self.gateways.transport {
             transport.adopt_contacts(&taken.hosts);
         }
