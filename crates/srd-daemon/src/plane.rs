@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::handover::STOP;
+use crate::handover::decision::Decision;
 use crate::handover::state::Estate;
-use crate::handover::successor::Successor;
 use crate::handover::wire::LineConnection;
 use crate::keys::SecretKey;
 use crate::snapshot::Snapshot;
@@ -131,8 +131,10 @@ pub enum Command {
     HandOver {
         /// The connection to the process.
         line: LineConnection,
-        /// The process.
-        successor: Successor,
+        /// The decision which of both processes goes on.
+        decision: Decision,
+        /// The id of the process.
+        process: u32,
         /// Receives `Ok` if the daemon is about to end, or the reason why it continues.
         reply: Oneshot<Result<(), String>>,
     },

@@ -8,6 +8,7 @@
 //!   children: srd network (routes of the interface), srd card-helper (instances)
 //! ```
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +24,7 @@ use srd_daemon::run::{
 };
 use srd_trust::privileges;
 
-use crate::cloud::file::{check_of_controller, open};
+use crate::cloud::file::{CloudFile, check_of_controller, open};
 use crate::cloud::guests;
 use crate::cloud::reload::{Reloaded, Reloader};
 use crate::cloud::world::Vpc;
@@ -133,7 +134,7 @@ fn taken(said: &SharedIntroduction) -> Introduction {
 fn prepare_cloud(state: &StateDirectory, own: (&str, bool)) -> Result<()> {
     let (host, _) = own;
     let path = state.file(CLOUD);
-    let usable = open(&path, false).and_then(|(_, file)| {
+    let usable = open(&path, false).and_then(|CloudFile { file, .. }| {
         check_of_controller(&file, own)?;
         let vpc = Vpc::of(file, host, false);
         guests::check(&vpc, &vpc.world())
@@ -198,7 +199,11 @@ fn hosted(
     let freeze: FreezeInstances = Arc::new(move || Ok(FrozenInstances(Box::new(gate.close()?))));
     let prepare = move || {
         let service = opening.prepare()?;
-        Ok(Box::new(move |first| begin(service, first, guest, &said)) as BeginCard)
+        let with_first = move |mut first: FirstWorker| {
+            let state = first.take_state();
+            begin(service(Transport::new(first)?), state, guest, &said)
+        };
+        Ok(Box::new(with_first) as BeginCard)
     };
     let card = HostedCard { wake, prepare: Box::new(prepare) };
     let apply = reloader.clone();
@@ -210,18 +215,17 @@ fn hosted(
     Hosted { card, changes, figures, serve, hand_over }
 }
 
-/// Starts the instances, or continues with those of the node that runs.
+/// Starts the instances, or continues with those of the node that runs, which has handed over this
+/// state of its card.
 fn begin(
     mut service: Service,
-    mut first: FirstWorker,
+    state: Option<Vec<OwnedFd>>,
     guest: Option<NamedGuest>,
     said: &SharedIntroduction,
 ) -> Result<Box<dyn Instances>> {
-    let state = first.take_state();
-    let transport = Transport::new(first)?;
     match state {
-        Some(state) => service.take_state(transport, state)?,
-        None => service.begin_new(transport)?,
+        Some(state) => service.take_state(state)?,
+        None => service.begin_new()?,
     }
     if let Some((name, guest)) = guest {
         service.set_memory_guest(&name, guest)?;

@@ -87,6 +87,11 @@ impl Opening {
     /// A file is wrong, or the helper does not answer. The node goes on as before.
     pub(crate) fn adopt(options: Options, starting: Starting) -> Result<Self> {
         raise_descriptors();
+        if let Err(error) = starting.offer_output() {
+            tracing::warn!(
+                "messages of the helper stay in the log of the process before: {error:#}"
+            );
+        }
         // Only the helper may be permitted to read the file.
         let file = match (&options.config, &options.file) {
             (Some(_), _) => starting.reload()?,
@@ -132,12 +137,12 @@ impl Opening {
         drop(self.starting.listen().map(Ending::new));
     }
 
-    /// Creates the card, which has neither instances nor other hosts yet. This process has dropped
-    /// its privileges.
+    /// Prepares the card, which has neither instances nor other hosts yet. This process has dropped
+    /// its privileges. The result creates the card with its transport to other hosts.
     ///
     /// # Errors
     /// An error of the operating system, or of the rules.
-    pub(crate) fn prepare(self) -> Result<Service> {
+    pub(crate) fn prepare(self) -> Result<impl FnOnce(Transport) -> Service> {
         let Self { options, vpc, world, starting, orders, commands, wake } = self;
         let helper = Ending::new(starting.listen()?);
         orders.set_helper(helper.clone());
@@ -145,9 +150,10 @@ impl Opening {
         let card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
         let services = Services::new(options.internet)?;
         let processors = options.processors()?;
-        let pages = Arc::clone(&orders.pages);
+        let publisher = Publisher::new(Arc::clone(&orders.pages));
+        let (maker, turns) = (Maker::start(helper.clone(), orders)?, Turns::new()?);
         let now = clock::now();
-        Ok(Service {
+        Ok(move |transport| Service {
             options,
             vpc,
             world,
@@ -160,11 +166,11 @@ impl Opening {
             gone: LostDevices::default(),
             late: Late::default(),
             shares: Shares::default(),
-            maker: Maker::start(helper.clone(), orders)?,
+            maker,
             changes: Changes::default(),
             sockets: Vec::new(),
-            turns: Turns::new()?,
-            gateways: Gateways::new(None, None),
+            turns,
+            gateways: Gateways::new(transport),
             received: Received::default(),
             logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone())),
             services,
@@ -176,7 +182,7 @@ impl Opening {
             expire_at: now,
             moved_at: now,
             began: now,
-            publisher: Publisher::new(pages),
+            publisher,
             helper,
         })
     }
@@ -193,13 +199,13 @@ fn check(options: &Options, vpc: &Vpc) -> Result<World> {
 }
 
 impl Service {
-    /// Starts the instances of this host. `transport`: the transport to other hosts.
+    /// Starts the instances of this host.
     ///
     /// # Errors
     /// A privilege or a program is missing, or an object cannot be created because another one with
     /// its name exists. The helper removes objects that were already created.
-    pub(crate) fn begin_new(&mut self, transport: Transport) -> Result<()> {
-        let Self { options, world, helper, card, .. } = &mut *self;
+    pub(crate) fn begin_new(&mut self) -> Result<()> {
+        let Self { options, world, helper, card, gateways, .. } = &mut *self;
         helper.listens()?;
         let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
         let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
@@ -212,8 +218,8 @@ impl Service {
             }
             false => None,
         };
-        card.set_host_bytes_max(transport.bytes_max());
-        self.gateways = Gateways::new(edge, Some(transport));
+        card.set_host_bytes_max(gateways.transport.bytes_max());
+        gateways.edge = edge;
         self.set_edges();
         let now = clock::now();
         let mut needs = self.needs(&self.world)?;
@@ -256,7 +262,7 @@ impl Service {
             return Ok(());
         }
         self.end_logs();
-        self.gateways.transport.iter_mut().for_each(Transport::close);
+        self.gateways.transport.close();
         self.end_programs();
         ended
     }
@@ -264,11 +270,11 @@ impl Service {
     /// Waits for the hosts of the node. If the node takes over from another process, also waits
     /// until that process does not go on any more. Returns false if that process goes on.
     fn join_node(&mut self) -> bool {
-        self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
+        let goes_on = self.gateways.transport.wait_for_hosts();
+        if !goes_on {
+            return false;
+        }
         if let Some(taken) = self.taken.take() {
-            if self.gateways.is_stopped() {
-                return false;
-            }
             self.begin_taken(clock::now(), taken);
         }
         self.follow_hosts();
@@ -298,14 +304,14 @@ impl Service {
             if self.expire_at <= now {
                 // If entries are left to check, the next pass of the loop continues.
                 if self.card.expire(now, EXPIRE_WORK) {
-                    self.gateways.transport.iter_mut().for_each(Transport::look);
+                    self.gateways.transport.look();
                     self.follow_hosts();
                     self.make_again(now);
                     self.expire_at = now + PAUSE_MAX;
                 }
             }
         }
-        match self.gateways.transport.as_mut().and_then(Transport::take_failure) {
+        match self.gateways.transport.take_failure() {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -333,13 +339,13 @@ impl Service {
         let now = clock::now();
         let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
         let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
-        let hosts = self.gateways.transport.iter().map(Transport::due);
+        let hosts = self.gateways.transport.due();
         let figures = self.publisher.due();
-        let at = at.chain(held).chain(hosts).chain(figures).chain([self.expire_at]).min();
+        let at = at.chain(held).chain(figures).chain([hosts, self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let ready = ready || self.changes.are_left();
         if !ready {
-            self.gateways.transport.iter_mut().for_each(Transport::before_sleep);
+            self.gateways.transport.before_sleep();
         }
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
@@ -365,7 +371,7 @@ impl Service {
 
     /// Returns the method by which the loop waits for packets.
     pub(crate) fn poll(&self) -> PollMode {
-        self.gateways.transport.as_ref().map(Transport::poll).unwrap_or_default()
+        self.gateways.transport.poll()
     }
 
     /// Begins to connect the vhost-user devices that need a connection to front ends that listen.

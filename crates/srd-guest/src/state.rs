@@ -95,7 +95,7 @@ impl Options {
     /// Reads the VPC that these settings name.
     pub(crate) fn vpc(&self) -> Result<Vpc> {
         if let (Some(path), true) = (&self.file, self.is_of_controller) {
-            let (_, file) = open(path, false).map_err(WrongSettings::of)?;
+            let file = open(path, false).map_err(WrongSettings::of)?.file;
             check_of_controller(&file, (&self.host, self.pods)).map_err(WrongSettings::of)?;
             return Ok(Vpc::of(file, &self.host, self.internet_private));
         }

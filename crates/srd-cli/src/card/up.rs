@@ -193,7 +193,10 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         say("ready")?;
     } else {
         for line in instances.summary {
-            say(line)?;
+            match say(line) {
+                Err(error) if args.take_over => not_said(&error),
+                said => said?,
+            }
         }
     }
     if args.for_run {
@@ -229,11 +232,9 @@ fn take_over(config: Config) -> Result<Option<Node>> {
     });
     match taken? {
         TakenOver::Here(node) => {
-            let silence = node.daemon.silence().unwrap_or_default();
-            say(format!(
-                "took the card over: no packet moved for {:.1} ms",
-                silence.as_secs_f64() * 1e3
-            ))?;
+            let silence_ms = node.daemon.silence().unwrap_or_default().as_secs_f64() * 1e3;
+            let text = format!("took the card over: no packet moved for {silence_ms:.1} ms");
+            say(text).unwrap_or_else(|error| not_said(&error));
             Ok(Some(*node))
         }
         TakenOver::InUnit(process) => {
@@ -241,6 +242,11 @@ fn take_over(config: Config) -> Result<Option<Node>> {
             Ok(None)
         }
     }
+}
+
+/// Logs that a line could not be printed. The card goes on: after a take-over no other process does.
+fn not_said(error: &anyhow::Error) {
+    tracing::warn!("{error:#}");
 }
 
 /// Ends the card when its standard input ends. This happens whenever the process that started it

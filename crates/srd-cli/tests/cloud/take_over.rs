@@ -103,7 +103,7 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     let mut late = [0; 4];
     inner_end.set_read_timeout(Some(PATIENCE)).unwrap();
     inner_end.read_exact(&mut late).unwrap();
-    assert_eq!(silent.line(), "back");
+    assert!(silent.line().contains("continues as before"));
 
     // A change that a take-over cannot make is refused, and has no effect.
     let refused = |words: &[&str]| {

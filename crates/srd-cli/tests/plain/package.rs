@@ -413,6 +413,17 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     assert!(run("upgrade").status.success());
 }
 
+/// The unit was ready before the card was, and a take-over ended the unit: without Type=notify, the
+/// process that takes over is no process of the unit.
+#[test]
+fn regression_the_unit_of_a_card_is_ready_when_the_card_is() {
+    let read = |name: &str| fs::read_to_string(packaging().join(name)).unwrap();
+    assert!(read("srd@.service").lines().any(|line| line == "Type=notify"));
+    for drop_in in ["card.conf", "cloud.conf"] {
+        assert!(!read(drop_in).lines().any(|line| line.starts_with("Type=")), "{drop_in}");
+    }
+}
+
 /// An earlier version had the unit srd-card. A machine on which it was enabled starts the same
 /// command after the upgrade, by the unit srd@card. A unit of the administrator stays.
 #[test]

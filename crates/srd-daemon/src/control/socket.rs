@@ -104,9 +104,14 @@ impl Socket {
         Self { listener: listener.into(), control, identity, user, is_ours, has_remover }
     }
 
-    /// Takes the socket over from another process, which has ended.
-    pub(crate) fn begin(&mut self) {
-        *self.is_ours.get_mut() = true;
+    /// Takes the socket over from another process, which does not go on.
+    pub(super) fn begin(&self) {
+        self.is_ours.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this process, and no other one, serves the socket.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_ours.load(Ordering::Relaxed)
     }
 
     /// Records that the helper of the instances removes the file at the end. This process may have

@@ -36,6 +36,7 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::pages::controller::ControllerPage;
 use crate::plane::{PlaneError, PlaneHandle};
 use crate::run::evidence::Problem;
+use crate::waiting::WaitingThread;
 
 /// Shortest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -57,7 +58,7 @@ const ATTEMPTS_MAX: u32 = 10;
 const LOG_EVERY: Duration = Duration::from_secs(600);
 
 /// Returns the sender of requests about pods; `None` if this host accepts no pods. `session`: the
-/// session that the thread of [`start`] sets.
+/// session that the thread of [`prepare`] sets.
 ///
 /// # Errors
 /// If the state directory cannot be read.
@@ -78,19 +79,21 @@ pub(crate) fn pods(config: &Config, session: &SharedSession) -> Result<Option<Po
 }
 
 /// Starts the thread, which writes the state of the connection to `page`, and the address of the
-/// controller to `session`.
+/// controller to `session`, as soon as it begins to work. It begins with the enrolment that has
+/// changed meanwhile, if there is one, whose peers the daemon uses. Returns `None` if the host has
+/// no controller.
 ///
 /// # Errors
 /// If the state directory cannot be read, or the thread cannot start.
-pub(crate) fn start(
+pub(crate) fn prepare(
     config: &Config,
     plane: PlaneHandle,
     session: SharedSession,
     page: Arc<ControllerPage>,
-) -> Result<()> {
+) -> Result<Option<WaitingThread<Option<Enrolment>>>> {
     let (Some(enrol), Some(key)) = (&config.enrol, config.interface.protection.private_key())
     else {
-        return Ok(());
+        return Ok(None);
     };
     let state = &enrol.directory;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
@@ -112,12 +115,13 @@ pub(crate) fn start(
         cloud: CloudPart::default(),
         first_address: 0,
     };
-    let work = move || follower.run();
-    thread::Builder::new()
-        .name("srd-follow".into())
-        .spawn(work)
-        .context("cannot start a thread")?;
-    Ok(())
+    let work = move |newer: Option<Enrolment>| {
+        if let Some(newer) = newer {
+            follower.continue_with(newer);
+        }
+        follower.run();
+    };
+    Ok(Some(WaitingThread::start("srd-follow", work).context("cannot start a thread")?))
 }
 
 struct Follower {
@@ -209,6 +213,17 @@ impl From<LinkError> for End {
 }
 
 impl Follower {
+    /// Continues with an enrolment that another process has stored meanwhile, and whose peers the
+    /// daemon uses.
+    fn continue_with(&mut self, newer: Enrolment) {
+        self.applied = newer.peers.clone();
+        self.enrolment = newer;
+        match self.enrol.directory.key_if_any(NEXT_KEY) {
+            Ok(next) => self.next = next,
+            Err(why) => tracing::error!("the next key of this host is as before for now: {why}"),
+        }
+    }
+
     fn run(&mut self) {
         let mut pause = PAUSE_MIN;
         let mut log = LogRate::default();

@@ -19,7 +19,6 @@ use crate::machine::edge;
 use crate::machine::namespace::Namespace;
 use crate::state::{Running, Service};
 use crate::traffic::gateways::Gateways;
-use crate::traffic::transport::Transport;
 
 /// Longest wait until the loop has stopped. A change of the rules that is under way ends before.
 pub(crate) const HOLD_WAIT_MAX: Duration = Duration::from_secs(8);
@@ -115,7 +114,7 @@ impl Service {
                 udp_segmentation: tun.udp_segmentation(),
                 routed: edge.routed().collect(),
             }),
-            hosts: transport.as_ref().map(Transport::contacts).unwrap_or_default(),
+            hosts: transport.contacts(),
             lost: lost.collect(),
             logs: logs.collect(),
             instances,

@@ -49,8 +49,6 @@ pub(crate) struct About {
     pub(crate) scale: u32,
     pub(crate) internet: bool,
     pub(crate) began: Option<Instant>,
-    /// Whether this card has a transport to other hosts.
-    pub(crate) has_transport: bool,
 }
 
 /// An instance in the directory.
