@@ -182,6 +182,7 @@ impl Opening {
             expire_at: now,
             moved_at: now,
             began: now,
+            began_unix_ns: unix_ns_at_zero().saturating_add(now.as_nanos()),
             publisher,
             helper,
         })

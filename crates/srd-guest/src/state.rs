@@ -169,7 +169,10 @@ pub(crate) struct Service {
     pub(crate) expire_at: Instant,
     /// Time of the last read of a frame.
     pub(crate) moved_at: Instant,
+    /// Time at which the card began to move packets, on the clock of packets and as Unix time in
+    /// nanoseconds. The second value stays the same if the wall clock is set.
     pub(crate) began: Instant,
+    pub(crate) began_unix_ns: u64,
     /// Publishes figures for the threads that read them.
     pub(crate) publisher: Publisher,
     /// The connection to the helper, the process with privileges. This field is dropped last.

@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
 
 use crate::failure::{Missing, usage};
@@ -78,7 +76,6 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("the path of this program")?,
     };
-    end_on_signals()?;
     let options = Options { program, quick: args.quick };
     let mut outcomes = Vec::new();
     let measured = args.measure(&chosen, &options, &mut outcomes);
@@ -91,20 +88,6 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     args.json.write(&Results { experiments: &outcomes })?;
     measured.and(reported)?;
     Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
-}
-
-/// Starts a thread that, at a signal, removes the files of this process and ends it, and with it
-/// the cards.
-fn end_on_signals() -> Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let wait = move || {
-        if let Some(signal) = signals.forever().next() {
-            talk::remove_files();
-            std::process::exit(128 + signal);
-        }
-    };
-    std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
-    Ok(())
 }
 
 impl LabArgs {

@@ -47,7 +47,11 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     }
     let counters = ["tx_packets", "rx_packets", "tx_bytes", "rx_bytes"];
     let sent = counters.map(|name| machine.counter("app", name));
-    let uptime = machine.json(&["card", "status"])["uptime_s"].as_f64().unwrap();
+    let times = || {
+        let status = machine.json(&["card", "status"]);
+        ["uptime_s", "began_unix_s"].map(|name| status[name].as_f64().unwrap())
+    };
+    let [uptime, began] = times();
 
     let mut next = machine.take_over(&mut card, &[&file, "--internet"]);
     for (a, b) in
@@ -57,7 +61,8 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     }
     let now = counters.map(|name| machine.counter("app", name));
     assert!(now.iter().zip(sent).all(|(now, before)| *now > before), "{now:?} {sent:?}");
-    assert!(machine.json(&["card", "status"])["uptime_s"].as_f64().unwrap() > uptime);
+    let [uptime_now, began_now] = times();
+    assert!(uptime_now > uptime && (began_now - began).abs() < 1.0, "{began} {began_now}");
 
     // A third process takes over. When it ends, it also removes what the first process created.
     let mut last = machine.take_over(&mut next, &[&file, "--internet"]);

@@ -218,7 +218,9 @@ impl Follower {
     fn continue_with(&mut self, newer: Enrolment) {
         self.applied = newer.peers.clone();
         self.enrolment = newer;
-        match self.enrol.directory.key_if_any(NEXT_KEY) {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).accepted =
+            self.enrolment.identities().accepted();
+        match self.enrol.directory.next_key() {
             Ok(next) => self.next = next,
             Err(why) => tracing::error!("the next key of this host is as before for now: {why}"),
         }

@@ -69,6 +69,7 @@ impl Service {
             scale: self.options.scale,
             internet: self.options.internet,
             began: Some(self.began),
+            began_unix_ns: self.began_unix_ns,
         };
         let known = self.publisher.known_rows();
         let listed = |(name, running): (&String, &Running)| Listed {

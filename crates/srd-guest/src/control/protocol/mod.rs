@@ -215,6 +215,10 @@ pub struct Status {
     pub version: String,
     /// Seconds since the card began to move packets.
     pub uptime_s: f64,
+    /// Time at which the card began to move packets, in seconds since 1970. The value does not
+    /// follow later changes of the wall clock. A card of an earlier version sends 0.
+    #[serde(default)]
+    pub began_unix_s: f64,
     /// Seconds of processor time that the card has used since its process started. The time of its
     /// helper process is not included.
     #[serde(default)]
