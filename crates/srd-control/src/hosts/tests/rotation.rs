@@ -69,7 +69,7 @@ fn hosts_store_the_next_identity_and_stay_connected() {
     let token = server.token(1);
     assert_eq!(Some(token.controller), during.next);
     let end = finish(&server, false).unwrap();
-    assert_eq!(Some(end.present), during.next.map(|next| next.to_string()));
+    assert_eq!(Some(end.present.clone()), during.next.map(|next| next.to_string()));
     assert!(end.excluded.is_empty(), "{end:?}");
     let after = ControllerIdentities { present: during.next.unwrap(), next: None };
     // Connections go on, and new ones have the next identity.
