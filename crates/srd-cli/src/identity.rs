@@ -32,12 +32,14 @@ pub(crate) struct IdentityArgs {
 pub(crate) enum IdentityCommand {
     /// Draw the next identity. Hosts store it, and accept both identities until the change ends. If
     /// a change is in progress, it goes on.
+    #[command(after_help = EXAMPLES)]
     Rotate(AdminArgs),
     /// End the change: hosts accept the next identity only. Refused as long as hosts have not
     /// stored it.
     #[command(after_help = EXAMPLES)]
     Finish(FinishArgs),
     /// End the change, and keep the former identity.
+    #[command(after_help = EXAMPLES)]
     Cancel(AdminArgs),
 }
 
@@ -56,11 +58,11 @@ pub(crate) struct FinishArgs {
 pub(crate) fn run(args: &IdentityArgs) -> Result<u8> {
     let lines = match &args.command {
         None => {
-            let entry: IdentityEntry = args.list.admin.ask(&Request::Identity)?;
-            match args.list.json {
-                true => vec![serde_json::to_string_pretty(&entry)?],
-                false => progress(&entry),
-            }
+            let ListArgs { json, admin } = &args.list;
+            json.check()?;
+            let entry: IdentityEntry = admin.ask(&Request::Identity)?;
+            json.write(&entry)?;
+            return progress(&entry).iter().try_for_each(|line| json.say(line)).map(|()| 0);
         }
         Some(IdentityCommand::Rotate(admin)) => {
             let entry: IdentityEntry = admin.ask(&Request::RotateIdentity)?;

@@ -24,13 +24,17 @@ pub(crate) enum KeyCommand {
     #[command(after_help = EXAMPLES)]
     Create(ListArgs),
     /// List the access keys, without their secrets.
+    #[command(after_help = EXAMPLES)]
     List(ListArgs),
     /// Accept requests with a key again.
+    #[command(after_help = EXAMPLES)]
     Activate(KeyArgs),
     /// Refuse requests with a key, at all servers of the state. The key stays in the state. The
     /// only active key cannot be deactivated.
+    #[command(after_help = EXAMPLES)]
     Deactivate(KeyArgs),
     /// Delete a key. The only active key cannot be deleted.
+    #[command(after_help = EXAMPLES)]
     Delete(KeyArgs),
 }
 
@@ -50,20 +54,18 @@ pub(crate) fn run(command: &KeyCommand) -> Result<u8> {
     };
     match command {
         KeyCommand::Create(args) => {
+            args.json.check()?;
             let key: NewKey = args.admin.ask(&Request::CreateKey)?;
-            match args.json {
-                true => say(serde_json::to_string_pretty(&key)?)?,
-                false => {
-                    say(format!("AWS_ACCESS_KEY_ID={}", key.id))?;
-                    say(format!("AWS_SECRET_ACCESS_KEY={}", key.secret))?;
-                }
-            }
+            args.json.write_private(&key)?;
+            args.json.say(format!("AWS_ACCESS_KEY_ID={}", key.id))?;
+            args.json.say(format!("AWS_SECRET_ACCESS_KEY={}", key.secret))?;
         }
         KeyCommand::List(args) => {
+            args.json.check()?;
             let keys: Vec<KeyEntry> = args.admin.ask(&Request::Keys)?;
-            match args.json {
-                true => say(serde_json::to_string_pretty(&keys)?)?,
-                false => columns(&keys.iter().map(|key| row(key, now_s())).collect::<Vec<_>>())?,
+            args.json.write(&keys)?;
+            if !args.json.owns_stdout() {
+                columns(&keys.iter().map(|key| row(key, now_s())).collect::<Vec<_>>())?;
             }
         }
         KeyCommand::Activate(args) => {

@@ -459,8 +459,9 @@ impl PlaneHandle {
             return Ok(report?.map_err(E::from));
         };
         let partly = |why: &dyn fmt::Display| {
-            let what = "the rules of the instances were applied; for the interface and its peers,";
-            E::from(format!("{what} {why}"))
+            E::from(format!(
+                "the rules of the instances were applied; of all other settings, {why}"
+            ))
         };
         Ok(match report {
             Ok(Ok(mut report)) => {

@@ -463,6 +463,7 @@ impl Service {
             | Request::Attach(_)
             | Request::Device { .. }
             | Request::Apply { .. }
+            | Request::Repaired
             | Request::Traced { .. } => {
                 bail!("this is no request for here")
             }

@@ -30,7 +30,9 @@ enum FormArg {
 
 /// Arguments of `srd card export`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = super::with_codes!(
+    "  srd card export opentelemetry\n  srd card export cloudwatch --every 60 --count 3"
+))]
 pub(crate) struct ExportArgs {
     /// The form of the lines.
     #[arg(value_enum)]
@@ -39,7 +41,7 @@ pub(crate) struct ExportArgs {
     /// agent of CloudWatch has 60.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     every: Option<u32>,
-    /// End after this number of times.
+    /// With --every: end after this number of times. Default: at Ctrl-C.
     #[arg(long, value_name = "N", requires = "every",
         value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
@@ -89,7 +91,7 @@ fn form(args: &ExportArgs) -> Result<Form> {
 }
 
 fn print(exporter: &mut Exporter, args: &ExportArgs) -> Result<()> {
-    let socket = args.socket.path();
+    let socket = args.socket.path()?;
     let status = Client::connect(&socket)?.status()?;
     let Answer::Logs { logs } = Client::connect(&socket)?.ask(&Request::Logs)? else {
         bail!("the card answers something else");

@@ -24,8 +24,10 @@ figures by the same.
 It takes root, iperf3, iproute2 and util-linux.
 
 EXIT CODES
-  0 all figures are as near to the talk's as they should be, 1 one is not, or an experiment failed;
-  2 and 3 as of other commands. With --quick, figures are not judged";
+  0  all figures are as near to the talk's as they should be; with --quick they are not judged
+  1  a figure is not, or an experiment failed
+  2  wrong arguments: nothing was started
+  3  root or a program is missing";
 
 /// Arguments of `srd card lab`.
 #[derive(Args, Clone, Debug)]

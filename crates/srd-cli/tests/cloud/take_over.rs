@@ -118,6 +118,9 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     };
     let said = refused(&[&file]);
     assert!(said.contains("other values of internet than the process that runs"), "{said}");
+    // Regression: the new process had the default VPC, and ended all instances.
+    let said = refused(&["--internet"]);
+    assert!(said.contains("web), which end if it is taken over without FILE"), "{said}");
     let said = refused(&[&file, "--internet", "--host", "other"]);
     assert!(said.contains("other values of host than"), "{said}");
     let socket = format!("{}web={}", machine.prefix, machine.path("web.sock").display());

@@ -168,7 +168,7 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     assert_ne!(facts(), before);
     warns(&machine, "has lost fd00:77::10/64, the default route");
     assert!(machine.srd(&["card", "apply", &file]).status.success());
-    wait_until("all is there again", || facts() == before);
+    assert_eq!(facts(), before, "the command waits until all is there again");
     assert_eq!(warnings(&machine), Vec::<String>::new());
     // A route that root of the instance has chosen stays, and a device that is down stays down.
     must(&format!("-n {a} route replace default via 10.0.1.1 dev ens5 metric 7"));
@@ -290,7 +290,7 @@ fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_b
     fs::write(format!("/run/netns/{web}"), "").unwrap();
     warns(&machine, &format!("has deleted the namespace {web}"));
     assert!(machine.srd(&["card", "apply", &file]).status.success());
-    wait_until("the name", || is_mounted(&web));
+    assert!(is_mounted(&web), "the command waits for the name");
     wait_until("no warning", || warnings(&machine).is_empty());
     // The namespace that has its name again is the same one as before.
     assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
@@ -300,8 +300,12 @@ fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_b
     must(&format!("netns del {app}"));
     must(&format!("netns add {app}"));
     warns(&machine, &format!("the name {app} leads to another namespace"));
-    assert!(machine.srd(&["card", "apply", &file]).status.success());
-    std::thread::sleep(SILENCE);
+    let applied = machine.srd(&["card", "apply", &file]);
+    let said = String::from_utf8(applied.stderr).unwrap();
+    assert!(applied.status.success(), "{said}");
+    assert!(said.contains(&format!("srd: warning: the name {app} leads to another")), "{said}");
+    let json = machine.json(&["card", "apply", &file]);
+    assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json}");
     warns(&machine, "leads to another namespace");
     must(&format!("netns del {app}"));
     assert!(machine.srd(&["card", "apply", &file]).status.success());

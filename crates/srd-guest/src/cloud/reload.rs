@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use srd_daemon::config::Config;
@@ -12,11 +13,15 @@ use srd_vpc_file::VpcFile;
 use crate::cloud::file::check_of_controller;
 use crate::cloud::guests;
 use crate::cloud::world::Vpc;
-use crate::control::orders::{Command, Orders};
+use crate::control::orders::{Command, Orders, RulesReply};
 use crate::control::protocol::Answer;
 use crate::control::server::hand;
 use crate::state::Options;
 use crate::warnings;
+
+/// Longest wait for the repair of instances that other programs have changed. It is shorter than a
+/// command waits for the answer to a reload.
+const REPAIR_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Applies a changed configuration from a thread other than the loop's thread.
 #[derive(Clone, Debug)]
@@ -66,7 +71,17 @@ impl Reloader {
     fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
         let (back, answer) = channel();
         let command = Command::Apply(Box::new(file), began, back);
-        match hand(&self.orders, command, &answer)? {
+        let RulesReply { answer, repair } = hand(&self.orders, command, &answer)?;
+        // The helper has logged changes by other programs that are left.
+        if let Some(repair) = repair
+            && repair.wait(REPAIR_WAIT_MAX).is_none()
+        {
+            tracing::warn!(
+                "what other programs have changed of instances is still being restored after {} s",
+                REPAIR_WAIT_MAX.as_secs()
+            );
+        }
+        match answer {
             Answer::Applied { is_new, .. } => Ok(is_new),
             Answer::Failed { what } => bail!(what),
             _ => bail!("the card answers something else"),
