@@ -8,7 +8,6 @@
 //!   children: srd network (routes of the interface), srd card-helper (instances)
 //! ```
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -199,11 +198,7 @@ fn hosted(
     let freeze: FreezeInstances = Arc::new(move || Ok(FrozenInstances(Box::new(gate.close()?))));
     let prepare = move || {
         let service = opening.prepare()?;
-        let with_first = move |mut first: FirstWorker| {
-            let state = first.take_state();
-            begin(service(Transport::new(first)?), state, guest, &said)
-        };
-        Ok(Box::new(with_first) as BeginCard)
+        Ok(Box::new(move |first| begin(service, first, guest, &said)) as BeginCard)
     };
     let card = HostedCard { wake, prepare: Box::new(prepare) };
     let apply = reloader.clone();
@@ -215,17 +210,18 @@ fn hosted(
     Hosted { card, changes, figures, serve, hand_over }
 }
 
-/// Starts the instances, or continues with those of the node that runs, which has handed over this
-/// state of its card.
+/// Starts the instances, or continues with those of the node that runs.
 fn begin(
     mut service: Service,
-    state: Option<Vec<OwnedFd>>,
+    mut first: FirstWorker,
     guest: Option<NamedGuest>,
     said: &SharedIntroduction,
 ) -> Result<Box<dyn Instances>> {
+    let state = first.take_state();
+    let transport = Transport::new(first)?;
     match state {
-        Some(state) => service.take_state(state)?,
-        None => service.begin_new()?,
+        Some(state) => service.take_state(transport, state)?,
+        None => service.begin_new(transport)?,
     }
     if let Some((name, guest)) = guest {
         service.set_memory_guest(&name, guest)?;

@@ -137,12 +137,12 @@ impl Opening {
         drop(self.starting.listen().map(Ending::new));
     }
 
-    /// Prepares the card, which has neither instances nor other hosts yet. This process has dropped
-    /// its privileges. The result creates the card with its transport to other hosts.
+    /// Creates the card, which has neither instances nor other hosts yet. This process has dropped
+    /// its privileges.
     ///
     /// # Errors
     /// An error of the operating system, or of the rules.
-    pub(crate) fn prepare(self) -> Result<impl FnOnce(Transport) -> Service> {
+    pub(crate) fn prepare(self) -> Result<Service> {
         let Self { options, vpc, world, starting, orders, commands, wake } = self;
         let helper = Ending::new(starting.listen()?);
         orders.set_helper(helper.clone());
@@ -150,10 +150,9 @@ impl Opening {
         let card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
         let services = Services::new(options.internet)?;
         let processors = options.processors()?;
-        let publisher = Publisher::new(Arc::clone(&orders.pages));
-        let (maker, turns) = (Maker::start(helper.clone(), orders)?, Turns::new()?);
+        let pages = Arc::clone(&orders.pages);
         let now = clock::now();
-        Ok(move |transport| Service {
+        Ok(Service {
             options,
             vpc,
             world,
@@ -166,11 +165,11 @@ impl Opening {
             gone: LostDevices::default(),
             late: Late::default(),
             shares: Shares::default(),
-            maker,
+            maker: Maker::start(helper.clone(), orders)?,
             changes: Changes::default(),
             sockets: Vec::new(),
-            turns,
-            gateways: Gateways::new(transport),
+            turns: Turns::new()?,
+            gateways: Gateways::new(None, None),
             received: Received::default(),
             logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone())),
             services,
@@ -183,7 +182,7 @@ impl Opening {
             moved_at: now,
             began: now,
             began_unix_ns: unix_ns_at_zero().saturating_add(now.as_nanos()),
-            publisher,
+            publisher: Publisher::new(pages),
             helper,
         })
     }
@@ -200,13 +199,13 @@ fn check(options: &Options, vpc: &Vpc) -> Result<World> {
 }
 
 impl Service {
-    /// Starts the instances of this host.
+    /// Starts the instances of this host. `transport`: the transport to other hosts.
     ///
     /// # Errors
     /// A privilege or a program is missing, or an object cannot be created because another one with
     /// its name exists. The helper removes objects that were already created.
-    pub(crate) fn begin_new(&mut self) -> Result<()> {
-        let Self { options, world, helper, card, gateways, .. } = &mut *self;
+    pub(crate) fn begin_new(&mut self, transport: Transport) -> Result<()> {
+        let Self { options, world, helper, card, .. } = &mut *self;
         helper.listens()?;
         let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
         let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
@@ -219,8 +218,8 @@ impl Service {
             }
             false => None,
         };
-        card.set_host_bytes_max(gateways.transport.bytes_max());
-        gateways.edge = edge;
+        card.set_host_bytes_max(transport.bytes_max());
+        self.gateways = Gateways::new(edge, Some(transport));
         self.set_edges();
         let now = clock::now();
         let mut needs = self.needs(&self.world)?;
@@ -263,7 +262,7 @@ impl Service {
             return Ok(());
         }
         self.end_logs();
-        self.gateways.transport.close();
+        self.gateways.transport.iter_mut().for_each(Transport::close);
         self.end_programs();
         ended
     }
@@ -271,11 +270,11 @@ impl Service {
     /// Waits for the hosts of the node. If the node takes over from another process, also waits
     /// until that process does not go on any more. Returns false if that process goes on.
     fn join_node(&mut self) -> bool {
-        let goes_on = self.gateways.transport.wait_for_hosts();
-        if !goes_on {
-            return false;
-        }
+        self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
         if let Some(taken) = self.taken.take() {
+            if self.gateways.is_stopped() {
+                return false;
+            }
             self.begin_taken(clock::now(), taken);
         }
         self.follow_hosts();
@@ -305,14 +304,14 @@ impl Service {
             if self.expire_at <= now {
                 // If entries are left to check, the next pass of the loop continues.
                 if self.card.expire(now, EXPIRE_WORK) {
-                    self.gateways.transport.look();
+                    self.gateways.transport.iter_mut().for_each(Transport::look);
                     self.follow_hosts();
                     self.make_again(now);
                     self.expire_at = now + PAUSE_MAX;
                 }
             }
         }
-        match self.gateways.transport.take_failure() {
+        match self.gateways.transport.as_mut().and_then(Transport::take_failure) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -340,13 +339,13 @@ impl Service {
         let now = clock::now();
         let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
         let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
-        let hosts = self.gateways.transport.due();
+        let hosts = self.gateways.transport.iter().map(Transport::due);
         let figures = self.publisher.due();
-        let at = at.chain(held).chain(figures).chain([hosts, self.expire_at]).min();
+        let at = at.chain(held).chain(hosts).chain(figures).chain([self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let ready = ready || self.changes.are_left();
         if !ready {
-            self.gateways.transport.before_sleep();
+            self.gateways.transport.iter_mut().for_each(Transport::before_sleep);
         }
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
@@ -372,7 +371,7 @@ impl Service {
 
     /// Returns the method by which the loop waits for packets.
     pub(crate) fn poll(&self) -> PollMode {
-        self.gateways.transport.poll()
+        self.gateways.transport.as_ref().map(Transport::poll).unwrap_or_default()
     }
 
     /// Begins to connect the vhost-user devices that need a connection to front ends that listen.

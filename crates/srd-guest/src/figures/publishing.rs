@@ -26,6 +26,7 @@ use crate::interfaces::port::Port;
 use crate::state::{Running, Service};
 use crate::traffic::gateways::Gateways;
 use crate::traffic::hosts::Contact;
+use crate::traffic::transport::Transport;
 
 /// The parts of the card whose figures are published.
 struct Sources<'a> {
@@ -64,12 +65,14 @@ impl Service {
         if !self.publisher.is_outdated() {
             return;
         }
+        let transport = self.gateways.transport.as_ref();
         let about = About {
             host: self.options.host.clone(),
             scale: self.options.scale,
             internet: self.options.internet,
             began: Some(self.began),
             began_unix_ns: self.began_unix_ns,
+            has_transport: transport.is_some(),
         };
         let known = self.publisher.known_rows();
         let listed = |(name, running): (&String, &Running)| Listed {
@@ -81,7 +84,7 @@ impl Service {
         };
         let instances = self.guests.by_name.iter().map(listed).collect();
         let before = self.publisher.directory();
-        let hosts = self.gateways.transport.hosts().map(|(name, at)| {
+        let hosts = transport.into_iter().flat_map(Transport::hosts).map(|(name, at)| {
             let known = before.hosts.binary_search_by(|of| of.name.cmp(name));
             let page = known.ok().map(|place| Arc::clone(&before.hosts[place].page));
             let page = page.unwrap_or_else(|| Arc::new(Page::new(Contact::WORDS)));
@@ -169,7 +172,8 @@ impl Sources<'_> {
     }
 
     fn write_host(&self, name: &str, page: &Page) {
-        if let Some(contact) = self.gateways.transport.contact(name) {
+        let transport = self.gateways.transport.as_ref();
+        if let Some(contact) = transport.and_then(|transport| transport.contact(name)) {
             page.write(|to| contact.put(to));
         }
     }
@@ -183,7 +187,7 @@ impl Sources<'_> {
         {
             return false;
         }
-        let transport = &self.gateways.transport;
+        let transport = self.gateways.transport.as_ref();
         let rules = self.card.rules();
         let plane::Counts { asked, answered, refused, not_asked } = self.asked;
         let totals = Totals {
@@ -198,12 +202,12 @@ impl Sources<'_> {
                 not_asked,
                 ..self.lasting
             },
-            utilization: transport.resource_utilization(),
+            utilization: transport.map_or(0, Transport::resource_utilization),
             is_edge_gone: lost.is_some(),
         };
         pages.totals.write(|to| {
             totals.put(to);
-            transport.lost().for_each(|frames| to.put(frames));
+            transport.into_iter().flat_map(Transport::lost).for_each(|frames| to.put(frames));
         });
         true
     }

@@ -19,6 +19,7 @@ use crate::machine::edge;
 use crate::machine::namespace::Namespace;
 use crate::state::{Running, Service};
 use crate::traffic::gateways::Gateways;
+use crate::traffic::transport::Transport;
 
 /// Longest wait until the loop has stopped. A change of the rules that is under way ends before.
 pub(crate) const HOLD_WAIT_MAX: Duration = Duration::from_secs(8);
@@ -114,7 +115,7 @@ impl Service {
                 udp_segmentation: tun.udp_segmentation(),
                 routed: edge.routed().collect(),
             }),
-            hosts: transport.contacts(),
+            hosts: transport.as_ref().map(Transport::contacts).unwrap_or_default(),
             lost: lost.collect(),
             logs: logs.collect(),
             instances,

@@ -25,6 +25,8 @@ use crate::interfaces::port::Port;
 use crate::machine::edge::Edge;
 use crate::machine::namespace::{Device, Namespace};
 use crate::state::{Running, Service, TakenOver};
+use crate::traffic::gateways::Gateways;
+use crate::traffic::transport::Transport;
 
 /// The complete data of a hand-over after parsing. Dropping it removes and restores nothing.
 struct Handed {
@@ -69,9 +71,9 @@ impl Handed {
 impl Service {
     /// Takes the state of the card of the node that runs, which has stopped. That card may go on
     /// until [`Service::begin_taken`], so this process must be able to end without a change.
-    pub(crate) fn take_state(&mut self, all: Vec<OwnedFd>) -> Result<()> {
+    pub(crate) fn take_state(&mut self, transport: Transport, all: Vec<OwnedFd>) -> Result<()> {
         let mut handed = Handed::read(all)?;
-        self.adopt(clock::now(), &mut handed)?;
+        self.adopt(clock::now(), &mut handed, transport)?;
         let State { hosts, instances, .. } = handed.state;
         self.taken = Some(TakenOver { hosts, namespaces: namespaces(instances) });
         Ok(())
@@ -81,14 +83,16 @@ impl Service {
     /// belong to this process from now on.
     pub(crate) fn begin_taken(&mut self, now: Instant, taken: TakenOver) {
         self.helper.renew();
-        self.gateways.transport.adopt_contacts(&taken.hosts);
+        if let Some(transport) = &mut self.gateways.transport {
+            transport.adopt_contacts(&taken.hosts);
+        }
         self.own_namespaces(taken.namespaces);
         self.begin_objects(now);
     }
 
     /// Takes over everything that can be taken over without a change to the system. Until the other
     /// card has released its objects, this process must be able to end without a change to them.
-    fn adopt(&mut self, now: Instant, handed: &mut Handed) -> Result<()> {
+    fn adopt(&mut self, now: Instant, handed: &mut Handed, mut transport: Transport) -> Result<()> {
         let state = &handed.state;
         let began = Instant::from_nanos(state.began_ns);
         let earlier_ns = self.began.since(began).as_nanos();
@@ -98,10 +102,9 @@ impl Service {
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
         let private = self.options.internet_private;
         let edge = handed.edge.take().map(|tun| Edge::new(tun, routed, private)).transpose()?;
-        let transport = &mut self.gateways.transport;
         transport.adopt_contacts(&state.hosts);
         self.card.set_host_bytes_max(transport.bytes_max());
-        self.gateways.edge = edge;
+        self.gateways = Gateways::new(edge, Some(transport));
         self.gateways.nat = std::mem::take(&mut handed.nat);
         let lost = state.lost.iter();
         self.gateways.lost = lost.map(|(why, packets)| (why.clone().into(), *packets)).collect();

@@ -53,9 +53,11 @@ impl Service {
     pub(crate) fn take_trace(&mut self, now: Instant, id: u64) -> Option<Noted> {
         let taken = self.card.take_trace(TraceId(id), RECORDS_MAX, BYTES_MAX)?;
         let lacked_session = |record: &Record| match &record.event {
-            Event::Gone(Next::Host { host, .. } | Next::Edge(_, host)) => {
-                self.gateways.transport.lacked_session(host, record.at)
-            }
+            Event::Gone(Next::Host { host, .. } | Next::Edge(_, host)) => self
+                .gateways
+                .transport
+                .as_ref()
+                .is_some_and(|of| of.lacked_session(host, record.at)),
             _ => false,
         };
         let numbered = taken.records.iter().enumerate();

@@ -35,7 +35,7 @@ const TO_HOST: &str = "to another host";
 #[derive(Debug)]
 pub(crate) struct Gateways {
     pub(crate) edge: Option<Edge>,
-    pub(crate) transport: Transport,
+    pub(crate) transport: Option<Transport>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
     /// TCP resets for interfaces that sent segments of connections of which a NAT gateway has no
@@ -52,23 +52,23 @@ pub(crate) struct Gateways {
 }
 
 impl Gateways {
-    /// Gateways without the internet's side.
-    pub(crate) fn new(transport: Transport) -> Self {
+    pub(crate) fn new(edge: Option<Edge>, transport: Option<Transport>) -> Self {
         let (nat, lost) = (Nat::default(), BTreeMap::new());
         let (resets, returning, name) = (Vec::new(), Vec::new(), EDGE.into());
-        Self { edge: None, transport, name, nat, resets, returning, held_since: None, lost }
+        Self { edge, transport, name, nat, resets, returning, held_since: None, lost }
     }
 
     /// Returns the descriptors on which the loop waits for packets from the internet's side and
     /// from other hosts.
     pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
         let edge = self.edge.as_ref().and_then(Edge::tun).map(Tun::fd);
-        edge.into_iter().chain(self.transport.fds()).collect()
+        let transport = self.transport.iter().flat_map(Transport::fds);
+        edge.into_iter().chain(transport).collect()
     }
 
     /// Whether the node that this card belongs to ends.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.transport.is_stopped()
+        self.transport.as_ref().is_some_and(Transport::is_stopped)
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {
@@ -84,7 +84,7 @@ impl Gateways {
     /// After a turn that began and ended at these times, sends the packets to other hosts if the
     /// first of them has waited for [`HELD_MAX`]. // V17
     pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
-        if !self.transport.has_unsent(ended) {
+        if !self.transport.as_ref().is_some_and(|transport| transport.has_unsent(ended)) {
             return;
         }
         let since = *self.held_since.get_or_insert(began);
@@ -96,7 +96,9 @@ impl Gateways {
     /// Sends all packets that wait for other hosts.
     pub(crate) fn flush(&mut self) {
         self.held_since = None;
-        self.transport.flush();
+        if let Some(transport) = &mut self.transport {
+            transport.flush();
+        }
     }
 
     /// Translates a frame by a NAT gateway, and sends it to the internet.
@@ -193,7 +195,9 @@ impl Environment for Outside<'_> {
             self.gateways.leave(self.now, &frame);
             return;
         }
-        if !self.gateways.transport.send(self.now, &way, frame) {
+        let now = self.now;
+        let transport = self.gateways.transport.as_mut();
+        if !transport.is_some_and(|transport| transport.send(now, &way, frame)) {
             self.gateways.lose(TO_HOST);
         }
     }

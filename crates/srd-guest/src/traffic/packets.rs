@@ -263,7 +263,8 @@ impl Service {
 
     /// Reads at most `most` frames from other hosts. Returns the number of frames.
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
-        let received = self.gateways.transport.receive(usize::try_from(most).unwrap_or(TOGETHER));
+        let Some(transport) = &mut self.gateways.transport else { return 0 };
+        let received = transport.receive(usize::try_from(most).unwrap_or(TOGETHER));
         let mut received = std::mem::replace(received, std::mem::take(&mut self.received));
         let read = received.frames.len();
         self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
@@ -297,7 +298,7 @@ impl Service {
 
     /// Adapts the card to a change of the MTU between hosts, and to hosts that have come or gone.
     pub(crate) fn follow_hosts(&mut self) {
-        let transport = &mut self.gateways.transport;
+        let Some(transport) = &mut self.gateways.transport else { return };
         if transport.take_mtu_change() {
             self.card.set_host_bytes_max(transport.bytes_max());
         }

@@ -51,6 +51,8 @@ pub(crate) struct About {
     pub(crate) began: Option<Instant>,
     /// Unix time in nanoseconds at which the card began.
     pub(crate) began_unix_ns: u64,
+    /// Whether this card has a transport to other hosts.
+    pub(crate) has_transport: bool,
 }
 
 /// An instance in the directory.

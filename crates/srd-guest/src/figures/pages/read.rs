@@ -30,7 +30,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     let mut drops: BTreeMap<String, u64> = causes(totals.drops).collect();
     let lost = pages.lost_names.with(&totals.lost);
     drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), packets)));
-    let between = between.into_iter().filter(|_| about.began.is_some());
+    let between = between.into_iter().filter(|_| about.has_transport);
     drops.extend(between.map(|(why, frames)| (of_transport(why), frames)));
     let edge_failed = pages.edge_failed.get();
     Status {
