@@ -177,7 +177,7 @@ impl Crew {
     }
 
     /// Stops every worker, and waits until all have stopped. The workers continue when the result
-    /// is dropped. The worker of a card of instances stops with the card, which another call stops.
+    /// is dropped. The workers of cards of instances stop with the cards, which another call stops.
     ///
     /// # Errors
     /// If a worker has ended. The others continue.

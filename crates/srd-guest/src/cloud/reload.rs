@@ -1,7 +1,6 @@
 //! Reading the configuration again: to check it without a card, or to apply it to a running card.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -13,9 +12,9 @@ use srd_vpc_file::VpcFile;
 use crate::cloud::file::check_of_controller;
 use crate::cloud::guests;
 use crate::cloud::world::Vpc;
-use crate::control::orders::{Command, Orders, RulesReply};
+use crate::control::orders::{Orders, RulesReply};
 use crate::control::protocol::Answer;
-use crate::control::server::hand;
+use crate::control::several;
 use crate::state::Options;
 use crate::warnings;
 
@@ -69,9 +68,7 @@ impl Reloader {
 
     /// Returns whether the file describes other objects than before.
     fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
-        let (back, answer) = channel();
-        let command = Command::Apply(Box::new(file), began, back);
-        let RulesReply { answer, repair } = hand(&self.orders, command, &answer)?;
+        let RulesReply { answer, repair } = several::apply(&self.orders, file, began)?;
         // The helper has logged changes by other programs that are left.
         if let Some(repair) = repair
             && repair.wait(REPAIR_WAIT_MAX).is_none()
