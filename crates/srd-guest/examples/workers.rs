@@ -250,7 +250,7 @@ impl End {
         let mut frames = received.frames.drain(..);
         for (host, count, by_srd) in received.hosts.drain(..) {
             for (envelope, frame) in frames.by_ref().take(count) {
-                match self.redirect.other_for(now, &envelope, &frame) {
+                match self.redirect.other_for(now, &host, &envelope, &frame) {
                     Some(to) => self.exchange.send(to, (&host, by_srd), envelope, frame),
                     None => own.push(&host, by_srd, (envelope, frame)),
                 }

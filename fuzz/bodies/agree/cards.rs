@@ -315,9 +315,10 @@ impl Cards {
             let workers = &mut self.hosts[other].workers;
             let arrived_at = worker % workers.len();
             let redirect = &mut workers[arrived_at].redirect;
-            let owner = redirect.other_for(self.now, &envelope, &frame);
+            let from = Arc::from(HOSTS[at]);
+            let owner = redirect.other_for(self.now, &from, &envelope, &frame);
             let place = (other, owner.map_or(arrived_at, usize::from));
-            return self.arrive(place, (&Arc::from(HOSTS[at]), envelope), frame);
+            return self.arrive(place, (&from, envelope), frame);
         }
         match envelope {
             Envelope::Leaving { exit, .. } => Some(Ended::Left(exit, frame)),

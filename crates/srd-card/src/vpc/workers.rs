@@ -201,9 +201,9 @@ impl Beside {
 pub struct Redirect {
     /// The view of the worker at which the frames arrive.
     pub beside: Beside,
-    /// Workers of datagrams for NAT gateways whose first fragments have arrived. Their later
-    /// fragments contain no ports.
-    firsts: Fragments<u8, EniId, (EniId, Datagram)>,
+    /// Workers of datagrams for NAT gateways whose first fragments have arrived, by the host that
+    /// has sent them. Their later fragments contain no ports.
+    firsts: Fragments<u8, Arc<str>, (Arc<str>, EniId, Datagram)>,
 }
 
 impl Redirect {
@@ -212,16 +212,22 @@ impl Redirect {
         Self { beside, firsts: Fragments::default() }
     }
 
-    /// Returns the other worker for which a frame from another host is; `None` if this worker takes
-    /// the frame. An answer for a NAT gateway is for the worker to which the gateway's port
-    /// belongs. // W3
-    pub fn other_for(&mut self, now: Instant, envelope: &Envelope, frame: &[u8]) -> Option<u8> {
+    /// Returns the other worker for which a frame from `host` is; `None` if this worker takes the
+    /// frame. An answer for a NAT gateway is for the worker to which the gateway's port belongs. A
+    /// host can name interfaces of others, so its fragments count as its own only. // W3
+    pub fn other_for(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        envelope: &Envelope,
+        frame: &[u8],
+    ) -> Option<u8> {
         match *envelope {
             Envelope::Between { to, .. }
             | Envelope::Translated { to, .. }
             | Envelope::FromNat { to, .. } => self.beside.other_with(to),
             Envelope::ToNat { from, .. } if !self.beside.is_alone() => {
-                let worker = self.with_port(now, from, frame);
+                let worker = self.with_port(now, (host, from), frame);
                 worker.filter(|worker| *worker != self.beside.worker)
             }
             // Only the edge of this host sends these, and the card refuses others.
@@ -234,14 +240,19 @@ impl Redirect {
 
     /// Returns the worker to which the port of a NAT gateway belongs that a frame is for; `None` if
     /// neither the frame nor the first fragment of its datagram has such a port.
-    fn with_port(&mut self, now: Instant, from: EniId, frame: &[u8]) -> Option<u8> {
+    fn with_port(
+        &mut self,
+        now: Instant,
+        (host, from): (&Arc<str>, EniId),
+        frame: &[u8],
+    ) -> Option<u8> {
         let parts = u8::try_from(self.beside.names.len()).unwrap_or(WORKERS_MAX);
         let packet = Packet::read(frame.get(OFFLOAD_BYTES..)?)?;
         let datagram = Datagram::of(&packet, &frame[OFFLOAD_BYTES..]);
-        let key = datagram.map(|datagram| (from, datagram));
+        let key = datagram.map(|datagram| (Arc::clone(host), from, datagram));
         match (nat::part_of(frame, parts), key) {
             (Some(worker), Some(key)) => {
-                self.firsts.put(now, from, key, worker);
+                self.firsts.put(now, Arc::clone(host), key, worker);
                 Some(worker)
             }
             (None, Some(key)) => self.firsts.get(now, &key),

@@ -69,8 +69,8 @@ TAKE-OVER
   from the same file. Without, its command line has to repeat those of the card that runs:
   FILE             another file takes effect at once, as by `srd card apply`; without FILE the VPC
                    has no instances, so a card that has some is not taken over
-  --host, --internet, --internet-private, --vhost-user, --vhost-user-client, --socket
-                   as they were; otherwise the take-over is refused (exit code 2)
+  --host, --workers, --internet, --internet-private, --vhost-user, --vhost-user-client,
+  --socket         as they were; otherwise the take-over is refused (exit code 2)
   --scale, --credits, --poll, --processors, --end-programs, --metrics and its options
                    take effect; an option that is left out has its default again
 
@@ -243,9 +243,11 @@ fn start(config: Config) -> Result<Option<Node>> {
 fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
     let socket = config.control.socket.clone();
     if args.config.is_none() && args.file.is_none() {
-        // If no card answers, the take-over itself reports the reason.
-        let status = Client::connect(&socket).and_then(|mut client| client.status());
-        let instances = status.map(|status| status.instances).unwrap_or_default();
+        let instances = match Client::connect(&socket) {
+            Ok(mut client) => client.status()?.instances,
+            // No card answers. The take-over itself reports the reason.
+            Err(_) => Vec::new(),
+        };
         let names: Vec<&str> = instances.iter().map(|of| of.name.as_str()).collect();
         check_repeated(&names)?;
     }

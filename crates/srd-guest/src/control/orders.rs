@@ -29,6 +29,8 @@ use crate::helper::Helper;
 pub(crate) const COMMANDS_MAX: usize = 512;
 /// Longest time for which a thread waits for space in the queue.
 const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Shortest wait for the figures of a worker.
+const REFRESH_WAIT_MIN: Duration = Duration::from_millis(50);
 /// Pause between two attempts to add a command to the full queue.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -151,12 +153,15 @@ impl Orders {
     /// Waits for figures of all workers that are newer than this call: [`Pages::refresh`]. Returns
     /// the age of the oldest ones.
     pub(crate) fn refresh(&self, within: Duration) -> Result<Stale> {
+        let until = WallInstant::now() + within;
         let mut oldest: Stale = None;
         for orders in self.all() {
             let wake = || {
                 orders.wake();
             };
-            let stale = orders.pages.refresh(wake, within)?;
+            // A worker that does not write must not use the time of the following ones entirely.
+            let left = until.saturating_duration_since(WallInstant::now()).max(REFRESH_WAIT_MIN);
+            let stale = orders.pages.refresh(wake, left)?;
             oldest = oldest.into_iter().chain(stale).reduce(f64::max);
         }
         Ok(oldest)

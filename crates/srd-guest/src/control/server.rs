@@ -283,7 +283,7 @@ mod tests {
     fn regression_a_repair_is_over_when_it_has_ended_or_after_a_limit() {
         let (orders, _commands, _wake) = Orders::new().unwrap();
         let (instances, traces) = (Vec::new(), BTreeMap::new());
-        let mut begun = Begun { orders: &orders, instances, traces, repair: None };
+        let mut begun = Begun { orders: &orders, instances, traces, last_trace: 0, repair: None };
         let failed = begun.repaired(Duration::from_secs(60));
         assert!(matches!(failed, Answer::Failed { .. }), "{failed:?}");
         let (repair, back) = Repair::new();

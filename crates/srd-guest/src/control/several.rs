@@ -43,10 +43,14 @@ pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<Ru
         *in_force = Some(file);
         return Ok(of_all(answers));
     };
-    let applied = orders.all().zip(&answers).filter(|(_, reply)| is_applied(reply));
-    let applied: Vec<&Orders> = applied.map(|(orders, _)| orders).collect();
+    // A worker without an answer may still make the change. It then makes the next one after it.
+    let is_refused = |reply: &Result<RulesReply>| {
+        reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Failed { .. }))
+    };
+    let changed = orders.all().zip(&answers).filter(|(_, reply)| !is_refused(reply));
+    let changed: Vec<&Orders> = changed.map(|(orders, _)| orders).collect();
     let reverted = match &*in_force {
-        Some(before) => apply_to(applied.into_iter(), before, began),
+        Some(before) => apply_to(changed.into_iter(), before, began),
         None => Vec::new(),
     };
     let what = match reverted.iter().all(is_applied) {

@@ -37,8 +37,11 @@ pub(crate) fn hand_over(orders: Orders) -> InstancesHandOver {
 /// descriptors, then, for each further worker, the file with its state as a descriptor, and its
 /// descriptors.
 fn hold(orders: &Orders) -> Result<HeldInstances> {
-    // If a worker cannot be stopped, the channels are dropped, and the others continue.
-    let held: Vec<_> = orders.all().map(hold_one).collect::<Result<_>>()?;
+    // All workers stop at about the same time, because frames from one that goes on to one that
+    // has stopped are lost. If a worker cannot be stopped, the channels are dropped, and the others
+    // continue.
+    let asked: Vec<_> = orders.all().map(ask_to_hold).collect::<Result<_>>()?;
+    let held: Vec<_> = asked.into_iter().map(held).collect::<Result<_>>()?;
     let (mut files, mut descriptors, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for (number, ((file, own), end)) in held.into_iter().enumerate() {
         match number {
@@ -64,13 +67,21 @@ fn hold(orders: &Orders) -> Result<HeldInstances> {
     Ok(HeldInstances { state, descriptors, leave: Box::new(leave) })
 }
 
-/// Stops the loop of one worker. The loop continues when the returned channel is dropped.
-fn hold_one(orders: &Orders) -> Result<(CardState, Sender<Sender<()>>)> {
+/// Receiver of the state of a worker, and the sender whose end lets the worker continue.
+type Holding = (Receiver<Result<CardState, String>>, Sender<Sender<()>>);
+
+/// Requests the loop of one worker to stop. The loop continues when the returned sender is dropped.
+fn ask_to_hold(orders: &Orders) -> Result<Holding> {
     let (back, answer) = channel();
     let (end, ended) = channel::<Sender<()>>();
     if !orders.give_within(Command::Hold(back, ended), HOLD_WAIT_MAX) {
         bail!("the instances take no request");
     }
+    Ok((answer, end))
+}
+
+/// Returns the state of a worker when its loop has stopped.
+fn held((answer, end): Holding) -> Result<(CardState, Sender<Sender<()>>)> {
     // If this wait ends too early, `end` is dropped, and the loop continues.
     let held = answer.recv_timeout(HOLD_WAIT_MAX).context("the instances do not answer")?;
     Ok((held.map_err(anyhow::Error::msg)?, end))

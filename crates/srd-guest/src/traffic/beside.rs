@@ -346,7 +346,7 @@ impl Neighbours {
         let mut frames = frames.drain(..);
         for (host, count, by_srd) in hosts.drain(..) {
             for (envelope, frame) in frames.by_ref().take(count) {
-                match redirect.other_for(now, &envelope, &frame) {
+                match redirect.other_for(now, &host, &envelope, &frame) {
                     Some(worker) => exchange.send(worker, (&host, by_srd), envelope, frame),
                     None => own.push(&host, by_srd, (envelope, frame)),
                 }
