@@ -14,7 +14,7 @@
 //! The loop that has stopped changes nothing, so it can continue at any time until it has to leave.
 //! Until the loop of the other process owns the namespaces, its end removes nothing either: the
 //! helper, which both processes share, removes an object only at a request, or at the end of both.
-//! Packets wait in the devices meanwhile.
+//! Packets wait in the devices meanwhile. Frames in the queues between workers are lost.
 //!
 //! | file | contents |
 //! |---|---|
