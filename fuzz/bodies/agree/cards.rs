@@ -1,4 +1,4 @@
-//! The cards of two hosts, the network between them, and the internet's side of their gateways.
+//! The cards of two hosts with one or several workers, the network between them, and the internet's side of their gateways.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,6 +8,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::{Nat, NatConnection};
+use srd_card::vpc::workers::{Partition, Redirect};
 use srd_card::vpc::{Card, Cause, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_proto::{Duration, Instant, Secret};
 use srd_vpc::compile::{Directory, Rules};
@@ -150,43 +151,70 @@ impl Environment for Out {
     }
 }
 
-pub(super) struct Cards {
-    all: [Card; 2],
-    /// Connections of the public NAT gateways, at the edge of each host.
-    nats: [Nat; 2],
+/// A worker of a host: its card, and the way of frames that arrive at it from other hosts.
+struct Worker {
+    card: Card,
+    redirect: Redirect,
+}
+
+/// The workers of one host, which share the edge of the first worker.
+struct Host {
+    workers: Vec<Worker>,
+    /// Connections of the public NAT gateways.
+    nat: Nat,
     directory: Option<Directory>,
+}
+
+impl Host {
+    fn new(world: &World, host: &str, asks: bool, workers: u8) -> Self {
+        let mut partition = Partition::new(host, workers);
+        let mut world = world.clone();
+        partition.divide(&mut world, |_| 1);
+        let mut directory = asks.then(|| Directory::new(world.clone()));
+        let kind = InstanceType::find("c7i.48xlarge").expect("a type");
+        let profile = Profile::of(kind);
+        let workers = (0_u8..).zip(partition.names()).map(|(number, name)| {
+            let beside = partition.view(number, &world);
+            let whole = || Rules::compile(&world, name);
+            let rules = directory.as_mut().map_or_else(whole, |from| from.tables(name));
+            let mut card = Card::new(name, Arc::new(rules), Secret::known(7));
+            card.set_beside(&beside);
+            let edge = if number == 0 { Arc::from(EDGE) } else { Arc::clone(beside.first()) };
+            card.set_edges(BTreeMap::from([(Exit::InternetGateway(DOOR), edge)]));
+            for (id, eni) in &world.enis {
+                let instance = eni.attachment.as_ref().map(|at| at.instance);
+                let of = instance.and_then(|id| world.instances.get(&id)?.host.as_deref());
+                if of == Some(&**name) {
+                    let guest = Guest { eni: *id, timeouts: Timeouts::DEFAULT };
+                    card.add_instance(Instant::ZERO, &profile, &[guest]);
+                }
+            }
+            Worker { card, redirect: Redirect::new(beside) }
+        });
+        Self { workers: workers.collect(), nat: Nat::default(), directory }
+    }
+
+    fn worker_with(&self, eni: EniId) -> Option<usize> {
+        self.workers.iter().position(|worker| worker.card.port_of(eni).is_some())
+    }
+}
+
+pub(super) struct Cards {
+    hosts: [Host; 2],
     has_public: bool,
     now: Instant,
 }
 
 impl Cards {
-    pub(super) fn new(world: &World, asks: bool) -> Self {
-        let mut directory = asks.then(|| Directory::new(world.clone()));
-        let kind = InstanceType::find("c7i.48xlarge").expect("a type");
-        let profile = Profile::of(kind);
-        let now = Instant::ZERO;
-        let all = HOSTS.map(|host| {
-            let whole = || Rules::compile(world, host);
-            let rules = directory.as_mut().map_or_else(whole, |from| from.tables(host));
-            let mut card = Card::new(host, Arc::new(rules), Secret::known(7));
-            card.set_edges(BTreeMap::from([(Exit::InternetGateway(DOOR), Arc::from(EDGE))]));
-            for (id, eni) in &world.enis {
-                let instance = eni.attachment.as_ref().map(|at| at.instance);
-                let of = instance.and_then(|id| world.instances.get(&id)?.host.clone());
-                if of.as_deref() == Some(host) {
-                    let guest = Guest { eni: *id, timeouts: Timeouts::DEFAULT };
-                    card.add_instance(now, &profile, &[guest]);
-                }
-            }
-            card
-        });
+    pub(super) fn new(world: &World, asks: bool, workers: u8) -> Self {
         let has_public = world.nat_gateways.values().any(|nat| nat.address.is_some());
-        Self { all, nats: [Nat::default(), Nat::default()], directory, has_public, now }
+        let hosts = HOSTS.map(|host| Host::new(world, host, asks, workers));
+        Self { hosts, has_public, now: Instant::ZERO }
     }
 
     fn drops(&self) -> BTreeMap<Cause, u64> {
         let mut sums = BTreeMap::new();
-        for card in &self.all {
+        for Worker { card, .. } in self.hosts.iter().flat_map(|host| &host.workers) {
             let ports = (0..4).filter_map(|eni| card.port_of(EniId(eni)));
             let all = ports.map(|port| card.drops(port)).chain([card.drops_of_none().clone()]);
             for (cause, packets) in all.flat_map(|drops| drops.all().collect::<Vec<_>>()) {
@@ -197,12 +225,29 @@ impl Cards {
     }
 
     /// Answers the queries of a card to the directory.
-    fn answer(&mut self, at: usize, out: &mut Out) {
-        let Some(directory) = &mut self.directory else { return };
-        while let Some(question) = self.all[at].poll_question() {
-            let answer = directory.answer(HOSTS[at], question).expect("room for an answer");
-            self.all[at].learn(self.now, answer, out).expect("it was asked");
+    fn answer(&mut self, (at, worker): (usize, usize), out: &mut Out) {
+        let Host { workers, directory: Some(directory), .. } = &mut self.hosts[at] else { return };
+        let Worker { card, redirect } = &mut workers[worker];
+        while let Some(question) = card.poll_question() {
+            let name = redirect.beside.name();
+            let answer = directory.answer(name, question).expect("room for an answer");
+            card.learn(self.now, answer, out).expect("it was asked");
         }
+    }
+
+    /// Passes a frame of another host, of another worker or of the edge to the card of a worker.
+    fn arrive(
+        &mut self,
+        place: (usize, usize),
+        (from, envelope): (&Arc<str>, Envelope),
+        frame: Vec<u8>,
+    ) -> Option<Ended> {
+        let mut out = Out::default();
+        let (at, worker) = place;
+        let card = &mut self.hosts[at].workers[worker].card;
+        card.from_host(self.now, from, envelope, frame, &mut out);
+        self.answer(place, &mut out);
+        self.collect(place, out)
     }
 
     /// Sends a packet through the cards, and returns the result.
@@ -211,25 +256,20 @@ impl Cards {
         let before = self.drops();
         let mut ended = None;
         for at in 0..HOSTS.len() {
-            let (mut out, mut frame) = (Out::default(), frame.clone());
-            match origin {
+            let frame = frame.clone();
+            ended = match origin {
                 Origin::Eni(eni) => {
-                    let Some(port) = self.all[at].port_of(eni) else { continue };
-                    self.all[at].from_guest(self.now, port, frame, &mut out);
+                    let Some(worker) = self.hosts[at].worker_with(eni) else { continue };
+                    let mut out = Out::default();
+                    let card = &mut self.hosts[at].workers[worker].card;
+                    let port = card.port_of(eni).expect("it is there");
+                    card.from_guest(self.now, port, frame, &mut out);
+                    self.answer((at, worker), &mut out);
+                    self.collect((at, worker), out)
                 }
-                Origin::Internet => {
-                    let envelope = match self.nats[at].arrive(self.now, &mut frame) {
-                        Some(NatConnection { nat, eni: to, port }) => {
-                            Envelope::FromNat { nat, to, port }
-                        }
-                        None => Envelope::Arriving,
-                    };
-                    let edge = Arc::from(EDGE);
-                    self.all[at].from_host(self.now, &edge, envelope, frame, &mut out);
-                }
+                Origin::Internet => self.arrive_from_internet(at, frame),
             }
-            self.answer(at, &mut out);
-            ended = self.collect(at, out).or(ended);
+            .or(ended);
         }
         ended.unwrap_or_else(|| {
             let changed = self.drops().into_iter();
@@ -238,25 +278,53 @@ impl Cards {
         })
     }
 
-    fn collect(&mut self, at: usize, mut out: Out) -> Option<Ended> {
+    /// Takes a frame from the internet at the first worker, which has the edge.
+    fn arrive_from_internet(&mut self, at: usize, mut frame: Vec<u8>) -> Option<Ended> {
+        let Host { nat, workers, .. } = &mut self.hosts[at];
+        let beside = &workers[0].redirect.beside;
+        let public = frame.get(OFFLOAD_BYTES + 16..).and_then(|to| to.first_chunk::<4>());
+        let public = public.map(|octets| Ipv4Addr::from(*octets));
+        let (envelope, other) = match nat.arrive(self.now, &mut frame) {
+            Some(NatConnection { nat, eni: to, port }) => {
+                (Envelope::FromNat { nat, to, port }, beside.other_with(to))
+            }
+            None => (Envelope::Arriving, public.and_then(|public| beside.other_at(public))),
+        };
+        let (edge, first) = (Arc::from(EDGE), Arc::clone(beside.name()));
+        match other {
+            Some(worker) => self.arrive((at, worker.into()), (&first, envelope), frame),
+            None => self.arrive((at, 0), (&edge, envelope), frame),
+        }
+    }
+
+    fn collect(&mut self, (at, worker): (usize, usize), mut out: Out) -> Option<Ended> {
+        let Worker { card, redirect } = &self.hosts[at].workers[worker];
         if let Some((port, frame)) = out.guests.pop() {
-            return Some(Ended::At(self.all[at].eni_of(port)?, frame));
+            return Some(Ended::At(card.eni_of(port)?, frame));
         }
         if let Some(service) = out.served {
             return Some(Ended::Served(service));
         }
         let (to, envelope, mut frame) = out.hosts.pop_front()?;
-        if let Some(other) = HOSTS.iter().position(|host| **host == *to) {
-            let mut out = Out::default();
-            self.all[other].from_host(self.now, &Arc::from(HOSTS[at]), envelope, frame, &mut out);
-            self.answer(other, &mut out);
-            return self.collect(other, out);
+        let is_for_edge = matches!(envelope, Envelope::Leaving { .. } | Envelope::ByNat { .. });
+        if let Some(other) = redirect.beside.other_named(&to).filter(|_| !is_for_edge) {
+            let from = Arc::clone(redirect.beside.name());
+            return self.arrive((at, other.into()), (&from, envelope), frame);
+        }
+        if let Some(other) = HOSTS.iter().position(|host| **host == *to && !is_for_edge) {
+            let workers = &mut self.hosts[other].workers;
+            let arrived_at = worker % workers.len();
+            let redirect = &mut workers[arrived_at].redirect;
+            let owner = redirect.other_for(self.now, &envelope, &frame);
+            let place = (other, owner.map_or(arrived_at, usize::from));
+            return self.arrive(place, (&Arc::from(HOSTS[at]), envelope), frame);
         }
         match envelope {
             Envelope::Leaving { exit, .. } => Some(Ended::Left(exit, frame)),
             Envelope::ByNat { from, nat } => {
                 let public: Ipv4Addr = self.has_public.then_some(NAT_PUBLIC)?;
-                Some(match self.nats[at].leave(self.now, nat, public, from, &mut frame) {
+                let left = self.hosts[at].nat.leave(self.now, nat, public, from, &mut frame);
+                Some(match left {
                     Ok(()) => Ended::Left(Exit::InternetGateway(DOOR), frame),
                     Err(error) => Ended::Dropped(BTreeSet::from([Cause::Nat(error)])),
                 })

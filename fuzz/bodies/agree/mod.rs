@@ -35,9 +35,15 @@ pub(crate) struct Reached {
 /// Creates a cloud from the bytes, sends flows through the cards, and compares the results with the
 /// predictions.
 pub(crate) fn agree(bytes: &[u8]) -> Reached {
+    agree_with(bytes, 1)
+}
+
+/// Compares as [`agree`] does. Each host has this number of workers, which has no effect on the
+/// results.
+pub(crate) fn agree_with(bytes: &[u8], workers: u8) -> Reached {
     let mut tape = Tape(bytes);
     let world = cloud::world(&mut tape);
-    let mut cards = Cards::new(&world, tape.one_in(2));
+    let mut cards = Cards::new(&world, tape.one_in(2), workers);
     let mut reached = Reached::default();
     for number in 0..FLOWS_MAX {
         if tape.0.is_empty() {

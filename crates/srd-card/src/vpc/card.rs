@@ -23,6 +23,7 @@ use super::tables::firsts::Firsts;
 use super::tables::flow::{Endpoints, Flow, Side, Target, Verdict};
 use super::tables::nat::Nat;
 use super::tables::returns::Returns;
+use super::workers::Beside;
 use crate::hash::{Keyed, part};
 use crate::limits::{Allowances, Ceiling, FlowKind, FlowMeter, Limits};
 use crate::meta::key::Direction;
@@ -124,6 +125,8 @@ pub struct Card {
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
     /// Public addresses of the cloud, and the edge that returns packets to them.
     pub(super) publics: (BTreeSet<Ipv4Addr>, Arc<str>),
+    /// Names of the other workers of this host.
+    pub(super) beside: BTreeSet<Arc<str>>,
     /// Largest packet that one datagram outside of SRD carries to another host, in bytes.
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
@@ -172,6 +175,7 @@ impl Card {
             ends: Endpoints::default(),
             edges: BTreeMap::new(),
             publics: Default::default(),
+            beside: BTreeSet::new(),
             host_bytes_max: usize::MAX,
             drops: Drops::default(),
             timers: BTreeSet::new(),
@@ -295,6 +299,17 @@ impl Card {
     /// and this function has to segment it. Before the first call, packets may have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
+    }
+
+    /// Makes this card that of one of several workers of a host. No packet to another worker uses
+    /// SRD, and it may have any size. The NAT gateways of the card take a part of their ports only.
+    /// Call this before the first packet. // W2
+    pub fn set_beside(&mut self, beside: &Beside) {
+        let others = beside.others();
+        let (part, parts) = (beside.worker(), others.len() + 1);
+        self.nat.restrict(part, u8::try_from(parts).unwrap_or(u8::MAX));
+        self.beside = others;
+        self.forget_verdicts();
     }
 
     /// Sets whether the frames that are passed to the card after this call were received over SRD.

@@ -31,6 +31,7 @@
 //! | [`asking`] | packets that wait for the location of an interface |
 //! | [`envelope`] | sender and receiver of a packet between hosts |
 //! | [`drops`] | causes of dropped packets |
+//! | [`workers`] | several workers of one host |
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
 
@@ -42,6 +43,7 @@ mod frames;
 pub mod port;
 mod records;
 mod tables;
+pub mod workers;
 
 pub use card::Card;
 pub use drops::{Cause, Drops};

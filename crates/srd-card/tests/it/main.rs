@@ -38,3 +38,4 @@ mod traces;
 mod vpc;
 mod vpc_attacks;
 mod waiting;
+mod workers;

@@ -280,12 +280,13 @@ impl Card {
             Next::To { place, reach, direct, .. } => {
                 let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
                 // V21: Conditions of ENA Express
+                let host = place.host.as_ref().ok_or(Cause::NotPlaced)?;
                 let ride = match direct {
                     _ if nat.is_some() => Err(Plainly::Gateway),
+                    _ if self.beside.contains(host) => Err(Plainly::OneHost),
                     false => Err(Plainly::Middlebox),
                     true => express::between(own, place.express, &packet.inner),
                 };
-                let host = place.host.as_ref().ok_or(Cause::NotPlaced)?;
                 let here = self.port_of(place.eni).filter(|_| *host == self.host);
                 let to = match (here, nat, written.source) {
                     (None, ..) if *host == self.host => return Err(Cause::NotHere),

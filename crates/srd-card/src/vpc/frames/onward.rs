@@ -377,6 +377,10 @@ impl Card {
         around: &mut impl Environment,
     ) -> Result<(), Cause> {
         let instance = self.ports[port.0 as usize].instance;
+        if self.beside.contains(host) {
+            around.to_host(FrameRoute { host, instance, envelope, express: false }, frame);
+            return Ok(());
+        }
         let most = self.host_bytes_max;
         let mtu = if express { EXPRESS_MTU } else { u16::try_from(most).unwrap_or(u16::MAX) };
         let Some(read) = Read::frame(&frame) else { return Ok(()) };

@@ -158,11 +158,54 @@ pub struct Nat {
     /// Distance of the first port that is tried from the interface's own port. Hosts whose gateways
     /// share an address have different distances.
     port_offset: u32,
+    /// Ports that may be assigned.
+    part: Part,
     /// First fragments that have left, with the source address that was written into them.
     leaving: Fragments<Ipv4Addr, EniId, (EniId, Datagram)>,
     /// First fragments that have arrived, from an interface or from the internet, with their
     /// connection, and the private address of the interface that receives them.
     arriving: Fragments<(NatConnection, Ipv4Addr), End, (Option<Sender>, Datagram)>,
+}
+
+/// A part of the ports of a gateway: of each `parts` successive ports, the one with the index
+/// `part`. The workers of a host, whose gateways share their addresses, have different parts.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    part: u8,
+    parts: u8,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { part: 0, parts: 1 }
+    }
+}
+
+impl Part {
+    /// Returns the port of this part that is next to the port with this index, which is less than
+    /// [`PORTS`].
+    fn port(self, index: u32) -> u16 {
+        let parts = u32::from(self.parts.max(1));
+        let own = index - index % parts + u32::from(self.part);
+        let own = if own < u32::from(PORTS) { own } else { own - parts };
+        PORT_FIRST + u16::try_from(own).unwrap_or(0)
+    }
+}
+
+/// Returns the part of a gateway's ports, of `parts` parts, to which the port belongs that a frame
+/// is for; `None` if the frame contains no such port.
+pub(in crate::vpc) fn part_of(frame: &[u8], parts: u8) -> Option<u8> {
+    let read = Read::frame(frame)?;
+    let bytes = &frame[OFFLOAD_BYTES..];
+    let port = if quoted::is_error(&read.packet, bytes) {
+        quoted::Quoted::of(&read, bytes)?.source.1
+    } else if read.packet.first {
+        ports(&read, bytes)?.ports.1
+    } else {
+        return None;
+    };
+    let part = port.checked_sub(PORT_FIRST)? % u16::from(parts.max(1));
+    u8::try_from(part).ok()
 }
 
 /// Ports of a packet, and the offsets of the fields in which a gateway writes a port: `source_at`
@@ -212,9 +255,14 @@ impl Nat {
         Self { port_offset: hash % u32::from(PORTS), ..Self::default() }
     }
 
-    /// Returns these gateways with the port offset of `other`.
+    /// Returns these gateways with the port offset and the ports of `other`.
     pub(in crate::vpc) fn like(self, other: &Self) -> Self {
-        Self { port_offset: other.port_offset, ..self }
+        Self { port_offset: other.port_offset, part: other.part, ..self }
+    }
+
+    /// Restricts the ports of new connections to one of `parts` parts.
+    pub(in crate::vpc) fn restrict(&mut self, part: u8, parts: u8) {
+        self.part = Part { part, parts };
     }
 
     /// Number of connections of all gateways.
@@ -382,7 +430,8 @@ impl Nat {
         // The guest's own port is preferred, for programs that depend on their port.
         let first = u32::from(source.1.wrapping_sub(PORT_FIRST)) + self.port_offset;
         let port = |step: u16| (first + u32::from(step) * PORT_STEP) % u32::from(PORTS);
-        let tried = (0..TRIES).map(|step| PORT_FIRST + u16::try_from(port(step)).unwrap_or(0));
+        let part = self.part;
+        let tried = (0..TRIES).map(|step| part.port(port(step)));
         let mut all = tried.map(|port| Outside { public: (public, port), remote, protocol });
         let has = |outside: &Outside| self.by_outside.get(outside);
         let free =
