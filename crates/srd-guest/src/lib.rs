@@ -54,6 +54,10 @@ pub use figures::export;
 pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
 pub use machine::pods;
+#[doc(hidden)]
+pub use traffic::beside::{Crossing, Exchange};
+#[doc(hidden)]
+pub use traffic::hosts::Received;
 
 /// Modules whose messages of the level `info` a card logs even if the user does not request more
 /// messages: those about namespaces, and about programs in them.

@@ -1,17 +1,20 @@
 //! A node, which is one service that contains the interface of `srd up`, the sessions with the
-//! other hosts, and the card of the instances. The card's loop drives the node's first worker, so
-//! that packets of instances and of the interface share sockets, sessions and queues. `srd card up`
-//! is a node without an interface, and without sockets if it has no other hosts either.
+//! other hosts, and the cards of the instances. The loop of a card drives each of the node's
+//! workers, so that packets of instances and of the interface share sockets, sessions and queues.
+//! `srd card up` is a node without an interface, and without sockets if it has no other hosts
+//! either.
 //!
 //! ```text
-//!   main thread: control (srd-daemon)     thread srd-worker-0: loop of the card + first worker
+//!   main thread: control (srd-daemon)     thread srd-worker-0: loop of a card + first worker
+//!                                         thread srd-worker-1: loop of a card + second worker ...
 //!   children: srd network (routes of the interface), srd card-helper (instances)
 //! ```
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use srd_daemon::config::Config;
 use srd_daemon::control_plane::state::{CLOUD, StateDirectory};
 use srd_daemon::plane::{
@@ -19,7 +22,7 @@ use srd_daemon::plane::{
     ReloadedInstances,
 };
 use srd_daemon::run::{
-    BeginCard, Daemon, FirstWorker, Hosted, HostedCard, Instances, Prepared, Succession,
+    BeginCards, CardWorker, Daemon, Hosted, HostedCards, Instances, Prepared, Succession,
 };
 use srd_trust::privileges;
 
@@ -30,6 +33,7 @@ use crate::cloud::world::Vpc;
 use crate::control::config::KEYS_OF_NODE;
 use crate::failure::Missing;
 use crate::handover::give::hand_over;
+use crate::handover::take::Handed;
 use crate::helper::Starting;
 use crate::interfaces::memory::MemoryGuest;
 use crate::service::Opening;
@@ -191,16 +195,16 @@ fn hosted(
     NodeProperties { own, is_alone }: NodeProperties,
     (owner, guest, said): (u32, Option<NamedGuest>, SharedIntroduction),
 ) -> Hosted {
-    let wake = opening.wake();
+    let wakes = opening.wakes();
     let (reloader, figures) = (opening.reloader(), opening.figures(is_alone));
     let (serve, hand_over) = (opening.serve(owner), hand_over(opening.orders()));
     let gate = opening.orders().gate;
     let freeze: FreezeInstances = Arc::new(move || Ok(FrozenInstances(Box::new(gate.close()?))));
     let prepare = move || {
-        let service = opening.prepare()?;
-        Ok(Box::new(move |first| begin(service, first, guest, &said)) as BeginCard)
+        let services = opening.prepare()?;
+        Ok(Box::new(move |workers| begin(services, workers, guest, &said)) as BeginCards)
     };
-    let card = HostedCard { wake, prepare: Box::new(prepare) };
+    let card = HostedCards { wakes, prepare: Box::new(prepare) };
     let apply = reloader.clone();
     let apply: ApplyInstances = Arc::new(move |file: &Path| {
         let applied = apply.apply(file, (&own.0, own.1));
@@ -210,25 +214,63 @@ fn hosted(
     Hosted { card, changes, figures, serve, hand_over }
 }
 
-/// Starts the instances, or continues with those of the node that runs.
+/// Starts the instances, or continues with those of the node that runs. Each worker gets the card
+/// of one service.
 fn begin(
-    mut service: Service,
-    mut first: FirstWorker,
+    mut services: Vec<Service>,
+    mut workers: Vec<CardWorker>,
     guest: Option<NamedGuest>,
     said: &SharedIntroduction,
-) -> Result<Box<dyn Instances>> {
-    let state = first.take_state();
-    let transport = Transport::new(first)?;
+) -> Result<Vec<Box<dyn Instances>>> {
+    let state = workers.first_mut().and_then(CardWorker::take_state);
+    let transports = workers.into_iter().map(Transport::new);
+    let transports: Vec<Transport> = transports.collect::<Result<_>>()?;
     match state {
-        Some(state) => service.take_state(transport, state)?,
-        None => service.begin_new(transport)?,
+        Some(state) => take_states(&mut services, transports, state)?,
+        None => {
+            for (service, transport) in services.iter_mut().zip(transports) {
+                service.begin_new(transport)?;
+            }
+        }
     }
     if let Some((name, guest)) = guest {
-        service.set_memory_guest(&name, guest)?;
+        let owner = services.iter_mut().find(|of| of.guests.by_name.contains_key(&name));
+        let owner = owner.with_context(|| format!("there is no instance `{name}`"))?;
+        owner.set_memory_guest(&name, guest)?;
     }
-    let (summary, warnings) = (service.summary(), service.warnings());
-    *said.lock().unwrap_or_else(PoisonError::into_inner) = Introduction { summary, warnings };
-    Ok(Box::new(Hosting(service)))
+    let mut introduction = Introduction::default();
+    for service in &services {
+        introduction.summary.extend(service.summary());
+        let warnings = service.warnings();
+        let known = &introduction.warnings;
+        let new: Vec<String> = warnings.into_iter().filter(|of| !known.contains(of)).collect();
+        introduction.warnings.extend(new);
+    }
+    introduction.summary.sort_unstable();
+    *said.lock().unwrap_or_else(PoisonError::into_inner) = introduction;
+    Ok(services.into_iter().map(|of| Box::new(Hosting(of)) as Box<dyn Instances>).collect())
+}
+
+/// Continues with the cards of the node that runs. An instance stays at the worker with the number
+/// of its worker there.
+fn take_states(
+    services: &mut [Service],
+    transports: Vec<Transport>,
+    state: Vec<OwnedFd>,
+) -> Result<()> {
+    let mut all = state.into_iter();
+    let states = services.iter().map(|_| Handed::read(&mut all));
+    let states: Vec<Handed> = states.collect::<Result<_>>()?;
+    for (number, (service, state)) in (0..).zip(services.iter().zip(&states)) {
+        if let Some(workers) = service.vpc.workers() {
+            workers.assign(state.instances(), number);
+        }
+    }
+    let all = services.iter_mut().zip(transports).zip(states);
+    for ((service, transport), state) in all {
+        service.take_state(transport, state)?;
+    }
+    Ok(())
 }
 
 /// Returns the function that reloads the instances.
@@ -242,7 +284,7 @@ fn reload(reloader: Reloader) -> ReloadInstances {
     })
 }
 
-/// The card of a node.
+/// The card of a worker of a node.
 struct Hosting(Service);
 
 impl Instances for Hosting {

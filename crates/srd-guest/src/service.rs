@@ -1,31 +1,33 @@
 //! The loop that moves packets and applies requests.
 //!
-//! One thread reads the devices of all instances, each for its share of the time
-//! ([`crate::turns`]), and hands frames to the card. Requests are applied between such reads, so
-//! that a change of rules is complete before its answer is sent.
+//! Each worker has such a loop on a thread of its own, with a card for some of the instances. The
+//! loop reads the devices of these instances, each for its share of the time ([`crate::turns`]),
+//! and hands frames to the card. Requests are applied between such reads, so that a change of rules
+//! is complete before its answer is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SendError};
+use std::sync::mpsc::SendError;
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_card::vpc::Card;
+use srd_card::vpc::workers::Redirect;
 use srd_daemon::control::ServeInstances;
 use srd_daemon::metrics::InstanceFigures;
 use srd_net::{PollMode, clock};
 use srd_proto::time::{Duration, Instant};
-use srd_vpc::object::World;
 
 use crate::cloud::guests;
 use crate::cloud::pending::Changes;
 use crate::cloud::plane::Plane;
 use crate::cloud::reload::Reloader;
+use crate::cloud::workers::Workers;
 use crate::cloud::world::Vpc;
 use crate::control::flows::PartRequest;
-use crate::control::orders::{Command, Orders};
+use crate::control::orders::{Command, CommandQueue, Orders};
 use crate::control::protocol::{Answer, NamespaceName, Request};
 use crate::control::server;
 use crate::figures::logging::unix_ns_at_zero;
@@ -36,12 +38,14 @@ use crate::figures::pages::publisher::Publisher;
 use crate::helper::{Ending, Starting, spec};
 use crate::interfaces::gone::LostDevices;
 use crate::interfaces::port::Port;
+use crate::interfaces::processors::Processors;
 use crate::link_local::Services;
 use crate::machine::earlier;
 use crate::machine::edge::Edge;
 use crate::machine::maker::{DeviceAsked, JobResult, Maker};
 use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Guests, Options, Service};
+use crate::traffic::beside::{Exchange, Neighbours};
 use crate::traffic::gateways::Gateways;
 use crate::traffic::hosts::Received;
 use crate::traffic::late::Late;
@@ -59,11 +63,9 @@ const EXPIRE_WORK: u32 = 1000;
 pub(crate) struct Opening {
     options: Options,
     vpc: Vpc,
-    world: World,
     starting: Starting,
-    orders: Orders,
-    commands: Receiver<Command>,
-    wake: Arc<OwnedFd>,
+    /// The ends of the queue of commands of each worker. Those of the first one lead to the others.
+    queues: Vec<CommandQueue>,
 }
 
 impl Opening {
@@ -74,11 +76,11 @@ impl Opening {
     pub(crate) fn begin(options: Options) -> Result<Self> {
         raise_descriptors();
         let vpc = options.vpc()?;
-        let world = check(&options, &vpc)?;
+        check(&options, &vpc)?;
         earlier::clean();
-        let (orders, commands, wake) = Orders::new()?;
+        let queues = Orders::of_workers(options.workers, &vpc)?;
         let starting = Starting::start(&spec(&options, &vpc))?;
-        Ok(Self { options, vpc, world, starting, orders, commands, wake })
+        Ok(Self { options, vpc, starting, queues })
     }
 
     /// Prepares a card that takes over from the card of a node, whose helper continues.
@@ -95,36 +97,37 @@ impl Opening {
         };
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
         let vpc = Vpc::of(file, &options.host, options.internet_private);
-        let world = check(&options, &vpc)?;
-        let (orders, commands, wake) = Orders::new()?;
-        Ok(Self { options, vpc, world, starting, orders, commands, wake })
+        check(&options, &vpc)?;
+        let queues = Orders::of_workers(options.workers, &vpc)?;
+        Ok(Self { options, vpc, starting, queues })
     }
 
-    /// Returns the event descriptor that ends a wait of the card's loop.
-    pub(crate) fn wake(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.wake)
+    /// Returns, for each worker, the event descriptor that ends a wait of its loop.
+    pub(crate) fn wakes(&self) -> Vec<Arc<OwnedFd>> {
+        self.queues.iter().map(|(.., wake)| Arc::clone(wake)).collect()
     }
 
     /// Returns a handle with which another thread applies a changed configuration.
     pub(crate) fn reloader(&self) -> Reloader {
-        Reloader::new(self.orders.clone())
+        Reloader::new(self.orders())
     }
 
     /// Returns the function that serves requests to the card at the socket of a node. `owner`: the
     /// user that has started the node.
     pub(crate) fn serve(&self, owner: u32) -> ServeInstances {
-        server::of_node(self.orders.clone(), owner)
+        server::of_node(self.orders(), owner)
     }
 
-    /// Returns a handle with which other threads send commands to the card.
+    /// Returns a handle with which other threads send commands to the cards of all workers.
     pub(crate) fn orders(&self) -> Orders {
-        self.orders.clone()
+        let (orders, ..) = &self.queues[0];
+        orders.clone()
     }
 
     /// Returns the figures of the card for the server of a node. `is_alone`: whether the node has
     /// neither an interface nor other hosts.
     pub(crate) fn figures(&self, is_alone: bool) -> InstanceFigures {
-        metrics::of_node(self.orders.clone(), is_alone)
+        metrics::of_node(self.orders(), is_alone)
     }
 
     /// Ends the helper, which removes everything that was created.
@@ -132,64 +135,96 @@ impl Opening {
         drop(self.starting.listen().map(Ending::new));
     }
 
-    /// Creates the card, which has neither instances nor other hosts yet. This process has dropped
-    /// its privileges.
+    /// Creates the card of each worker, which has neither instances nor other hosts yet. This
+    /// process has dropped its privileges.
     ///
     /// # Errors
     /// An error of the operating system, or of the rules.
-    pub(crate) fn prepare(self) -> Result<Service> {
-        let Self { options, vpc, world, starting, orders, commands, wake } = self;
-        let helper = Ending::new(starting.listen()?);
-        orders.set_helper(helper.clone());
-        let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
-        let card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
-        let services = Services::new(options.internet)?;
+    pub(crate) fn prepare(self) -> Result<Vec<Service>> {
+        let wakes = self.wakes();
+        let Self { options, vpc, starting, queues } = self;
+        let helper = Arc::new(Ending::new(starting.listen()?));
         let processors = options.processors()?;
-        let pages = Arc::clone(&orders.pages);
-        let now = clock::now();
-        Ok(Service {
-            options,
-            vpc,
-            world,
-            card,
-            plane,
-            guests: Guests::default(),
-            devices: BTreeMap::new(),
-            processors,
-            held: BTreeSet::new(),
-            gone: LostDevices::default(),
-            late: Late::default(),
-            shares: Shares::default(),
-            maker: Maker::start(helper.clone(), orders)?,
-            changes: Changes::default(),
-            sockets: Vec::new(),
-            turns: Turns::new()?,
-            gateways: Gateways::new(None, None),
-            received: Received::default(),
-            logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.clone())),
-            services,
-            resolvers: Resolvers::default(),
-            commands,
-            wake,
-            taken: None,
-            is_handed_over: false,
-            expire_at: now,
-            moved_at: now,
-            began: now,
-            publisher: Publisher::new(pages),
-            helper,
-        })
+        let shared = (&helper, processors.as_ref());
+        let mut queues = queues.into_iter();
+        if wakes.len() == 1 {
+            let only = queues.next().map(|queue| worker(options, vpc, queue, shared, None));
+            return only.into_iter().collect();
+        }
+        let workers = Workers::new(&options.host, options.workers);
+        let vpc = vpc.among(workers.clone());
+        let world = vpc.world();
+        let exchanges = Exchange::among(&wakes);
+        let all = workers.names().into_iter().zip(queues).zip(exchanges);
+        all.zip(0..)
+            .map(|(((name, queue), exchange), number)| {
+                let options = Options { host: name.to_string(), ..options.clone() };
+                let redirect = Redirect::new(workers.view(number, &world));
+                let neighbours = Neighbours { redirect, exchange };
+                worker(options, vpc.clone(), queue, shared, Some(neighbours))
+            })
+            .collect()
     }
 }
 
-/// Checks the settings of a card and its VPC, and returns the objects of the VPC.
-fn check(options: &Options, vpc: &Vpc) -> Result<World> {
+/// Creates the card of one worker. `neighbours`: the other workers, if there are any.
+fn worker(
+    options: Options,
+    vpc: Vpc,
+    (orders, commands, wake): CommandQueue,
+    (helper, processors): (&Arc<Ending>, Option<&Arc<Processors>>),
+    neighbours: Option<Neighbours>,
+) -> Result<Service> {
+    orders.set_helper(helper.connection());
+    let world = vpc.world();
+    let (plane, rules) = Plane::start(world.clone(), &options.host, orders.clone())?;
+    let mut card = Card::new(&options.host, Arc::new(rules), clock::secret()?);
+    if let Some(neighbours) = &neighbours {
+        card.set_beside(&neighbours.redirect.beside);
+    }
+    let services = Services::new(options.internet)?;
+    let pages = Arc::clone(&orders.pages);
+    let now = clock::now();
+    Ok(Service {
+        options,
+        vpc,
+        world,
+        card,
+        plane,
+        guests: Guests::default(),
+        devices: BTreeMap::new(),
+        processors: processors.map(Arc::clone),
+        held: BTreeSet::new(),
+        gone: LostDevices::default(),
+        late: Late::default(),
+        shares: <[Shares; 2]>::default(),
+        maker: Maker::start(helper.connection(), orders)?,
+        changes: Changes::default(),
+        sockets: Vec::new(),
+        turns: Turns::new()?,
+        gateways: Gateways::new(neighbours),
+        received: Received::default(),
+        logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.connection())),
+        services,
+        resolvers: Resolvers::default(),
+        commands,
+        wake,
+        taken: None,
+        is_handed_over: false,
+        expire_at: now,
+        moved_at: now,
+        began: now,
+        publisher: Publisher::new(pages),
+        helper: Arc::clone(helper),
+    })
+}
+
+/// Checks the settings of a card and its VPC.
+fn check(options: &Options, vpc: &Vpc) -> Result<()> {
     for name in options.vhost_user.keys() {
         vpc.instance_here(name)?;
     }
-    let world = vpc.world();
-    guests::check(vpc, &world)?;
-    Ok(world)
+    guests::check(vpc, &vpc.undivided())
 }
 
 impl Service {
@@ -199,12 +234,15 @@ impl Service {
     /// A privilege or a program is missing, or an object cannot be created because another one with
     /// its name exists. The helper removes objects that were already created.
     pub(crate) fn begin_new(&mut self, transport: Transport) -> Result<()> {
-        let Self { options, world, helper, card, .. } = &mut *self;
-        helper.listens()?;
-        let here = world.instances.values().filter(|of| of.host.as_ref() == Some(&options.host));
-        let names = here.filter_map(|of| NamespaceName::of_instance(&of.name));
-        helper.sweep(names.collect())?;
-        let edge = match options.internet {
+        let is_first = self.gateways.are_first();
+        let Self { options, vpc, world, helper, card, .. } = &mut *self;
+        if is_first {
+            helper.listens()?;
+            let here = vpc.instances_here(world).map(|(_, instance)| &instance.name);
+            let names = here.filter_map(|name| NamespaceName::of_instance(name));
+            helper.sweep(names.collect())?;
+        }
+        let edge = match options.internet && is_first {
             true => {
                 let publics = Vpc::publics(world);
                 let tun = helper.edge(&publics)?;
@@ -213,7 +251,7 @@ impl Service {
             false => None,
         };
         card.set_host_bytes_max(transport.bytes_max());
-        self.gateways = Gateways::new(edge, Some(transport));
+        (self.gateways.edge, self.gateways.transport) = (edge, Some(transport));
         self.set_edges();
         let now = clock::now();
         let mut needs = self.needs(&self.world)?;
@@ -298,7 +336,7 @@ impl Service {
             if self.expire_at <= now {
                 // If entries are left to check, the next pass of the loop continues.
                 if self.card.expire(now, EXPIRE_WORK) {
-                    self.gateways.transport.iter_mut().for_each(Transport::look);
+                    self.look_at_hosts();
                     self.follow_hosts();
                     self.make_again(now);
                     self.expire_at = now + PAUSE_MAX;
@@ -308,6 +346,14 @@ impl Service {
         match self.gateways.transport.as_mut().and_then(Transport::take_failure) {
             Some(error) => Err(error),
             None => Ok(()),
+        }
+    }
+
+    /// Logs hosts that have become silent, or answer again. The session of the first worker with a
+    /// host decides.
+    fn look_at_hosts(&mut self) {
+        if self.gateways.are_first() {
+            self.gateways.transport.iter_mut().for_each(Transport::look);
         }
     }
 
@@ -337,6 +383,9 @@ impl Service {
         let figures = self.publisher.due();
         let at = at.chain(held).chain(hosts).chain(figures).chain([self.expire_at]).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
+        if let Some(beside) = &mut self.gateways.beside {
+            ready |= beside.exchange.rest();
+        }
         let ready = ready || self.changes.are_left();
         if !ready {
             self.gateways.transport.iter_mut().for_each(Transport::before_sleep);
@@ -356,6 +405,9 @@ impl Service {
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let waited = poll(&mut fds, Some(&pause));
+        if let Some(beside) = &mut self.gateways.beside {
+            beside.exchange.woken();
+        }
         self.late.slept(now, clock::now());
         match waited {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -418,7 +470,7 @@ impl Service {
                         return;
                     }
                 }
-                Command::Apply(file, began, back) => self.replace_file(now, *file, began, back),
+                Command::Apply(file, began, back) => self.replace_file(now, file, began, back),
                 Command::Attach(attach, back) => self.attach(now, &attach, back),
                 Command::Flows(PartRequest { mut part, back }) => {
                     part.fill(&self.card);

@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// Whether such a file may use pods of this host.
     pub(crate) pods: bool,
     /// The name of this host in the VPC's file. Instances for which the file names no host run on
-    /// this host.
+    /// this host. A further worker has its own name here, which its instances have as their host.
     pub(crate) host: String,
     /// The number by which all rates of instance types are divided.
     pub(crate) scale: u32,
@@ -89,6 +89,8 @@ pub(crate) struct Options {
     pub(crate) end_programs: bool,
     /// Number of threads that give packets to instances; 0: the thread that moves packets does.
     pub(crate) processors: u8,
+    /// Number of workers: threads that move packets.
+    pub(crate) workers: u8,
 }
 
 impl Options {
@@ -125,7 +127,7 @@ pub(crate) struct TakenOver {
     pub(crate) namespaces: BTreeMap<String, NamespaceName>,
 }
 
-/// A running card. It owns namespaces, devices and packet rules, and removes them when it is
+/// A running card of one worker. It owns namespaces, devices and packet rules, and removes them when it is
 /// dropped.
 pub(crate) struct Service {
     pub(crate) options: Options,
@@ -147,8 +149,8 @@ pub(crate) struct Service {
     /// The delay with which the loop reads packets.
     pub(crate) late: Late,
     /// The order in which one turn of the loop reads packets of the internet's side and of other
-    /// hosts.
-    pub(crate) shares: Shares,
+    /// hosts, and of other hosts and other workers.
+    pub(crate) shares: [Shares; 2],
     /// Interfaces that are vhost-user sockets.
     pub(crate) sockets: Vec<PortId>,
     /// The order in which the loop reads packets of the instances.
@@ -172,8 +174,9 @@ pub(crate) struct Service {
     pub(crate) began: Instant,
     /// Publishes figures for the threads that read them.
     pub(crate) publisher: Publisher,
-    /// The connection to the helper, the process with privileges. This field is dropped last.
-    pub(crate) helper: Ending,
+    /// The connection to the helper, the process with privileges, which all workers share. This
+    /// field is dropped last.
+    pub(crate) helper: Arc<Ending>,
 }
 
 impl std::fmt::Debug for Service {

@@ -20,7 +20,12 @@ impl Service {
                  is in one of its own: start it with `nsenter --net=/run/netns/NAME`",
             )
         });
-        of(&self.options, &self.world).into_iter().chain(hidden).collect()
+        // Those about the hosts of the file are found by the first worker.
+        let of_hosts = match self.gateways.are_first() {
+            true => of(&self.options, &self.vpc.undivided()),
+            false => Vec::new(),
+        };
+        of_hosts.into_iter().chain(hidden).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use srd_daemon::control::ClientError;
 use srd_daemon::plane::PlaneHandle;
 use srd_daemon::run::Ended;
 use srd_guest::config::{
-    self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, scale,
+    self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, WORKERS_MAX, scale,
 };
 use srd_guest::node::{self, Node, TakenOver};
 use srd_net::PollMode;
@@ -23,7 +23,7 @@ use crate::failure::usage;
 use crate::output::{say, tell};
 
 /// Names of the options that a settings file (`--config`) replaces.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     "file",
     "host",
     "scale",
@@ -35,6 +35,7 @@ const SETTINGS: [&str; 12] = [
     "poll",
     "end_programs",
     "processors",
+    "workers",
     "metrics",
 ];
 
@@ -121,6 +122,11 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(PROCESSORS_MAX)))]
     processors: u8,
+    /// Threads that move packets. Each instance belongs to one of them, which reads its packets and
+    /// applies rules and limits.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
+    workers: u8,
     /// End programs in the namespace of an instance when the instance ends: by SIGTERM, and after
     /// five seconds by SIGKILL. Without this option they keep the namespace, without an interface,
     /// and the next card uses it again.
@@ -325,7 +331,7 @@ impl UpArgs {
             vhost_user_client: client.map(|(name, _)| name.clone()).collect(),
         };
         let mut config = Config::of_instances(cloud, Control::at(self.socket.own()));
-        config.interface.poll = self.poll;
+        (config.interface.poll, config.interface.workers) = (self.poll, self.workers);
         config.metrics = self.metrics.map(|listen| Metrics {
             listen,
             allow_remote: self.metrics_remote,

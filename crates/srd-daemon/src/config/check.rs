@@ -88,7 +88,8 @@ pub(super) fn check(source: &Source<'_>, mut document: Document, keys: Keys) -> 
         return Err(source.error(Some(mode.span()), what, "add [cloud]"));
     }
     if let (Some(_), Some(table)) = (&cloud, &document.interface) {
-        interface.workers = cloud::check_worker(source, table.as_ref(), interface.io)?;
+        let at = (interface.io, interface.workers);
+        interface.workers = cloud::check_workers(source, table.as_ref(), at)?;
     }
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
@@ -128,7 +129,7 @@ fn interface(
     };
     let io = back_end::io(source, table, &listen, &listen_further)?;
     let workers = match mode {
-        Mode::Cloud => 1,
+        Mode::Cloud if table.workers.is_none() => 1,
         _ => workers::workers(source, table, (listen.port(), paths), io)?,
     };
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;

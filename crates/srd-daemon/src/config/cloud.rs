@@ -213,23 +213,21 @@ fn scale_of(source: &Source<'_>, text: &Spanned<String>) -> Result<u32> {
     scale(text.as_ref()).map_err(|remedy| source.error(Some(text.span()), what(), remedy))
 }
 
-/// Refuses several workers, and AF_XDP. The loop of the instances' card drives one worker only, and
-/// waits for packets at UDP sockets. Returns the number of workers.
-pub(super) fn check_worker(
+/// Refuses AF_XDP, because the loops of the instances' cards wait for packets at UDP sockets.
+/// Returns the number of workers: one, if the file names no number. `workers`: the number for an
+/// interface without instances.
+pub(super) fn check_workers(
     source: &Source<'_>,
     table: &InterfaceTable,
-    io: IoChoice,
+    (io, workers): (IoChoice, u8),
 ) -> Result<u8> {
-    if let Some(workers) = table.workers.as_ref().filter(|workers| *workers.as_ref() != 1) {
-        let what = format!("instances have one worker, and {} are asked for", workers.as_ref());
-        return Err(source.error(Some(workers.span()), what, "write workers = 1, or take it out"));
-    }
     if io != IoChoice::Udp {
         let span = table.io.as_ref().map(Spanned::span);
         let what = "instances use UDP sockets, and `io` asks for AF_XDP";
         return Err(source.error(span, what, "write io = \"udp\", or take it out"));
     }
-    Ok(1)
+    // Each worker of instances has its own tables, so there is only one unless more are requested.
+    Ok(table.workers.as_ref().map_or(1, |_| workers))
 }
 
 /// Refuses keys without an effect in [`Mode::Cloud`], which has no interface on this machine.
@@ -244,7 +242,6 @@ pub(super) fn check_keys(
     }
     let hook = |list: &[Spanned<String>]| list.first().map(Spanned::span);
     let keys = [
-        ("workers", table.workers.as_ref().map(Spanned::span)),
         ("io", table.io.as_ref().map(Spanned::span)),
         ("mtu", table.mtu.as_ref().map(Spanned::span)),
         ("kill_switch", table.kill_switch.as_ref().map(Spanned::span)),

@@ -177,7 +177,7 @@ impl Crew {
     }
 
     /// Stops every worker, and waits until all have stopped. The workers continue when the result
-    /// is dropped. The worker of a card of instances stops with the card, which another call stops.
+    /// is dropped. The workers of cards of instances stop with the cards, which another call stops.
     ///
     /// # Errors
     /// If a worker has ended. The others continue.
@@ -192,10 +192,10 @@ impl Crew {
         self.members.iter().filter(|of| !of.is_of_instances).map(hold).collect()
     }
 
-    /// Lets the card of instances move packets, which waits for this after a take-over.
+    /// Lets the cards of instances move packets, which wait for this after a take-over.
     ///
     /// # Errors
-    /// If its thread has ended.
+    /// If a thread has ended.
     pub(crate) fn begin_instances(&self) -> Result<()> {
         let mut all = self.members.iter().filter(|of| of.is_of_instances);
         all.try_for_each(|member| member.send(Order::Begin))

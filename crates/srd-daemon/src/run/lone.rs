@@ -1,4 +1,4 @@
-//! A first worker without a daemon around it, for tests of the card that drives it.
+//! A worker without a daemon around it, for tests of the card that drives it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,26 +10,23 @@ use super::orders::{self, Batch, Change, ControlEnds, NewPeer, Order, WorkerWake
 use super::queues::Queues;
 use super::setup;
 use super::waker::Waker;
-use super::worker::carrier::FirstWorker;
+use super::worker::carrier::CardWorker;
 use super::worker::publish::Publisher;
 use crate::config::{Config, PeerSettings};
 use crate::pages::page::Page;
 use crate::pages::peer::PeerPage;
 use crate::plane::{PeerNumber, oneshot};
 
-/// Orders to a first worker without a daemon. The worker continues without this value.
+/// Orders to a worker without a daemon. The worker continues without this value.
 #[derive(Debug)]
 pub struct Orders(ControlEnds);
 
-/// Creates the first worker of a configuration, whose peers are hosts of the clouds. `sockets`:
+/// Creates the worker of a configuration, whose peers are hosts of the clouds. `sockets`:
 /// those of another process; `None`: the worker opens its sockets.
 ///
 /// # Errors
 /// An error of the operating system.
-pub fn first_worker(
-    config: &Config,
-    sockets: Option<Vec<OwnedFd>>,
-) -> Result<(FirstWorker, Orders)> {
+pub fn card_worker(config: &Config, sockets: Option<Vec<OwnedFd>>) -> Result<(CardWorker, Orders)> {
     let packet_bytes = setup::packet_bytes(config)?;
     let endpoints = match sockets {
         Some(sockets) => setup::adopt(config, packet_bytes, vec![sockets])?,
@@ -44,7 +41,8 @@ pub fn first_worker(
     let (done, _) = oneshot();
     control.orders.send(Order::Apply(Batch { changes, done }));
     let publisher = Publisher::new(Arc::new(Page::default()), endpoint.now());
-    let first = FirstWorker {
+    let first = CardWorker {
+        number: 0,
         endpoint,
         queues: Queues::new(Vec::new())?,
         card: setup::card_config(config, mtu)?,

@@ -75,7 +75,7 @@ use worker::hosts::NoHosts;
 use worker::publish::Publisher;
 
 pub use control::Ended;
-pub use worker::carrier::{BeginCard, Carrier, FirstWorker, Hosted, HostedCard, Instances};
+pub use worker::carrier::{BeginCards, CardWorker, Carrier, Hosted, HostedCards, Instances};
 pub use worker::hosts::Hosts;
 
 /// Error if the process lacks a privilege; it has an exit code of its own.
@@ -366,7 +366,7 @@ impl Prepared {
             }
             None => (None, None, None, None),
         };
-        let card = card.map(|HostedCard { wake, prepare }| anyhow::Ok((wake, prepare()?)));
+        let card = card.map(|HostedCards { wakes, prepare }| anyhow::Ok((wakes, prepare()?)));
         let card = card.transpose()?;
         let known = taken.iter().flat_map(Taken::addresses).collect();
         let state = taken.as_mut().map(Taken::ready).transpose()?;
@@ -477,24 +477,32 @@ fn belongings(
     })
 }
 
-/// The card of the instances, which is prepared, with the event descriptor that ends a wait of its
-/// loop.
-type PreparedCard = (Arc<OwnedFd>, BeginCard);
+/// The cards of the instances, which are prepared, with the event descriptors that end a wait of
+/// their loops.
+type PreparedCards = (Vec<Arc<OwnedFd>>, BeginCards);
 
-/// Starts one worker for each endpoint, with its queues of the interface. The card of the instances
-/// drives the first one, if there are instances. `state`: the state of the card of another process.
+/// Starts one worker for each endpoint, with its queues of the interface. If there are instances,
+/// cards of the instances drive the workers. `state`: the state of the cards of another process.
 fn start_workers(
     config: &Config,
     (endpoints, queues): (Vec<setup::Endpoint>, Vec<Queues>),
     (mtu, waker): (u16, &Waker),
-    (mut card_of_instances, mut state): (Option<PreparedCard>, Option<Vec<OwnedFd>>),
+    (cards, mut state): (Option<PreparedCards>, Option<Vec<OwnedFd>>),
 ) -> Result<(Crew, Arc<Pages>)> {
     let about = setup::about(config, &endpoints, mtu);
     let (mut crew, mut totals, mut orders) = (Crew::default(), Vec::new(), Vec::new());
+    let (wakes, begin) = cards.unzip();
+    if let Some(wakes) = &wakes
+        && wakes.len() != endpoints.len()
+    {
+        // Each worker needs a card, and each card a worker.
+        anyhow::bail!("{} workers for {} cards of instances", endpoints.len(), wakes.len());
+    }
+    let mut of_cards = (Vec::new(), Vec::new());
     for (number, (mut endpoint, queue)) in endpoints.into_iter().zip(queues).enumerate() {
-        let hosted = card_of_instances.take();
-        let of_worker = match &hosted {
-            Some((wake, _)) => WorkerWaker::Card(Arc::clone(wake)),
+        let wake = wakes.as_ref().and_then(|wakes| wakes.get(number));
+        let of_worker = match wake {
+            Some(wake) => WorkerWaker::Card(Arc::clone(wake)),
             None => {
                 endpoint.io().inner().watch(queue.fd());
                 let waker = endpoint.waker().context("cannot make a descriptor to be woken by")?;
@@ -507,24 +515,32 @@ fn start_workers(
         orders.push(control_ends.orders.clone());
         let publisher = Publisher::new(page, endpoint.now());
         let card = setup::card_config(config, mtu)?;
-        if let Some((wake, begin)) = hosted {
-            let instances = begin(FirstWorker {
+        if let Some(wake) = wake {
+            let taken = state.as_mut().map(std::mem::take);
+            of_cards.0.push(control_ends);
+            of_cards.1.push(CardWorker {
+                number,
                 endpoint,
                 queues: queue,
                 card,
                 ends: worker_ends,
                 publisher,
-                wake,
+                wake: Arc::clone(wake),
                 interface: config.interface.name.clone(),
-                taken: state.take(),
-            })?;
-            crew.start_instances(instances, control_ends, waker.clone())?;
+                taken,
+            });
             continue;
         }
         let port = (queue, NoHosts);
         let mut worker = Worker::new(number, endpoint, port, card, worker_ends, publisher);
         worker.set_poll(config.interface.poll);
         crew.start(worker, control_ends, waker.clone())?;
+    }
+    if let Some(begin) = begin {
+        let (ends, workers) = of_cards;
+        for (instances, ends) in begin(workers)?.into_iter().zip(ends) {
+            crew.start_instances(instances, ends, waker.clone())?;
+        }
     }
     Ok((crew, Arc::new(Pages::new(about, totals, orders))))
 }

@@ -43,7 +43,7 @@ const STATE_DIRECTORY: &str = "/var/lib/srd";
 pub(super) fn bind(config: &Config, packet_bytes: u16) -> Result<Vec<Endpoint>> {
     let (interface, options) = (&config.interface, sockets(config));
     if interface.is_alone() {
-        return over(config, packet_bytes, vec![alone()?]);
+        return over(config, packet_bytes, alone(config)?);
     }
     let ios = AnyIo::open_shards(interface.io, &options, interface.workers)
         .with_context(|| format!("cannot listen at {}", in_words(interface.listens())))?;
@@ -57,7 +57,7 @@ pub(super) fn adopt(
     all: Vec<Vec<OwnedFd>>,
 ) -> Result<Vec<Endpoint>> {
     if config.interface.is_alone() {
-        return over(config, packet_bytes, vec![alone()?]);
+        return over(config, packet_bytes, alone(config)?);
     }
     let options = sockets(config).udp;
     let ios = all.into_iter().map(|of| UdpIo::adopt(&options, of).map(AnyIo::Udp));
@@ -72,9 +72,10 @@ pub(super) fn adopt(
     over(config, packet_bytes, ios)
 }
 
-/// Returns the back end of a node without other hosts, which opens no socket.
-fn alone() -> Result<AnyIo> {
-    NoIo::new().map(AnyIo::None).context("cannot make a descriptor to wait on")
+/// Returns the back end of each worker of a node without other hosts, which opens no socket.
+fn alone(config: &Config) -> Result<Vec<AnyIo>> {
+    let open = |_| NoIo::new().map(AnyIo::None).context("cannot make a descriptor to wait on");
+    (0..config.interface.workers.max(1)).map(open).collect()
 }
 
 /// Whether sockets have these addresses. A port of zero stands for any port, because the kernel has
@@ -221,8 +222,9 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
 pub(super) fn open_tun(config: &Config) -> Result<Vec<Queues>> {
     let failed = "cannot make a descriptor to wait on the interface with";
     if config.interface.mode == Mode::Cloud {
-        // There is no interface, and one worker.
-        return Ok(vec![Queues::new(Vec::new()).context(failed)?]);
+        // There is no interface, and no worker has a queue of it.
+        let none = (0..config.interface.workers.max(1)).map(|_| Queues::new(Vec::new()));
+        return none.collect::<io::Result<_>>().context(failed);
     }
     let name = &config.interface.name;
     // The check must not open the interface: a queue that joins another program's interface would

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::mpsc::{SendError, Sender};
 
 use anyhow::{Error, Result};
@@ -38,7 +39,7 @@ impl Service {
     pub(crate) fn replace_file(
         &mut self,
         now: Instant,
-        file: VpcFile,
+        file: Arc<VpcFile>,
         began: Instant,
         back: Sender<Answer>,
     ) {

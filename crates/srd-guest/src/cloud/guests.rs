@@ -220,6 +220,7 @@ impl Service {
         self.world = world;
         self.services.set_world();
         self.vpc = vpc;
+        self.see_workers();
         self.set_edges();
         self.end_routes();
         self.remove_guests(now);
@@ -384,8 +385,7 @@ fn wanted(world: &World, id: InstanceId, name: &str) -> Result<NetworkRequest> {
 /// Returns an error for an instance of this host that cannot be started, before anything is
 /// changed. `world`: the objects of `vpc`.
 pub(crate) fn check(vpc: &Vpc, world: &World) -> Result<()> {
-    let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(vpc.host()));
-    for (id, instance) in here {
+    for (id, instance) in vpc.instances_here(world) {
         if let Some(error) = unknown_type(vpc, instance) {
             return Err(error.into());
         }

@@ -1,7 +1,6 @@
 //! Reading the configuration again: to check it without a card, or to apply it to a running card.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
 
 use anyhow::{Result, bail};
 use srd_daemon::config::Config;
@@ -12,9 +11,9 @@ use srd_vpc_file::VpcFile;
 use crate::cloud::file::check_of_controller;
 use crate::cloud::guests;
 use crate::cloud::world::Vpc;
-use crate::control::orders::{Command, Orders};
+use crate::control::orders::Orders;
 use crate::control::protocol::Answer;
-use crate::control::server::hand;
+use crate::control::several;
 use crate::state::Options;
 use crate::warnings;
 
@@ -64,9 +63,7 @@ impl Reloader {
 
     /// Returns whether the file describes other objects than before.
     fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
-        let (back, answer) = channel();
-        let command = Command::Apply(Box::new(file), began, back);
-        match hand(&self.orders, command, &answer)? {
+        match several::apply(&self.orders, file, began)? {
             Answer::Applied { is_new, .. } => Ok(is_new),
             Answer::Failed { what } => bail!(what),
             _ => bail!("the card answers something else"),

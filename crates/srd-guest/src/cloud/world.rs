@@ -11,6 +11,7 @@ use srd_vpc::id::*;
 use srd_vpc::object::*;
 use srd_vpc_file::{Kind, TypePlaces, VpcFile};
 
+use crate::cloud::workers::Workers;
 use crate::control::protocol::{Attach, is_name};
 use crate::failure::WrongSettings;
 
@@ -57,6 +58,8 @@ pub(crate) struct Vpc {
     host: String,
     /// Whether the network that plays the role of the internet carries private addresses.
     internet_private: bool,
+    /// The workers among which the instances of this host are divided; `None` if there is only one.
+    workers: Option<Workers>,
 }
 
 #[derive(Clone, Debug)]
@@ -84,7 +87,7 @@ impl Vpc {
     pub(crate) fn of_none() -> Self {
         let file = Arc::new(Self::file_of(None).expect("it is a constant"));
         let host = String::from("here");
-        Self { file, added: BTreeMap::new(), host, internet_private: false }
+        Self { file, added: BTreeMap::new(), host, internet_private: false, workers: None }
     }
 
     /// Reads the VPC of a file, or the default VPC, for a host. `internet_private`: whether the
@@ -97,7 +100,18 @@ impl Vpc {
     /// internet carries private addresses.
     pub(crate) fn of(file: VpcFile, host: &str, internet_private: bool) -> Self {
         let (file, host) = (Arc::new(file), host.to_owned());
-        Self { file, added: BTreeMap::new(), host, internet_private }
+        Self { file, added: BTreeMap::new(), host, internet_private, workers: None }
+    }
+
+    /// Returns the VPC with the instances of this host divided among workers.
+    pub(crate) fn among(self, workers: Workers) -> Self {
+        Self { workers: Some(workers), ..self }
+    }
+
+    /// Returns the workers among which the instances of this host are divided; `None` if there is
+    /// only one.
+    pub(crate) fn workers(&self) -> Option<&Workers> {
+        self.workers.as_ref()
     }
 
     /// Reads a file, or returns the default VPC.
@@ -109,8 +123,8 @@ impl Vpc {
     }
 
     /// Returns the VPC with `file` in place of the present file. Added instances stay.
-    pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
-        let mut vpc = Self { file: Arc::new(file), added: BTreeMap::new(), ..self.clone() };
+    pub(crate) fn replaced(&self, file: impl Into<Arc<VpcFile>>) -> Result<Self> {
+        let mut vpc = Self { file: file.into(), added: BTreeMap::new(), ..self.clone() };
         for (name, added) in &self.added {
             if vpc.file.names.number(Kind::Instance, name).is_some() {
                 bail!("the file names an instance `{name}`, and one that was added has this name");
@@ -145,6 +159,24 @@ impl Vpc {
         &self.host
     }
 
+    /// Returns the file.
+    pub(crate) fn file(&self) -> Arc<VpcFile> {
+        Arc::clone(&self.file)
+    }
+
+    /// Returns the instances of this host in a world, those of all its workers.
+    pub(crate) fn instances_here<'a>(
+        &self,
+        world: &'a World,
+    ) -> impl Iterator<Item = (&'a InstanceId, &'a Instance)> + use<'a> {
+        let mut names: BTreeSet<String> = BTreeSet::from([self.host.clone()]);
+        let workers = self.workers.iter().flat_map(Workers::names);
+        names.extend(workers.map(|name| name.to_string()));
+        let is_here = move |host: &String| names.contains(host);
+        let all = world.instances.iter();
+        all.filter(move |(_, instance)| instance.host.as_ref().is_some_and(&is_here))
+    }
+
     /// Returns the positions of the instance types in the file.
     pub(crate) fn types(&self) -> &TypePlaces {
         &self.file.types
@@ -160,9 +192,19 @@ impl Vpc {
         self.added.keys().map(String::as_str)
     }
 
+    /// Returns all objects, including those of added instances. An instance of this host has its
+    /// worker as its host.
+    pub(crate) fn world(&self) -> World {
+        let mut world = self.undivided();
+        if let Some(workers) = &self.workers {
+            workers.divide(&mut world);
+        }
+        world
+    }
+
     /// Returns all objects, including those of added instances. An instance for which the file
     /// names no host is on this host.
-    pub(crate) fn world(&self) -> World {
+    pub(crate) fn undivided(&self) -> World {
         let mut world = self.file.world.clone();
         world.internet_private = self.internet_private;
         for added in self.added.values() {
@@ -183,14 +225,14 @@ impl Vpc {
             names.give(Kind::Instance, name, added.instance.0.0);
             names.give(Kind::Interface, name, added.eni.0.0);
         }
-        VpcFile { world: self.world(), names, types: self.file.types.clone() }
+        VpcFile { world: self.undivided(), names, types: self.file.types.clone() }
     }
 
     /// Checks that an instance is on this host.
     pub(crate) fn instance_here(&self, name: &str) -> Result<()> {
-        let world = self.world();
-        let mut all = world.instances.values().filter(|i| i.host.as_ref() == Some(&self.host));
-        let found = all.find(|instance| instance.name == name);
+        let world = self.undivided();
+        let mut all = self.instances_here(&world);
+        let found = all.find(|(_, instance)| instance.name == name);
         found.map(|_| ()).ok_or_else(|| {
             let what = format!("there is no instance `{name}` on this host ({})", self.host);
             WrongSettings(what).into()

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use srd_card::vpc::workers::WORKERS_MAX;
 pub use srd_daemon::config::cloud::{
     CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, add_socket, scale,
 };
@@ -44,7 +45,7 @@ impl Options {
                 remedy: String::from("add it: docs/card.md lists its keys"),
             });
         };
-        let poll = interface.poll;
+        let (poll, workers) = (interface.poll, interface.workers);
         let hosts = peers.into_iter();
         let hosts = hosts.filter_map(|peer| Some((peer.cloud_host.clone()?, peer)));
         let hosts: BTreeMap<_, _> = hosts.collect();
@@ -80,6 +81,7 @@ impl Options {
             metrics,
             end_programs,
             processors,
+            workers,
         })
     }
 }

@@ -9,16 +9,20 @@
 //! | `orders` | requests on their way to the loop |
 //! | `gate` | refuses other rules while another process takes over |
 //! | `views`, `flows`, `status` | answers to readers, which their own threads format |
-//! | `trace` | traced packets as text |
+//! | `several`, `merge` | changes at all workers; the figures of all workers together |
+//! | `trace`, `tracing` | traced packets as text; traces at several workers |
 
 pub mod client;
 pub mod config;
 pub(crate) mod flows;
 pub(crate) mod gate;
+pub(crate) mod merge;
 pub(crate) mod orders;
 pub(crate) mod place;
 pub mod protocol;
 pub(crate) mod server;
+pub(crate) mod several;
 pub(crate) mod status;
 pub(crate) mod trace;
+pub(crate) mod tracing;
 pub(crate) mod views;

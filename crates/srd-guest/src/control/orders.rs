@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
 
@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
+use crate::cloud::world::Vpc;
 use crate::control::flows::PartRequest;
 use crate::control::gate::Gate;
 use crate::control::protocol::{Answer, Attach, Request};
@@ -31,6 +32,9 @@ const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pause between two attempts to add a command to the full queue.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// The two ends of the queue of commands of a worker, and the descriptor that wakes its loop.
+pub(crate) type CommandQueue = (Orders, Receiver<Command>, Arc<OwnedFd>);
+
 /// The file with the state of a card that has stopped, and the descriptors of its devices.
 pub(crate) type CardState = (File, Vec<Arc<OwnedFd>>);
 
@@ -43,7 +47,7 @@ pub(crate) enum Command {
     /// Copy a part of the flows of an interface.
     Flows(PartRequest),
     /// Put the rules of a file in force. The time is that at which the request arrived.
-    Apply(Box<VpcFile>, Instant, Sender<Answer>),
+    Apply(Arc<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
     /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
@@ -54,8 +58,8 @@ pub(crate) enum Command {
     Hold(Sender<Result<CardState, String>>, Receiver<Sender<()>>),
 }
 
-/// Sends commands to the loop, and wakes it. Also gives access to the figures that the loop
-/// publishes.
+/// Sends commands to the loop of a worker, and wakes it. Also gives access to the figures that the
+/// loop publishes. The orders to the first worker lead to those of the other workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     queue: SyncSender<Command>,
@@ -65,6 +69,11 @@ pub(crate) struct Orders {
     helper: Arc<OnceLock<Helper>>,
     /// Gate for requests for other rules.
     pub(crate) gate: Gate,
+    /// Orders to the further workers of this host. Only those of the first worker have them.
+    further: Arc<OnceLock<Vec<Self>>>,
+    /// The file in force at all workers. Locked while a change goes to all workers, so that all of
+    /// them make all changes in one order.
+    pub(crate) in_force: Arc<Mutex<Option<Arc<VpcFile>>>>,
 }
 
 impl Orders {
@@ -75,15 +84,45 @@ impl Orders {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let pages = Arc::new(Pages::new());
         let (helper, gate) = (Arc::default(), Gate::default());
-        Ok((Self { queue, wake: Arc::clone(&wake), pages, helper, gate }, commands, wake))
+        let (further, in_force, own) = (Arc::default(), Arc::default(), Arc::clone(&wake));
+        let orders = Self { queue, wake: own, pages, helper, gate, further, in_force };
+        Ok((orders, commands, wake))
     }
 
-    /// Waits for figures that are newer than this call: [`Pages::refresh`].
+    /// Creates the queue of each worker. `vpc`: the VPC in force.
+    pub(crate) fn of_workers(count: u8, vpc: &Vpc) -> io::Result<Vec<CommandQueue>> {
+        let all = (0..count.max(1)).map(|_| Self::new());
+        let all: Vec<_> = all.collect::<io::Result<_>>()?;
+        if let [(first, ..), further @ ..] = all.as_slice() {
+            let further = further.iter().map(|(orders, ..)| orders.clone());
+            let _ = first.further.set(further.collect());
+            *first.in_force.lock().unwrap_or_else(PoisonError::into_inner) = Some(vpc.file());
+        }
+        Ok(all)
+    }
+
+    /// Returns the orders to each worker of this host, the first one first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.further.get().into_iter().flatten())
+    }
+
+    /// Whether there are several workers.
+    pub(crate) fn are_several(&self) -> bool {
+        self.further.get().is_some_and(|further| !further.is_empty())
+    }
+
+    /// Waits for figures of all workers that are newer than this call: [`Pages::refresh`]. Returns
+    /// the age of the oldest ones.
     pub(crate) fn refresh(&self, within: Duration) -> Result<Stale> {
-        let wake = || {
-            self.wake();
-        };
-        self.pages.refresh(wake, within)
+        let mut oldest: Stale = None;
+        for orders in self.all() {
+            let wake = || {
+                orders.wake();
+            };
+            let stale = orders.pages.refresh(wake, within)?;
+            oldest = oldest.into_iter().chain(stale).reduce(f64::max);
+        }
+        Ok(oldest)
     }
 
     /// Sets the connection to the helper; further calls have no effect.

@@ -19,7 +19,8 @@ use srd_trust::peer;
 
 use crate::control::orders::{Command, Orders};
 use crate::control::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
-use crate::control::trace::TraceFormatter;
+use crate::control::several;
+use crate::control::tracing::Tracing;
 use crate::control::views;
 use crate::figures::pages::WRITTEN_WITHIN;
 
@@ -69,16 +70,15 @@ pub(crate) fn of_node(orders: Orders, owner: u32) -> ServeInstances {
 struct Begun<'a> {
     orders: &'a Orders,
     instances: Vec<String>,
-    traces: BTreeMap<u64, TraceFormatter>,
+    traces: BTreeMap<u64, Tracing>,
+    /// Number of the last trace of this connection.
+    last_trace: u64,
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         for name in self.instances.drain(..) {
-            self.orders.give(Command::Detach(name));
-        }
-        for id in self.traces.keys() {
-            self.orders.give(Command::EndTrace(*id));
+            several::detach(self.orders, &name);
         }
     }
 }
@@ -91,7 +91,8 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
         return say(&mut stream, &Answer::Failed { what: REFUSED.into() });
     }
     let mut stream = BufReader::new(stream);
-    let mut begun = Begun { orders, instances: Vec::new(), traces: BTreeMap::new() };
+    let (instances, traces) = (Vec::new(), BTreeMap::new());
+    let mut begun = Begun { orders, instances, traces, last_trace: 0 };
     loop {
         let mut line = String::new();
         let bytes = (&mut stream).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
@@ -104,12 +105,10 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
         let answer = match serde_json::from_str::<Request>(&line) {
             Ok(Request::Traced { id }) => begun.traced(id)?,
             Ok(Request::Attach(attach)) => begun.attached(attach)?,
+            Ok(request @ Request::Trace { .. }) => begun.tracing(&request)?,
             Ok(request) => ask(orders, request)?,
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
-        if let Answer::Tracing { id } = &answer {
-            begun.traces.insert(*id, TraceFormatter::default());
-        }
         say(stream.get_mut(), &answer)?;
     }
 }
@@ -123,8 +122,7 @@ fn say(stream: &mut UnixStream, answer: &Answer) -> Result<()> {
 impl Begun<'_> {
     /// Adds an instance.
     fn attached(&mut self, attach: Attach) -> Result<Answer> {
-        let (back, made) = channel();
-        let name = match hand(self.orders, Command::Attach(attach, back), &made)? {
+        let name = match several::attach(self.orders, attach)? {
             Ok(name) => name,
             Err(what) => return Ok(Answer::Failed { what }),
         };
@@ -136,25 +134,35 @@ impl Begun<'_> {
         })
     }
 
+    /// Begins a trace.
+    fn tracing(&mut self, request: &Request) -> Result<Answer> {
+        let begun = match Tracing::begin(self.orders, request)? {
+            Ok(begun) => begun,
+            Err(refused) => return Ok(refused),
+        };
+        self.last_trace += 1;
+        self.traces.insert(self.last_trace, begun);
+        Ok(Answer::Tracing { id: self.last_trace })
+    }
+
     /// Returns the new records of a trace as text.
     fn traced(&mut self, id: u64) -> Result<Answer> {
-        let Some(words) = self.traces.get_mut(&id) else {
-            return Ok(Answer::Failed { what: format!("this connection has no trace {id}") });
-        };
-        let (back, noted) = channel();
-        Ok(match hand(self.orders, Command::Traced(id, back), &noted)? {
-            Some(noted) => words.say(noted),
-            None => Answer::Failed { what: format!("the trace {id} has ended") },
-        })
+        match self.traces.get_mut(&id) {
+            Some(trace) => trace.read(id),
+            None => Ok(Answer::Failed { what: format!("this connection has no trace {id}") }),
+        }
     }
 }
 
 fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let failed = |what: String| Ok(Answer::Failed { what });
-    if let Request::Device { instance, .. } = &request
-        && let Some(what) = views::why_unknown(orders, instance)?
-    {
-        return failed(what);
+    // The worker that has the instance.
+    let mut orders = orders;
+    if let Request::Device { instance, .. } = &request {
+        match views::worker_with(orders, instance)? {
+            Some((worker, _)) => orders = worker,
+            None => return failed(views::why_unknown(orders, instance)),
+        }
     }
     // Until the rules are in force, or refused.
     let _passage = match matches!(request, Request::Apply { .. }).then(|| orders.gate.enter()) {
@@ -180,10 +188,10 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         // The file is read here and not in the packet thread, because reading may take a while.
         Request::Apply { file } => {
             let began = clock::now();
-            match orders.helper().and_then(|helper| helper.vpc(&file)) {
-                Ok(file) => Command::Apply(Box::new(file), began, back),
-                Err(error) => return failed(format!("{error:#}")),
-            }
+            return match orders.helper().and_then(|helper| helper.vpc(&file)) {
+                Ok(file) => several::apply(orders, file, began),
+                Err(error) => failed(format!("{error:#}")),
+            };
         }
         request => Command::Ask(request, back),
     };
@@ -231,7 +239,12 @@ fn set_rings(
 
 /// Sends a command to the card's loop, and waits for its answer.
 pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
-    if !orders.give(command) {
+    receive(orders.give(command), answer)
+}
+
+/// Waits for the answer to a command. `is_given`: whether the card's loop will receive the command.
+pub(crate) fn receive<T>(is_given: bool, answer: &Receiver<T>) -> Result<T> {
+    if !is_given {
         bail!("the service has ended");
     }
     answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")

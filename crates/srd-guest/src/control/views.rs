@@ -1,11 +1,13 @@
 //! Answers to readers, which their own threads prepare: the packet thread only copies numbers.
 
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::control::flows::{self, Part, PartRequest};
+use crate::control::merge;
 use crate::control::orders::{Command, Orders};
 use crate::control::protocol::{Flow, FlowLog, Instance, NamespaceName, Status};
 use crate::figures::logs;
@@ -17,10 +19,13 @@ use crate::machine::namespace::Device;
 /// Longest wait for a part of a list, or for the figures of a new instance.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Returns the current status.
+/// Returns the current status: that of all workers together.
 pub(crate) fn status(orders: &Orders) -> Result<Status> {
     let stale_s = orders.refresh(WRITTEN_WITHIN)?;
     let mut status = read::status(&orders.pages, stale_s);
+    for further in orders.all().skip(1) {
+        merge::add(&mut status, read::status(&further.pages, stale_s));
+    }
     let helper = orders.helper()?;
     // A helper that hangs or has ended adds nothing; the log contains a line about it.
     if let Ok(upkeep) = helper.look(places(orders)) {
@@ -33,42 +38,56 @@ pub(crate) fn status(orders: &Orders) -> Result<Status> {
 
 /// Returns the namespaces of instances, and the devices that they should have.
 fn places(orders: &Orders) -> Vec<(NamespaceName, Vec<Device>)> {
-    let directory = orders.pages.directory.get();
-    let all = directory.instances.iter().filter_map(|of| {
+    let place = |of: &Listed| {
         let devices = of.interfaces.iter().map(|of| of.device.clone()).collect();
         Some((of.namespace.clone()?, devices))
-    });
-    all.collect()
+    };
+    let of_worker = |orders: &Orders| {
+        let directory = orders.pages.directory.get();
+        directory.instances.iter().filter_map(place).collect::<Vec<_>>()
+    };
+    orders.all().flat_map(of_worker).collect()
 }
 
-/// Returns the flow logs of the last published directory.
+/// Returns the flow logs of the last published directories.
 pub(crate) fn logs(orders: &Orders) -> Vec<FlowLog> {
-    logs::report(&orders.pages.directory.get().logs)
+    let mut all = logs::report(&orders.pages.directory.get().logs);
+    for further in orders.all().skip(1) {
+        merge::add_logs(&mut all, logs::report(&further.pages.directory.get().logs));
+    }
+    all
 }
 
 /// Returns an instance that was just created.
 pub(crate) fn made(orders: &Orders, name: &str) -> Result<Instance> {
     orders.refresh(ANSWER_WAIT_MAX)?;
-    read::instance_of(&orders.pages, name).context("the instance is not here")
+    let made = orders.all().find_map(|of| read::instance_of(&of.pages, name));
+    made.context("the instance is not here")
 }
 
-/// Returns a directory of instances that contains this instance; `None` if there is no such
-/// instance.
-fn directory_with(orders: &Orders, name: &str) -> Result<Option<std::sync::Arc<Directory>>> {
-    let is_in = |directory: &std::sync::Arc<Directory>| directory.instance(name).is_some();
-    let known = Some(orders.pages.directory.get()).filter(is_in);
-    if known.is_some() {
-        return Ok(known);
+/// Returns the orders to the worker that has an instance, and its directory; `None` if there is no
+/// such instance.
+pub(crate) fn worker_with<'a>(
+    orders: &'a Orders,
+    name: &str,
+) -> Result<Option<(&'a Orders, Arc<Directory>)>> {
+    let find = || {
+        let mut all = orders.all().map(|of| (of, of.pages.directory.get()));
+        all.find(|(_, directory)| directory.instance(name).is_some())
+    };
+    if let Some(known) = find() {
+        return Ok(Some(known));
     }
     orders.refresh(WRITTEN_WITHIN)?;
-    Ok(Some(orders.pages.directory.get()).filter(is_in))
+    Ok(find())
 }
 
 /// Returns the flows of an instance: at most `most` of each interface.
 pub(crate) fn flows(orders: &Orders, instance: &str, most: usize) -> Result<Vec<Flow>> {
-    let directory = directory_with(orders, instance)?;
-    let listed = directory.as_ref().and_then(|directory| directory.instance(instance));
-    let Some(Listed { interfaces, .. }) = listed else {
+    let found = worker_with(orders, instance)?;
+    let found =
+        found.as_ref().and_then(|(of, directory)| Some((*of, directory.instance(instance)?)));
+    let Some((orders, Listed { interfaces, .. })) = found else {
         bail!("there is no instance `{instance}` on this host");
     };
     let mut found = Vec::new();
@@ -90,20 +109,19 @@ pub(crate) fn flows(orders: &Orders, instance: &str, most: usize) -> Result<Vec<
     Ok(found)
 }
 
-/// Returns the reason why there is no instance of this name; `None` if it is here.
-pub(crate) fn why_unknown(orders: &Orders, instance: &str) -> Result<Option<String>> {
-    if directory_with(orders, instance)?.is_some() {
-        return Ok(None);
-    }
-    let directory = orders.pages.directory.get();
-    let all: Vec<&str> = directory.instances.iter().map(|of| of.name.as_str()).collect();
-    let mut devices = directory.instances.iter().flat_map(|of| &of.interfaces);
+/// Returns the reason why there is no instance of this name on this host.
+pub(crate) fn why_unknown(orders: &Orders, instance: &str) -> String {
+    let directories: Vec<_> = orders.all().map(|of| of.pages.directory.get()).collect();
+    let listed = || directories.iter().flat_map(|directory| &directory.instances);
+    let mut all: Vec<&str> = listed().map(|of| of.name.as_str()).collect();
+    all.sort_unstable();
+    let mut devices = listed().flat_map(|of| &of.interfaces);
     let (first, all) = (all.first().copied().unwrap_or_default(), all.join(", "));
-    Ok(Some(match devices.any(|of| of.device.name == instance) {
+    match devices.any(|of| of.device.name == instance) {
         true => format!(
             "`{instance}` is a device: name its instance first, as in `{first} {instance}`; there \
              are {all}"
         ),
         false => format!("there is no instance `{instance}` on this host: there are {all}"),
-    }))
+    }
 }

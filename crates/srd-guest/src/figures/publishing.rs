@@ -67,7 +67,7 @@ impl Service {
         }
         let transport = self.gateways.transport.as_ref();
         let about = About {
-            host: self.options.host.clone(),
+            host: self.vpc.host().to_owned(),
             scale: self.options.scale,
             internet: self.options.internet,
             began: Some(self.began),

@@ -33,8 +33,39 @@ pub(crate) fn hand_over(orders: Orders) -> InstancesHandOver {
     InstancesHandOver { descriptors: Arc::new(descriptors), hold: Arc::new(move || hold(&orders)) }
 }
 
-/// Stops the loop, and returns its state.
+/// Stops the loops of all workers, and returns their state: the state of the first worker with its
+/// descriptors, then, for each further worker, the file with its state as a descriptor, and its
+/// descriptors.
 fn hold(orders: &Orders) -> Result<HeldInstances> {
+    // If a worker cannot be stopped, the channels are dropped, and the others continue.
+    let held: Vec<_> = orders.all().map(hold_one).collect::<Result<_>>()?;
+    let (mut files, mut descriptors, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, ((file, own), end)) in held.into_iter().enumerate() {
+        match number {
+            0 => files.push(file),
+            _ => descriptors.push(Arc::new(OwnedFd::from(file))),
+        }
+        descriptors.extend(own);
+        ends.push(end);
+    }
+    let leave = move || {
+        let left = ends.into_iter().filter_map(|end| {
+            let (left, has_left) = channel();
+            end.send(left).is_ok().then_some(has_left)
+        });
+        // All workers complete their files at the same time.
+        for has_left in left.collect::<Vec<Receiver<()>>>() {
+            if has_left.recv_timeout(LEAVE_WAIT_MAX).is_err() {
+                tracing::warn!("files of flow logs are not complete");
+            }
+        }
+    };
+    let state = files.pop().context("there is no worker")?;
+    Ok(HeldInstances { state, descriptors, leave: Box::new(leave) })
+}
+
+/// Stops the loop of one worker. The loop continues when the returned channel is dropped.
+fn hold_one(orders: &Orders) -> Result<(CardState, Sender<Sender<()>>)> {
     let (back, answer) = channel();
     let (end, ended) = channel::<Sender<()>>();
     if !orders.give_within(Command::Hold(back, ended), HOLD_WAIT_MAX) {
@@ -42,14 +73,7 @@ fn hold(orders: &Orders) -> Result<HeldInstances> {
     }
     // If this wait ends too early, `end` is dropped, and the loop continues.
     let held = answer.recv_timeout(HOLD_WAIT_MAX).context("the instances do not answer")?;
-    let (state, descriptors) = held.map_err(anyhow::Error::msg)?;
-    let leave = move || {
-        let (left, has_left) = channel();
-        if end.send(left).is_ok() && has_left.recv_timeout(LEAVE_WAIT_MAX).is_err() {
-            tracing::warn!("files of flow logs are not complete");
-        }
-    };
-    Ok(HeldInstances { state, descriptors, leave: Box::new(leave) })
+    Ok((held.map_err(anyhow::Error::msg)?, end))
 }
 
 impl Service {
@@ -157,7 +181,7 @@ impl Service {
     /// After a hand-over, releases the objects that now belong to the other process, without
     /// removing or restoring them.
     fn let_go(&mut self) {
-        self.helper.is_passed_on = true;
+        self.helper.pass_on();
         for running in std::mem::take(&mut self.guests.by_name).into_values() {
             running.namespace.into_iter().for_each(Namespace::leave);
         }

@@ -1,6 +1,6 @@
 //! The card that takes over in a hand-over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -25,11 +25,10 @@ use crate::interfaces::port::Port;
 use crate::machine::edge::Edge;
 use crate::machine::namespace::{Device, Namespace};
 use crate::state::{Running, Service, TakenOver};
-use crate::traffic::gateways::Gateways;
 use crate::traffic::transport::Transport;
 
 /// The complete data of a hand-over after parsing. Dropping it removes and restores nothing.
-struct Handed {
+pub(crate) struct Handed {
     state: State,
     card: Vec<u8>,
     nat: Nat,
@@ -39,9 +38,8 @@ struct Handed {
 }
 
 impl Handed {
-    /// Reads the state.
-    fn read(all: Vec<OwnedFd>) -> Result<Self> {
-        let mut all = all.into_iter();
+    /// Reads the state of one worker, and takes its descriptors.
+    pub(crate) fn read(all: &mut impl Iterator<Item = OwnedFd>) -> Result<Self> {
         let mut next = || all.next().context("a descriptor is missing");
         let [state, card, nat] = parts_of(&next()?.into())?;
         let state: State =
@@ -66,13 +64,24 @@ impl Handed {
         }
         Ok(Self { state, card, nat, edge, places })
     }
+
+    /// Returns the instances of the worker.
+    pub(crate) fn instances(&self) -> BTreeSet<InstanceId> {
+        self.state.instances.iter().map(|of| InstanceId(of.id)).collect()
+    }
 }
 
 impl Service {
     /// Takes the state of the card of the node that runs, which has stopped. That card may go on
     /// until [`Service::begin_taken`], so this process must be able to end without a change.
-    pub(crate) fn take_state(&mut self, transport: Transport, all: Vec<OwnedFd>) -> Result<()> {
-        let mut handed = Handed::read(all)?;
+    pub(crate) fn take_state(&mut self, transport: Transport, mut handed: Handed) -> Result<()> {
+        if self.vpc.workers().is_some() {
+            // The process before may have divided the instances in another way.
+            let world = self.vpc.world();
+            self.follow(clock::now(), &world)?;
+            self.world = world;
+            self.see_workers();
+        }
         self.adopt(clock::now(), &mut handed, transport)?;
         let State { hosts, instances, .. } = handed.state;
         self.taken = Some(TakenOver { hosts, namespaces: namespaces(instances) });
@@ -82,7 +91,7 @@ impl Service {
     /// Continues after the card of the other process, which does not go on any more. All objects
     /// belong to this process from now on.
     pub(crate) fn begin_taken(&mut self, now: Instant, taken: TakenOver) {
-        if self.options.config.is_some() {
+        if self.options.config.is_some() && self.gateways.are_first() {
             self.helper.renew();
         }
         if let Some(transport) = &mut self.gateways.transport {
@@ -103,7 +112,7 @@ impl Service {
         let edge = handed.edge.take().map(|tun| Edge::new(tun, routed, private)).transpose()?;
         transport.adopt_contacts(&state.hosts);
         self.card.set_host_bytes_max(transport.bytes_max());
-        self.gateways = Gateways::new(edge, Some(transport));
+        (self.gateways.edge, self.gateways.transport) = (edge, Some(transport));
         self.gateways.nat = std::mem::take(&mut handed.nat);
         let lost = state.lost.iter();
         self.gateways.lost = lost.map(|(why, packets)| (why.clone().into(), *packets)).collect();
@@ -177,7 +186,7 @@ impl Service {
     fn own_namespaces(&mut self, namespaces: BTreeMap<String, NamespaceName>) {
         for (instance, name) in namespaces {
             let Some(running) = self.guests.by_name.get_mut(&instance) else { continue };
-            let mut namespace = Namespace::new(name, false, self.helper.clone());
+            let mut namespace = Namespace::new(name, false, self.helper.connection());
             namespace.set_ends_programs(self.options.end_programs);
             running.namespace = Some(namespace);
         }

@@ -12,6 +12,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -71,14 +72,14 @@ struct PendingRequest {
     back: SyncSender<(Answer, Vec<OwnedFd>)>,
 }
 
-/// The connection of the card that has started the helper. Dropping it ends the helper, and waits
-/// until the helper has restored everything.
+/// The connection of the card that has started the helper, which all workers share. Dropping it
+/// ends the helper, and waits until the helper has restored everything.
 #[derive(Debug)]
 pub(crate) struct Ending {
     helper: Helper,
     /// Whether another card has taken over the objects of the helper, so that its end is not waited
     /// for.
-    pub(crate) is_passed_on: bool,
+    is_passed_on: AtomicBool,
 }
 
 impl Answer {
@@ -501,7 +502,18 @@ fn queues(
 
 impl Ending {
     pub(crate) fn new(helper: Helper) -> Self {
-        Self { helper, is_passed_on: false }
+        Self { helper, is_passed_on: AtomicBool::new(false) }
+    }
+
+    /// Returns the connection, for other threads.
+    pub(crate) fn connection(&self) -> Helper {
+        self.helper.clone()
+    }
+
+    /// Leaves the objects of the helper to another card, so that the end of the helper is not
+    /// waited for.
+    pub(crate) fn pass_on(&self) {
+        self.is_passed_on.store(true, Ordering::Relaxed);
     }
 }
 
@@ -517,7 +529,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let Inner { socket, child, hears, waiting, .. } = &*self.helper.0;
         lock(waiting).is_over = true;
-        if self.is_passed_on {
+        if self.is_passed_on.load(Ordering::Relaxed) {
             let _ = shutdown(&**socket, Shutdown::Both);
             return;
         }

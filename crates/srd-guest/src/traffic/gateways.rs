@@ -17,6 +17,7 @@ use crate::interfaces::kernel::Kernel;
 use crate::interfaces::port::Port;
 use crate::link_local::Services;
 use crate::machine::edge::Edge;
+use crate::traffic::beside::Neighbours;
 use crate::traffic::transport::{EDGE, Transport};
 
 /// Longest time for which a packet to another host waits for further packets, so that one system
@@ -29,6 +30,10 @@ const RETURNING_MAX: usize = 4096;
 
 /// Name of the counter of packets to other hosts that were lost.
 const TO_HOST: &str = "to another host";
+/// Name of the counter of packets to other workers of this host that were lost.
+const TO_WORKER: &str = "to another worker";
+/// Name of the counter of packets of other workers that a NAT gateway did not translate.
+const BY_NAT: &str = "by a nat gateway";
 
 /// The internet's side: the device, and the connections of NAT gateways; and the transport to other
 /// hosts.
@@ -36,6 +41,8 @@ const TO_HOST: &str = "to another host";
 pub(crate) struct Gateways {
     pub(crate) edge: Option<Edge>,
     pub(crate) transport: Option<Transport>,
+    /// The other workers of this host; `None` if there are none.
+    pub(crate) beside: Option<Neighbours>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
     /// TCP resets for interfaces that sent segments of connections of which a NAT gateway has no
@@ -52,10 +59,25 @@ pub(crate) struct Gateways {
 }
 
 impl Gateways {
-    pub(crate) fn new(edge: Option<Edge>, transport: Option<Transport>) -> Self {
-        let (nat, lost) = (Nat::default(), BTreeMap::new());
+    /// Creates gateways without the internet's side, and without other hosts.
+    pub(crate) fn new(beside: Option<Neighbours>) -> Self {
+        let (nat, lost, held_since) = (Nat::default(), BTreeMap::new(), None);
         let (resets, returning, name) = (Vec::new(), Vec::new(), EDGE.into());
-        Self { edge, transport, name, nat, resets, returning, held_since: None, lost }
+        let (edge, transport) = (None, None);
+        Self { edge, transport, beside, name, nat, resets, returning, held_since, lost }
+    }
+
+    /// Whether this is the first worker of the host, which has the internet's side.
+    pub(crate) fn are_first(&self) -> bool {
+        self.beside.as_ref().is_none_or(|of| of.redirect.beside.worker() == 0)
+    }
+
+    /// Returns the name under which the card of this worker knows the edge of the gateways.
+    pub(crate) fn edge_name(&self) -> Arc<str> {
+        match &self.beside {
+            Some(of) if !self.are_first() => Arc::clone(of.redirect.beside.first()),
+            _ => Arc::clone(&self.name),
+        }
     }
 
     /// Returns the descriptors on which the loop waits for packets from the internet's side and
@@ -84,6 +106,7 @@ impl Gateways {
     /// After a turn that began and ended at these times, sends the packets to other hosts if the
     /// first of them has waited for [`HELD_MAX`]. // V17
     pub(crate) fn flush_if_due(&mut self, began: Instant, ended: Instant) {
+        self.flush_beside();
         if !self.transport.as_ref().is_some_and(|transport| transport.has_unsent(ended)) {
             return;
         }
@@ -95,10 +118,19 @@ impl Gateways {
 
     /// Sends all packets that wait for other hosts.
     pub(crate) fn flush(&mut self) {
+        self.flush_beside();
         self.held_since = None;
         if let Some(transport) = &mut self.transport {
             transport.flush();
         }
+    }
+
+    /// Moves the frames for other workers into their queues.
+    fn flush_beside(&mut self) {
+        let Some(beside) = &mut self.beside else { return };
+        beside.exchange.flush();
+        let dropped = beside.exchange.take_dropped();
+        self.lose_all(TO_WORKER, dropped);
     }
 
     /// Translates a frame by a NAT gateway, and sends it to the internet.
@@ -176,6 +208,22 @@ impl Outside<'_> {
     }
 }
 
+impl Outside<'_> {
+    /// Sends a frame of another worker to the internet, possibly through a NAT gateway.
+    pub(crate) fn leave_for_worker(&mut self, envelope: Envelope, frame: Vec<u8>) {
+        match envelope {
+            Envelope::Leaving { .. } => self.gateways.leave(self.now, &frame),
+            Envelope::ByNat { from, nat } => {
+                let (now, publics) = (self.now, self.publics);
+                if self.gateways.leave_by_nat(now, publics, (nat, from), frame).is_err() {
+                    self.gateways.lose(BY_NAT);
+                }
+            }
+            _ => self.gateways.lose(TO_WORKER),
+        }
+    }
+}
+
 impl Environment for Outside<'_> {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         let Some(device) = self.devices.get_mut(&port) else {
@@ -195,6 +243,13 @@ impl Environment for Outside<'_> {
             self.gateways.leave(self.now, &frame);
             return;
         }
+        let frame = match &mut self.gateways.beside {
+            None => frame,
+            Some(beside) => match beside.send(way.host, way.envelope, frame) {
+                Ok(()) => return,
+                Err(frame) => frame,
+            },
+        };
         let now = self.now;
         let transport = self.gateways.transport.as_mut();
         if !transport.is_some_and(|transport| transport.send(now, &way, frame)) {

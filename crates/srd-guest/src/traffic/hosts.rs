@@ -282,14 +282,26 @@ impl Contact {
 
 /// Frames that were received from other hosts, in the order of their arrival.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
+pub struct Received {
     /// The envelope of each frame, with its source and destination, and the frame.
-    pub(crate) frames: Vec<(Envelope, Vec<u8>)>,
+    pub frames: Vec<(Envelope, Vec<u8>)>,
     /// Runs of successive frames: the host that has sent them, their number, and whether they used
     /// SRD.
-    pub(crate) hosts: Vec<(Arc<str>, usize, bool)>,
+    pub hosts: Vec<(Arc<str>, usize, bool)>,
     /// Frames with an unknown kind of trailer.
     pub(crate) unknown: u64,
+}
+
+impl Received {
+    /// Adds a frame that a host has sent. `by_srd`: whether it was received over SRD.
+    #[inline]
+    pub fn push(&mut self, host: &Arc<str>, by_srd: bool, frame: (Envelope, Vec<u8>)) {
+        self.frames.push(frame);
+        match self.hosts.last_mut() {
+            Some((last, count, rode)) if Arc::ptr_eq(last, host) && *rode == by_srd => *count += 1,
+            _ => self.hosts.push((Arc::clone(host), 1, by_srd)),
+        }
+    }
 }
 
 /// Another host: its address, and counters of its traffic.
@@ -354,14 +366,7 @@ impl Arrivals for HostTable {
             return;
         };
         host.contact.received(self.now, frame.len().saturating_sub(OFFLOAD_BYTES), by_srd);
-        let Received { frames, hosts, .. } = &mut self.received;
-        frames.push((envelope, frame.to_vec()));
-        match hosts.last_mut() {
-            Some((last, count, rode)) if Arc::ptr_eq(last, &host.name) && *rode == by_srd => {
-                *count += 1;
-            }
-            _ => hosts.push((Arc::clone(&host.name), 1, by_srd)),
-        }
+        self.received.push(&host.name, by_srd, (envelope, frame.to_vec()));
     }
 }
 

@@ -6,8 +6,10 @@
 //! | `turns`, `late` | the order in which packets are read; packets that waited for the loop |
 //! | `gateways` | destinations of packets that leave the cloud |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
+//! | `beside` | frames between the workers of this host |
 //! | `following` | traced packets |
 
+pub(crate) mod beside;
 pub(crate) mod following;
 pub(crate) mod gateways;
 pub(crate) mod hosts;

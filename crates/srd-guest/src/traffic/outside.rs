@@ -1,17 +1,18 @@
-//! Division of one turn of the loop between the two sources of packets that arrive at this host:
-//! the internet's side and other hosts.
+//! Division of one turn of the loop between sources of packets that arrive at this worker: the
+//! internet's side, other hosts, and the other workers of this host.
 
 /// A source of arriving packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     Edge,
     Hosts,
+    Workers,
 }
 
-/// Determines which of the two sources the next turn reads first.
+/// Determines which of two sources the next turn reads first.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    hosts_first: bool,
+    second_first: bool,
 }
 
 impl Shares {
@@ -19,12 +20,14 @@ impl Shares {
     /// part of the other source. `read` returns the number of frames that it has read. The source
     /// that is read first alternates, so that each gets its share even if a turn has only one
     /// frame. // N1
-    pub(crate) fn read(&mut self, most: u32, mut read: impl FnMut(Source, u32) -> u32) -> u32 {
-        let (first, second) = match self.hosts_first {
-            true => (Source::Hosts, Source::Edge),
-            false => (Source::Edge, Source::Hosts),
-        };
-        self.hosts_first = !self.hosts_first;
+    pub(crate) fn read(
+        &mut self,
+        most: u32,
+        [one, other]: [Source; 2],
+        mut read: impl FnMut(Source, u32) -> u32,
+    ) -> u32 {
+        let (first, second) = if self.second_first { (other, one) } else { (one, other) };
+        self.second_first = !self.second_first;
         let half = most.div_ceil(2);
         let of_first = read(first, half);
         let mut sum = of_first;
@@ -48,7 +51,7 @@ mod tests {
         let mut shares = Shares::default();
         let turn = |_| {
             let mut read = [0; 2];
-            let sum = shares.read(most, |source, most| {
+            let sum = shares.read(most, [Source::Edge, Source::Hosts], |source, most| {
                 let at = usize::from(source == Source::Hosts);
                 let frames = left[at].min(most);
                 left[at] -= frames;

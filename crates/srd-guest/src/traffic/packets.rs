@@ -60,6 +60,12 @@ impl Service {
     /// Resets TCP segments without a connection that interfaces sent through NAT gateways.
     fn reset(&mut self, now: Instant) {
         for (eni, frame) in std::mem::take(&mut self.gateways.resets) {
+            if let Some(beside) = &mut self.gateways.beside
+                && let Some(worker) = beside.redirect.beside.other_with(eni)
+            {
+                beside.exchange.send_reset(worker, eni, frame);
+                continue;
+            }
             self.in_turn(now, |card, around| {
                 if let Some(port) = card.port_of(eni) {
                     around.to_guest(port, frame);
@@ -121,14 +127,20 @@ impl Service {
         self.gateways.flush();
     }
 
-    /// Reads at most `most` frames from outside of this host. Returns the number of frames.
+    /// Reads at most `most` frames from outside of this worker. Returns the number of frames.
     fn read_outside(&mut self, now: Instant, most: u32) -> u32 {
-        let mut shares = std::mem::take(&mut self.shares);
-        let read = shares.read(most, |source, most| match source {
+        let [mut shares, mut of_hosts] = std::mem::take(&mut self.shares);
+        let read = shares.read(most, [Source::Edge, Source::Hosts], |source, most| match source {
             Source::Edge => self.read_edge(now, most),
-            Source::Hosts => self.read_hosts(now, most),
+            _ if self.gateways.beside.is_none() => self.read_hosts(now, most),
+            _ => {
+                of_hosts.read(most, [Source::Hosts, Source::Workers], |source, most| match source {
+                    Source::Workers => self.read_beside(now, most),
+                    _ => self.read_hosts(now, most),
+                })
+            }
         });
-        self.shares = shares;
+        self.shares = [shares, of_hosts];
         read
     }
 
@@ -194,22 +206,27 @@ impl Service {
         self.gateways.lose_all("answer to no question", self.services.take_wrong_answers());
     }
 
-    /// Makes this host the exit of all internet gateways, if it has the internet's side. Otherwise,
+    /// Makes this host the exit of all internet gateways, if it has the internet's side, which
+    /// belongs to the first worker. Otherwise,
     /// packets to public addresses of the cloud return. Updates the public addresses of NAT
     /// gateways.
     pub(crate) fn set_edges(&mut self) {
         let world = &self.world;
         let mut edges: BTreeMap<Exit, Arc<str>> = BTreeMap::new();
-        if self.gateways.edge.is_some() {
+        let name = self.gateways.edge_name();
+        let has_internet = match self.gateways.are_first() {
+            true => self.gateways.edge.is_some(),
+            false => self.options.internet,
+        };
+        if has_internet {
             let internet = world.internet_gateways.keys().map(|id| Exit::InternetGateway(*id));
             let outwards = world.egress_only_gateways.keys().map(|id| Exit::EgressOnlyGateway(*id));
-            edges.extend(internet.chain(outwards).map(|exit| (exit, self.gateways.name.clone())));
+            edges.extend(internet.chain(outwards).map(|exit| (exit, name.clone())));
         }
         self.card.set_edges(edges);
         let publics = world.addresses.values().map(|address| address.public);
-        let publics =
-            if self.gateways.edge.is_none() { publics.collect() } else { BTreeSet::new() };
-        self.card.set_publics(publics, self.gateways.name.clone());
+        let publics = if has_internet { BTreeSet::new() } else { publics.collect() };
+        self.card.set_publics(publics, name);
         let publics = world.nat_gateways.iter().filter_map(|(id, gateway)| {
             Some((*id, world.addresses.get(&gateway.address?)?.public))
         });
@@ -249,14 +266,21 @@ impl Service {
     /// Takes a frame from the internet.
     fn arrive(&mut self, now: Instant, mut frame: Vec<u8>) {
         let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        let to = packet.map(|packet| packet.destination);
         let by_nat = self.gateways.nat.arrive(now, &mut frame);
         let envelope = match by_nat {
             Some(NatConnection { nat, eni: to, port }) => Envelope::FromNat { nat, to, port },
-            None if self.is_of_nat(packet.map(|packet| packet.destination)) => {
+            None if self.is_of_nat(to) => {
                 return self.gateways.lose("no connection of a nat gateway");
             }
             None => Envelope::Arriving,
         };
+        if let Some(beside) = &mut self.gateways.beside
+            && let Some(worker) = beside.other_for_arriving(&envelope, to)
+        {
+            // W3: Frames at another worker
+            return beside.send_arriving(worker, envelope, frame);
+        }
         let name = self.gateways.name.clone();
         self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
     }
@@ -268,7 +292,10 @@ impl Service {
         let mut received = std::mem::replace(received, std::mem::take(&mut self.received));
         let read = received.frames.len();
         self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
-        if read > 0 {
+        if let Some(beside) = &mut self.gateways.beside {
+            beside.redirect(now, &mut received);
+        }
+        if !received.frames.is_empty() {
             let Received { frames, hosts, .. } = &mut received;
             // All frames in one turn, so that packets of a flow are joined.
             self.in_turn(now, |card, around| {
@@ -284,12 +311,58 @@ impl Service {
         u32::try_from(read).unwrap_or(u32::MAX)
     }
 
-    /// Before a hand-over, reads the packets of other hosts that wait in the sockets, and sends the
-    /// packets for other hosts that wait in this process. The number of reads is limited, so that
+    /// Reads at most `most` frames of the other workers of this host. Returns the number of frames.
+    fn read_beside(&mut self, now: Instant, most: u32) -> u32 {
+        let taken = self.gateways.beside.as_mut().and_then(|beside| beside.exchange.take());
+        let Some(mut taken) = taken else { return 0 };
+        let most = usize::try_from(most).unwrap_or(TOGETHER);
+        let (mut left, mut used) = (most, 0);
+        let Received { frames, hosts, .. } = &mut taken.received;
+        let resets = &mut taken.resets;
+        self.in_turn(now, |card, around| {
+            for (host, count, by_srd) in hosts.iter_mut() {
+                let some = (*count).min(left);
+                card.set_by_srd(*by_srd);
+                let some_frames = frames.drain(..some);
+                if some_frames.as_slice().iter().any(|(of, _)| is_for_edge(of)) {
+                    for (envelope, frame) in some_frames {
+                        match is_for_edge(&envelope) {
+                            true => around.leave_for_worker(envelope, frame),
+                            false => card.from_host(now, host, envelope, frame, around),
+                        }
+                    }
+                } else {
+                    card.from_host_all(now, host, some_frames, around);
+                }
+                (*count, left) = (*count - some, left - some);
+                if *count > 0 {
+                    break;
+                }
+                used += 1;
+            }
+            card.set_by_srd(false);
+            let some = resets.len().min(left);
+            left -= some;
+            for (eni, frame) in resets.drain(..some) {
+                if let Some(port) = card.port_of(eni) {
+                    around.to_guest(port, frame);
+                }
+            }
+        });
+        hosts.drain(..used);
+        if let Some(beside) = &mut self.gateways.beside {
+            beside.exchange.give_back(taken);
+        }
+        u32::try_from(most - left).unwrap_or(u32::MAX)
+    }
+
+    /// Before a hand-over, reads the packets of other hosts that wait in the sockets, and those of
+    /// other workers, and sends the packets for other hosts that wait in this process. The number of reads is limited, so that
     /// packets that arrive meanwhile cannot prolong the hand-over.
     pub(crate) fn take_read(&mut self, now: Instant) {
         for _ in 0..LAST_READS_MAX {
-            if self.read_hosts(now, TOGETHER_LAST) == 0 {
+            let read = self.read_hosts(now, TOGETHER_LAST) + self.read_beside(now, TOGETHER_LAST);
+            if read == 0 {
                 break;
             }
         }
@@ -307,8 +380,21 @@ impl Service {
         }
     }
 
+    /// Updates what this worker knows of the interfaces of the other workers.
+    pub(crate) fn see_workers(&mut self) {
+        if let (Some(beside), Some(workers)) = (&mut self.gateways.beside, self.vpc.workers()) {
+            let own = beside.redirect.beside.worker();
+            beside.redirect.beside = workers.view(own, &self.world);
+        }
+    }
+
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {
         let mut publics = self.guests.nat_publics.values();
         matches!(address, Some(IpAddr::V4(address)) if publics.any(|public| *public == address))
     }
+}
+
+/// Whether a frame leaves through a gateway of this host.
+fn is_for_edge(envelope: &Envelope) -> bool {
+    matches!(envelope, Envelope::Leaving { .. } | Envelope::ByNat { .. })
 }

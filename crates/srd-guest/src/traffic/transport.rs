@@ -11,7 +11,7 @@
 //! the host's key, so that no other program of a machine can pose as a host, whatever its address
 //! and port.
 //!
-//! The endpoint is that of the first worker of the node, which the card's loop drives.
+//! The endpoint is that of a worker of the node, which the card's loop drives.
 //!
 //! Bounds: those of the stage ([`srd_card::Express`], which queues and orders frames) and of the
 //! endpoint. The frames of one read are handed to the card before the next read.
@@ -26,7 +26,7 @@ use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::FrameRoute;
 use srd_card::{Express, Parcel};
 use srd_daemon::config::{Interface, PeerSettings, Protection};
-use srd_daemon::run::{Carrier, FirstWorker};
+use srd_daemon::run::{CardWorker, Carrier};
 use srd_net::PollMode;
 use srd_proto::time::Instant;
 
@@ -72,9 +72,9 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Uses the first worker of the node.
-    pub(crate) fn new(first: FirstWorker) -> Result<Self> {
-        let carrier = first.carrier(HostTable::default())?;
+    /// Uses a worker of the node.
+    pub(crate) fn new(worker: CardWorker) -> Result<Self> {
+        let carrier = worker.carrier(HostTable::default())?;
         Ok(Self { carrier, failure: None, last_to: 0 })
     }
 

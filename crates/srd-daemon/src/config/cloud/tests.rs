@@ -96,13 +96,27 @@ fn an_overlay_may_have_hosts_of_the_cloud_among_its_peers() {
     let config = parse(&text).unwrap();
     assert_eq!((config.interface.mode, config.interface.workers), (Mode::Overlay, 1));
     let several = text.replace("[cloud]", "workers = 2\n[cloud]");
-    let error = parse(&several).unwrap_err();
-    assert!(error.contains("srd0.toml:5:11: instances have one worker"), "{error}");
+    assert_eq!(parse(&several).unwrap().interface.workers, 2);
     let error = parse(&text.replace("[cloud]", "io = \"auto\"\n[cloud]")).unwrap_err();
     assert!(error.contains("remedy: write io = \"udp\""), "{error}");
     let peers = config.peers.iter();
     let peers: Vec<_> = peers.map(|p| (p.cloud_host.as_deref(), p.allowed.len())).collect();
     assert_eq!(peers, [(Some("b"), 1), (Some("c"), 0), (None, 1)]);
+}
+
+/// Without a number, instances have one worker, however many cores the machine has. The workers of
+/// a node without other hosts have no ports.
+#[test]
+fn instances_have_one_worker_unless_the_file_has_another_number() {
+    let workers = |text: &str| parse(text).unwrap().interface.workers;
+    let with_hosts = |line: &str| format!("{PLAIN}{LISTEN}{line}[cloud]\n{B}");
+    assert_eq!((workers(&with_hosts("")), workers(&with_hosts("workers = 3\n"))), (1, 3));
+    assert_eq!(workers("[interface]\nmode = \"cloud\"\nworkers = 8\n[cloud]"), 8);
+    assert_eq!((workers("[cloud]"), workers("[interface]\nmode = \"cloud\"\n[cloud]")), (1, 1));
+    let many = format!("{}[expert]\npaths = 256\n", with_hosts("workers = 8\n"));
+    let many = many.replace(LISTEN, "listen = \"10.0.0.1:65000\"\n");
+    let error = parse(&many).unwrap_err();
+    assert!(error.contains("8 workers of 256 paths each do not fit"), "{error}");
 }
 
 #[test]
@@ -144,7 +158,7 @@ fn errors_name_their_line_and_a_remedy() {
         (format!("{PLAIN}{LISTEN}private_key_file = \"k\"\n[cloud]"), 5, "a key that nothing uses"),
         (format!("{PLAIN}{LISTEN}mtu = 1500\n[cloud]"), 5, "`mtu` is a setting of an interface"),
         (format!("{PLAIN}{LISTEN}express = true\n[cloud]"), 5, "mode = \"cloud\" has none"),
-        (format!("{PLAIN}{LISTEN}workers = 2\n[cloud]"), 5, "remedy: take it out"),
+        (format!("{PLAIN}{LISTEN}workers = 9\n[cloud]"), 5, "from 1 to 8"),
         (format!("{PLAIN}address = [\"10.7.0.1/24\"]\n{LISTEN}[cloud]"), 4, "no `address`"),
         (vhost("a = \"s\"\nb = \"s\""), 8, "`a` has this socket already"),
         (vhost("a = \"s\"\n[cloud.vhost_user_client]\na = \"t\""), 9, "`a` has a socket already"),

@@ -128,9 +128,12 @@ impl<P: Port, H: Hosts> Application for Card<P, H> {
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         self.express.event(context.now(), &event);
+        // A node with more shards than ours has several contexts with this worker, and the one in
+        // which this worker sends decides whether the host is up.
         if H::MAY_EXIST
             && let Some(peer) = context_of(&event)
-            && let Some(slot) = self.express.slot(context.core().node_of(peer))
+            && context.core().node_of(peer) == peer
+            && let Some(slot) = self.express.slot(peer)
         {
             self.hosts.event(context.now(), slot, &event);
         }

@@ -1,6 +1,6 @@
-//! The first worker of a node that has instances. It has no loop of its own: the card of the
+//! The workers of a node that has instances. Such a worker has no loop of its own: a card of
 //! instances drives it, on one thread. So packets of instances and of the interface reach the same
-//! queues, sessions and sockets, and no packet crosses threads.
+//! queues, sessions and sockets. Each worker has a card of its own, with some of the instances.
 //!
 //! ```text
 //!   loop of the card: judges packets of instances --- send ---> carrier: queues, sessions, sockets
@@ -31,7 +31,7 @@ use crate::run::orders::WorkerEnds;
 use crate::run::queues::Queues;
 use crate::run::tapped::Tapped;
 
-/// A card of instances that runs on the thread of the first worker.
+/// A card of instances that runs on the thread of a worker.
 pub trait Instances: Send {
     /// Runs the loop of the card, which moves packets until [`Carrier::is_stopped`] returns true.
     ///
@@ -42,8 +42,8 @@ pub trait Instances: Send {
 
 /// Instances that a node hosts.
 pub struct Hosted {
-    /// The card of the instances.
-    pub card: HostedCard,
+    /// The cards of the instances.
+    pub card: HostedCards,
     /// Changes the instances.
     pub changes: InstanceChanges,
     /// Figures of the instances over HTTP.
@@ -54,16 +54,16 @@ pub struct Hosted {
     pub hand_over: InstancesHandOver,
 }
 
-/// Function that creates the card of the instances, which then drives the first worker.
-pub type BeginCard = Box<dyn FnOnce(FirstWorker) -> Result<Box<dyn Instances>>>;
+/// Function that creates a card of the instances for each worker, which it then drives.
+pub type BeginCards = Box<dyn FnOnce(Vec<CardWorker>) -> Result<Vec<Box<dyn Instances>>>>;
 
-/// The card of the instances that a node hosts, before the first worker exists.
-pub struct HostedCard {
-    /// Event descriptor that ends a wait of the card's loop.
-    pub wake: Arc<OwnedFd>,
-    /// Prepares the card as far as this is possible without the first worker. The process has
-    /// already dropped its privileges. Another process may still move the packets of the instances.
-    pub prepare: Box<dyn FnOnce() -> Result<BeginCard>>,
+/// The cards of the instances that a node hosts, before its workers exist.
+pub struct HostedCards {
+    /// For each worker, the event descriptor that ends a wait of its card's loop.
+    pub wakes: Vec<Arc<OwnedFd>>,
+    /// Prepares the cards as far as this is possible without the workers. The process has already
+    /// dropped its privileges. Another process may still move the packets of the instances.
+    pub prepare: Box<dyn FnOnce() -> Result<BeginCards>>,
 }
 
 impl std::fmt::Debug for Hosted {
@@ -72,15 +72,17 @@ impl std::fmt::Debug for Hosted {
     }
 }
 
-impl std::fmt::Debug for HostedCard {
+impl std::fmt::Debug for HostedCards {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HostedCard")
+        f.write_str("HostedCards")
     }
 }
 
-/// The parts of the first worker, before the receiver of packets of instances exists.
+/// The parts of a worker, before the receiver of packets of instances exists.
 #[derive(Debug)]
-pub struct FirstWorker {
+pub struct CardWorker {
+    /// Number of the worker, from zero.
+    pub(crate) number: usize,
     pub(crate) endpoint: LocalEndpoint<Tapped<AnyIo>>,
     pub(crate) queues: Queues,
     pub(crate) card: srd_card::Config,
@@ -88,28 +90,29 @@ pub struct FirstWorker {
     pub(crate) publisher: Publisher,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) interface: String,
-    /// The state of the card of another process, from which this process takes over; `None` if it
-    /// takes over from no process.
+    /// The state of the cards of another process, from which this process takes over; `None` if it
+    /// takes over from no process. The first worker has the state of all cards.
     pub(crate) taken: Option<Vec<OwnedFd>>,
 }
 
-impl FirstWorker {
+impl CardWorker {
     /// Creates the worker. `hosts` receives packets of instances on other hosts.
     ///
     /// # Errors
     /// An error of the operating system, if it has no free descriptor.
     pub fn carrier<H: Hosts>(self, hosts: H) -> Result<Carrier<H>> {
-        let Self { mut endpoint, queues, card, ends, publisher, wake, interface, taken } = self;
+        let Self { number, mut endpoint, queues, card, ends, publisher, wake, .. } = self;
+        let (interface, taken) = (self.interface, self.taken);
         let arrivals = endpoint.io().inner().arrivals().context("waiting for the sockets")?;
         let descriptors = vec![Arc::new(arrivals), queues.fd(), wake];
-        let worker = Worker::new(0, endpoint, (queues, hosts), card, ends, publisher);
+        let worker = Worker::new(number, endpoint, (queues, hosts), card, ends, publisher);
         let (takes_over, has_more, has_work) = (taken.is_some(), true, true);
         Ok(Carrier { worker, descriptors, interface, takes_over, has_more, has_work })
     }
 
-    /// Takes the descriptors of the state of the card of another process, from which this process
-    /// takes over; `None` if it takes over from no process. The first one is the file with the
-    /// state.
+    /// Takes the descriptors of the state of the cards of another process, from which this process
+    /// takes over; `None` if it takes over from no process. Only the first worker has them. The
+    /// first descriptor is the file with the state of the first card.
     pub fn take_state(&mut self) -> Option<Vec<OwnedFd>> {
         self.taken.as_mut().map(std::mem::take)
     }
@@ -135,7 +138,7 @@ impl<H: Hosts> Carrier<H> {
     /// Returns the file descriptors that the card's loop polls. If there is work, at least one of
     /// them is readable: one for received packets, one for frames of the interface, and one for
     /// orders of the control thread. The descriptor for orders is the last one. It is
-    /// [`HostedCard::wake`], which the loop resets.
+    /// one of [`HostedCards::wakes`], which the loop resets.
     pub fn descriptors(&self) -> &[Arc<OwnedFd>] {
         &self.descriptors
     }

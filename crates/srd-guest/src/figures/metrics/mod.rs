@@ -31,7 +31,7 @@ use srd_http::{Request, Response, Tab};
 
 pub use sample::metrics_sample;
 #[cfg(test)]
-pub(in crate::figures) use sample::sample_status;
+pub(crate) use sample::sample_status;
 
 use crate::control::orders::Orders;
 use crate::control::protocol::{Flow, FlowLog, Status};

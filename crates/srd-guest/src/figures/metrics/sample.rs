@@ -20,7 +20,7 @@ pub fn metrics_sample() -> String {
 }
 
 /// Returns a status with one object of each kind.
-pub(in crate::figures) fn sample_status() -> Status {
+pub(crate) fn sample_status() -> Status {
     Status {
         host: "HOST".into(),
         scale: 1,

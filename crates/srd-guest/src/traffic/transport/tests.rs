@@ -6,7 +6,7 @@ use srd_net::{UdpIo, UdpOptions, clock};
 
 use srd_card::vpc::Envelope;
 use srd_daemon::config::Config;
-use srd_daemon::run::lone::{Orders, first_worker};
+use srd_daemon::run::lone::{Orders, card_worker};
 use srd_net::keys::SecretKey;
 use srd_vpc::id::EniId;
 use std::time::{Duration as Wall, Instant as WallInstant};
@@ -74,7 +74,7 @@ fn open(config: &Config) -> Transport {
 
 /// Starts a transport. `sockets`: those of another one, which this one continues.
 fn open_with(config: &Config, sockets: Option<Vec<OwnedFd>>) -> (Transport, Orders) {
-    let (first, orders) = first_worker(config, sockets).unwrap();
+    let (first, orders) = card_worker(config, sockets).unwrap();
     let mut transport = Transport::new(first).unwrap();
     transport.wait_for_hosts();
     (transport, orders)
@@ -213,7 +213,7 @@ fn another_process_goes_on_with_the_sockets_and_frames_pass_both_ways() {
     assert_eq!(report(&all[0])[0].sent_frames, 2, "counted on");
     let elsewhere = config(1, &ports, &[1, 2]);
     let sockets = orders.sockets(|| all[0].work()).unwrap();
-    let refused = first_worker(&elsewhere, Some(sockets)).unwrap_err();
+    let refused = card_worker(&elsewhere, Some(sockets)).unwrap_err();
     assert!(refused.to_string().contains("does not listen at"), "{refused:#}");
 }
 
