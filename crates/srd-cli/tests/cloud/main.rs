@@ -11,6 +11,7 @@ mod card_lab;
 mod card_metrics;
 mod card_processors;
 mod card_restart;
+mod card_workers;
 mod cards;
 mod clients;
 mod clouds;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cable::{End, plug};
 
-use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until};
+use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until, workers};
 
 /// Names of the hosts in the cloud's file.
 pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
@@ -50,10 +50,11 @@ impl Hosts {
     /// `lines` are added to the table `[cloud]`.
     pub(crate) fn configure(&self, cloud: &str, lines: &str) {
         let public = self.machines.each_ref().map(key);
+        let workers = workers().map_or_else(String::new, |number| format!("workers = {number}\n"));
         for end in [0, 1] {
             let other = 1 - end;
             let text = format!(
-                "[interface]\nmode = \"cloud\"\nlisten = \"{}:{PORT}\"\n\
+                "[interface]\nmode = \"cloud\"\n{workers}listen = \"{}:{PORT}\"\n\
                  private_key_file = \"key\"\n[cloud]\nvpc = \"{cloud}\"\nhost = \"{}\"\n{lines}\n\
                  [[peer]]\nhost = \"{}\"\nendpoint = \"{}:{PORT}\"\npublic_key = \"{}\"\n",
                 self.addresses[end], NAMES[end], NAMES[other], self.addresses[other], public[other],

@@ -120,6 +120,11 @@ impl Machine {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(SRD);
         command.args(&words[..program]).args(["--socket", &self.socket()]);
+        if words.starts_with(&["card", "up"])
+            && !["-c", "--workers"].iter().any(|word| words.contains(word))
+        {
+            command.args(workers().iter().flat_map(|number| ["--workers", number.as_str()]));
+        }
         // Each machine stores its epochs in a separate directory.
         command.env("STATE_DIRECTORY", self.path("state"));
         command.args(&words[program..]);
@@ -237,6 +242,12 @@ impl Drop for Machine {
             ip(&format!("netns del {}", self.namespace));
         }
     }
+}
+
+/// Returns the number of workers of cards that have no number of their own, if the environment of
+/// the tests contains it. So all tests of cards can be run with several workers.
+pub(crate) fn workers() -> Option<String> {
+    std::env::var("SRD_TEST_WORKERS").ok()
 }
 
 /// A program that is killed when the value is dropped.
