@@ -222,14 +222,14 @@ fn instances_of_two_hosts_with_different_numbers_of_workers_meet() {
         assert_eq!(other["name"], NAMES[1 - end]);
         assert!(other["up"] == true && other["silent"] == false, "{other}");
         for key in ["sent_frames", "received_frames"] {
-            assert!(other[key].as_u64().unwrap() > 500, "{key} {other}");
+            assert!(other[key].as_u64().unwrap() > 100, "{key} {other}");
         }
         let status = hosts.machines[end].json(&["card", "status"]);
         assert_eq!(names(&status).len(), 3);
         assert!(status["drops"].get("lost: to another worker").is_none(), "{status}");
     }
 
-    // A reload adds an instance and a rule at all workers of one host; connections stay.
+    // A reload without a change reaches all workers, and connections stay.
     let listener = listen(&all[4], 5002);
     let mut stays = Connection::open(&all[1], address(4), &listener);
     let reloaded = hosts.machines[0].srd(&["reload"]);
