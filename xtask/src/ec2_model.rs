@@ -28,7 +28,9 @@ pub(super) fn run(root: &Path, model: &Path) -> Result<()> {
     let folder = root.join("crates/srd-control/model");
     let mut text = String::new();
     let file = File::open(model).with_context(|| format!("cannot open {}", model.display()))?;
-    GzDecoder::new(file).take(BYTES_MAX).read_to_string(&mut text)?;
+    let read = GzDecoder::new(file).take(BYTES_MAX + 1).read_to_string(&mut text);
+    let bytes = read.with_context(|| format!("{} is no text in gzip", model.display()))?;
+    ensure!(bytes as u64 <= BYTES_MAX, "{} has more than {BYTES_MAX} bytes", model.display());
     let model: Value = serde_json::from_str(&text).context("this is no service model")?;
     let [list, target] = match model["metadata"]["endpointPrefix"].as_str() {
         Some("ec2") => ["actions.txt", "ec2.json"],

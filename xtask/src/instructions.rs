@@ -60,8 +60,9 @@ type Counts = BTreeMap<String, u64>;
 
 /// Measures all cases, and compares the counts with the baseline; with `write`, writes them as the
 /// new baseline.
-pub(crate) fn run(write: bool) -> Result<()> {
-    let directory = build()?;
+pub(crate) fn run(root: &Path, write: bool) -> Result<()> {
+    let directory = build(root)?;
+    let file = root.join(BASELINE);
     let mut counts = Counts::new();
     for case in CASES {
         for function in case.functions {
@@ -71,11 +72,11 @@ pub(crate) fn run(write: bool) -> Result<()> {
     }
     let compiler = compiler()?;
     if write {
-        std::fs::write(BASELINE, text(&compiler, &counts)).context(BASELINE)?;
+        std::fs::write(file, text(&compiler, &counts)).context(BASELINE)?;
         println!("{BASELINE}: {} paths", counts.len());
         return Ok(());
     }
-    let baseline = std::fs::read_to_string(BASELINE).context(BASELINE)?;
+    let baseline = std::fs::read_to_string(file).context(BASELINE)?;
     let (then, before) = parse(&baseline)?;
     let permille = if then == compiler { MORE_PERMILLE } else { MORE_OTHER_COMPILER_PERMILLE };
     if then != compiler {
@@ -94,14 +95,14 @@ pub(crate) fn run(write: bool) -> Result<()> {
 }
 
 /// Builds the measured programs. Returns their directory.
-fn build() -> Result<PathBuf> {
+fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let arguments = ["build", "--release", "--quiet", "-p", "srd-card"];
     let examples = ["--example", "hotpath", "--example", "vpc"];
-    let status = Command::new(cargo).args(arguments).args(examples).status()?;
+    let status = Command::new(cargo).args(arguments).args(examples).current_dir(root).status()?;
     ensure!(status.success(), "the programs do not build");
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    Ok(Path::new(&target).join("release/examples"))
+    Ok(root.join(target).join("release/examples"))
 }
 
 fn compiler() -> Result<String> {

@@ -55,7 +55,7 @@ enum Chore {
     /// it exactly: `cargo xtask soak --from SEED --seeds 1 -v`.
     Soak {
         /// Number of seeds.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// The first seed.
         #[arg(long, default_value_t = 1)]
@@ -70,8 +70,8 @@ enum Chore {
     /// Run the code of ENA Express for hours of simulated time, while nodes restart, links fail and
     /// settings change, and check order, counters and memory. A seed reproduces a run.
     SoakExpress {
-        /// Hours of simulated time.
-        #[arg(long, default_value_t = 8)]
+        /// Hours of simulated time. The growth of memory is checked from the third hour on.
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
         hours: u32,
         /// Seed of the run.
         #[arg(long, default_value_t = 1)]
@@ -93,7 +93,8 @@ enum Chore {
     /// counters change. Takes some minutes with a million packets of each kind.
     Hostile {
         /// Number of packets of each kind, for each protection.
-        #[arg(long, default_value_t = 1_000_000)]
+        #[arg(long, default_value_t = 1_000_000,
+            value_parser = clap::value_parser!(u64).range(1..))]
         packets: u64,
         /// Seed of the run.
         #[arg(long, default_value_t = 1)]
@@ -116,7 +117,7 @@ fn main() -> ExitCode {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })
         }
         Chore::Test(options) => suite::run(&tidy::root(), &options),
-        Chore::Instructions { write } => instructions::run(write),
+        Chore::Instructions { write } => instructions::run(&tidy::root(), write),
         Chore::Ec2Model { file } => ec2_model::run(&tidy::root(), &file),
         Chore::Hostile { packets, seed } => hostile::run(packets, seed),
     };

@@ -51,7 +51,7 @@ pub(crate) struct Options {
     filters: Vec<String>,
     /// Number of processors to use; 0: all processors of the machine
     #[arg(short, long, default_value_t = 0)]
-    jobs: usize,
+    jobs: u16,
     /// Run all tests this number of times, and count failures by name
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -160,7 +160,7 @@ fn run_once(
     isolation: &Isolation,
     report: &mut Report,
 ) -> Result<()> {
-    let mut queue = Queue::new(tests, options.jobs);
+    let mut queue = Queue::new(tests, options.jobs.into());
     let mut running: Vec<Running> = Vec::new();
     let mut cpu_seen = process::cpu_of_children();
     while !queue.is_empty() || !running.is_empty() {

@@ -252,7 +252,7 @@ pub(crate) fn list(kind: &str, of: &str) -> Result<()> {
 
 /// Returns the path and content of every file with the given suffix.
 fn texts(root: &Path, suffix: &str) -> Result<Vec<Text>> {
-    let names = find(root, suffix).into_iter().map(|path| relative(root, &path));
+    let names = find(root, suffix)?.into_iter().map(|path| relative(root, &path));
     names.map(|name| Ok((name.clone(), read(root, &name)?))).collect()
 }
 
@@ -277,26 +277,28 @@ fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Returns the paths of all files with the given suffix, sorted; build directories and hidden
-/// directories are left out.
-fn find(root: &Path, suffix: &str) -> Vec<PathBuf> {
+/// Returns the paths of all files with the given suffix, sorted; build directories, hidden
+/// directories and symbolic links are left out.
+fn find(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_path_buf()];
     while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
+        let shown = || format!("cannot read {}", directory.display());
+        for entry in fs::read_dir(&directory).with_context(shown)? {
+            let entry = entry.with_context(shown)?;
+            let (path, name, kind) = (entry.path(), entry.file_name(), entry.file_type()?);
             let name = name.to_string_lossy();
-            if path.is_dir() {
+            if kind.is_dir() {
                 if name != "target" && name != "out" && !name.starts_with('.') {
                     waiting.push(path);
                 }
-            } else if path.extension().is_some_and(|e| e == suffix) {
+            } else if kind.is_file() && path.extension().is_some_and(|e| e == suffix) {
                 found.push(path);
             }
         }
     }
     found.sort();
-    found
+    Ok(found)
 }
 
 /// Checks that each command in a document exists: `make` targets in the Makefile, and the words of
@@ -305,9 +307,13 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
     let makefile = read(root, "Makefile").unwrap_or_default();
     let mut helps: BTreeMap<String, String> = BTreeMap::new();
     let mut findings = Vec::new();
-    for (line, command) in documents::commands(text) {
+    let kinds = documents::commands(text).into_iter().flat_map(|(line, command)| {
+        let kinds = documents::classify_all(&command);
+        kinds.into_iter().map(move |kind| (line, command.clone(), kind))
+    });
+    for (line, command, kind) in kinds {
         let place = format!("{name}:{line}");
-        match documents::classify(&command) {
+        match kind {
             documents::Kind::Make(target) => {
                 if !makefile.lines().any(|l| l.starts_with(&format!("{target}:"))) {
                     findings
@@ -353,6 +359,25 @@ fn help(root: &Path, words: &[String]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: a directory that could not be read was left out, so its files passed every
+    /// check; a link to a directory above was followed many times.
+    #[test]
+    fn regression_every_file_is_found_once_or_the_check_fails() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        for left_out in ["target", "out", ".git"] {
+            fs::create_dir(root.path().join(left_out)).unwrap();
+            fs::write(root.path().join(left_out).join("x.rs"), "").unwrap();
+        }
+        fs::write(inner.join("c.rs"), "").unwrap();
+        fs::write(inner.join("c.md"), "").unwrap();
+        std::os::unix::fs::symlink("../..", inner.join("up")).unwrap();
+        assert_eq!(find(root.path(), "rs").unwrap(), [inner.join("c.rs")]);
+        let error = find(&root.path().join("none"), "rs").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read "), "{error}");
+    }
 
     #[test]
     fn a_test_program_is_a_file_or_a_directory_below_tests() {

@@ -65,9 +65,8 @@ pub(crate) struct CheckArgs {
     /// Run only these checks, by number or name.
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     only: Vec<String>,
-    /// Write the result as JSON to FILE, or to standard output, which then carries nothing else.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<OsString>,
+    #[command(flatten)]
+    json: JsonOutput,
     /// Read /proc, /sys and /dev below this directory, for example in a container that has those of
     /// its host there. Programs such as ethtool are not run then.
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -127,7 +126,7 @@ pub(crate) fn or_unchecked(result: Result<u8>) -> Result<u8> {
 }
 
 fn examine(args: &CheckArgs) -> Result<u8> {
-    let json = JsonOutput { json: args.json.clone() };
+    let json = &args.json;
     json.check()?;
     if args.unpersist {
         for line in check::take_back(&args.options())? {

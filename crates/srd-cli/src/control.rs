@@ -19,10 +19,41 @@ use srd_control::store::{MemoryStore, Store, copy};
 use crate::failure::{Missing, cannot_listen, usage};
 use crate::hosts::{self, AuthorityCommand, HostsArgs, ServeArgs, TokenCommand};
 use crate::https::{HttpsArgs, Prepared};
+use crate::identity::{self, IdentityArgs};
+use crate::keys::{self, KeyCommand};
 use crate::node;
 use crate::output::{JsonOutput, say, write_new};
 use crate::signals::AtEnd;
 use crate::state::{self, EtcdArgs, Location};
+
+/// End of the text of `srd control --help`.
+pub(crate) const NOTES: &str = "\
+EXAMPLES
+  srd control up --trial                               # until Ctrl-C; clients in another terminal
+  sudo srd control up --state /var/lib/srd/control.db --key-file key.env
+  srd control actions
+  sudo srd control hosts
+
+`up` is the server. `hosts`, `token` and `authority` send requests to a server of this machine, at
+the socket of --admin. docs/control.md describes the API, docs/control-hosts.md hosts that enrol.";
+
+const ACTIONS: &str = "\
+EXAMPLES
+  srd control actions
+  srd control actions --json | jq -r '.missing[]'";
+
+const COPY: &str = "\
+EXAMPLES
+  srd control store copy control.db http://10.0.0.1:2379
+  srd control store copy https://10.0.0.1:2379 copy.db --etcd-ca ca.pem
+
+A server that uses one of the two stores has to be stopped before.
+
+EXIT CODES
+  0  all keys are in TO
+  1  a store cannot be read or written, or a server uses it; TO may be incomplete, and a further
+     attempt completes it
+  2  wrong arguments";
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -31,16 +62,25 @@ EXAMPLES
   srd control up --state /var/lib/srd/control.db --key-file key.env
   srd control up --state http://10.0.0.1:2379,http://10.0.0.2:2379 --state-only
   srd control up --state control.db --listen 10.0.0.1:443 --ca-file ca.pem --key-file key.env
-  srd control up --state control.db --listen 0.0.0.0:443 --tls-name ec2.example \
+  srd control up --state control.db --listen 0.0.0.0:443 --tls-name ec2.example \\
       --tls-cert fullchain.pem --tls-key privkey.pem
-  srd control store copy control.db http://10.0.0.1:2379
-  srd control actions
-  srd control actions --json -
+  srd control up --state control.db --hosts 192.0.2.10:4600 --place-on-hosts
 
   set -a; . ./key.env; set +a
   aws ec2 create-vpc --cidr-block 10.0.0.0/16
 
-docs/control.md describes what is served, and what is missing.";
+As root, without --state-only and --place-on-hosts, the server starts instances on this machine.
+docs/control.md describes the actions that are served, and those that are missing.
+
+SIGNALS
+  SIGTERM, SIGINT  end the server, and the instances that it has started
+  SIGHUP           the same, if the server starts instances on this machine
+
+EXIT CODES
+  0  ended by a signal
+  1  it was started and failed
+  2  wrong arguments: nothing was started
+  3  it needs root, or a program is missing: the message says which";
 
 /// Commands for the control plane.
 #[derive(Debug, Subcommand)]
@@ -49,18 +89,23 @@ pub(crate) enum ControlCommand {
     #[command(after_help = EXAMPLES)]
     Up(Box<UpArgs>),
     /// List the actions that are served, and those on virtual private clouds that are missing.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = ACTIONS)]
     Actions(ActionsArgs),
     /// List the hosts that have enrolled, remove one, or change its key.
     Hosts(HostsArgs),
-    /// Tokens with which hosts enrol.
-    #[command(subcommand)]
+    /// Create, list and revoke the tokens with which hosts enrol.
+    #[command(subcommand, after_help = hosts::TOKENS)]
     Token(TokenCommand),
-    /// The authority that issues the certificate of a server without one of its operator.
-    #[command(subcommand)]
+    /// Replace the authority that issues the certificate of a server without --tls-cert.
+    #[command(subcommand, after_help = hosts::AUTHORITY)]
     Authority(AuthorityCommand),
-    /// Stores that keep the state.
+    /// Show or change the identity of the controller, by which hosts recognize it.
+    Identity(IdentityArgs),
+    /// Access keys, with which clients of the API sign their requests.
     #[command(subcommand)]
+    Key(KeyCommand),
+    /// Copy the state of a server from one store to another.
+    #[command(subcommand, after_help = COPY)]
     Store(StoreCommand),
 }
 
@@ -68,7 +113,7 @@ pub(crate) enum ControlCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Copy the state of a store that no server uses into an empty store.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = COPY)]
     Copy(CopyArgs),
 }
 
@@ -145,6 +190,8 @@ pub(crate) fn run(command: &ControlCommand) -> Result<u8> {
         ControlCommand::Hosts(args) => hosts::hosts(args),
         ControlCommand::Token(command) => hosts::token(command),
         ControlCommand::Authority(command) => hosts::authority(command),
+        ControlCommand::Identity(args) => identity::run(args),
+        ControlCommand::Key(command) => keys::run(command),
         ControlCommand::Store(StoreCommand::Copy(args)) => copy_store(args),
     }
 }

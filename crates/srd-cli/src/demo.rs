@@ -26,7 +26,11 @@ EXAMPLES
   sudo srd demo --seconds-scale 0.3 --out /tmp/report.html --json /tmp/report.json
   srd demo --simulate
 
-It exits with 1 if one of the goals in the last table is missed.";
+EXIT CODES
+  0  all goals in the last table are reached
+  1  a goal is missed, or a part failed
+  2  wrong arguments: nothing was started
+  3  a program is missing: the message says which";
 
 /// `srd demo`.
 #[derive(Args, Clone, Debug)]

@@ -18,24 +18,51 @@ use srd_control::hosts::serve;
 use srd_trust::file_identity;
 
 use crate::failure::{Usage, cannot_listen, usage};
-use crate::output::say;
+use crate::output::{JsonOutput, say};
 use crate::signals::AtEnd;
 
 /// Block from which overlay addresses are assigned if the operator names no other.
 const OVERLAY: &str = "10.77.0.0/16";
 
-const EXAMPLES: &str = "\
-EXAMPLES
-  srd control up --state control.db --hosts 192.0.2.10:4600
-  (umask 077; srd control token create --lifetime 1h --uses 3 > token)
-  srd up --control 192.0.2.10:4600 --token-file token      # on each host
-  srd control up --state control.db --hosts 192.0.2.10:4600 --place-on-hosts
-  srd control hosts
-  srd control hosts --json
-  srd control hosts rotate web-1
-  srd control hosts remove web-1
+/// Returns the end of the help of a command for the operator of a server: its examples, and the
+/// exit codes.
+macro_rules! with_codes {
+    ($examples:literal) => {
+        concat!(
+            "EXAMPLES\n",
+            $examples,
+            "\n\ndocs/control-hosts.md describes each step.\n\nEXIT CODES\n  0  it worked\n  \
+             1  no server answers at the socket of --admin, or it refuses the request\n  \
+             2  wrong arguments"
+        )
+    };
+}
 
-docs/control-hosts.md describes each step.";
+const HOSTS: &str = with_codes!(
+    "  srd control up --state control.db --hosts 192.0.2.10:4600     # the server\n  \
+     (umask 077; srd control token create --lifetime 1h --uses 3 > token)\n  \
+     srd up --control 192.0.2.10:4600 --token-file token           # on each host\n  \
+     srd control hosts\n  \
+     srd control hosts --json | jq '.hosts[].name'\n  \
+     srd control hosts rotate web-1\n  \
+     srd control hosts remove web-1"
+);
+const REMOVE: &str = with_codes!("  srd control hosts remove web-1");
+const ROTATE: &str = with_codes!("  srd control hosts rotate web-1\n  srd control hosts");
+/// End of the text of `srd control token --help`.
+pub(crate) const TOKENS: &str = with_codes!(
+    "  (umask 077; srd control token create --lifetime 1h --uses 3 > token)\n  \
+     srd control token list\n  \
+     srd control token revoke ID"
+);
+const CREATE: &str = with_codes!(
+    "  (umask 077; srd control token create --lifetime 1h --uses 3 > token)\n  \
+     srd up --control 192.0.2.10:4600 --token-file token           # on each host"
+);
+const LIST: &str = with_codes!("  srd control token list\n  srd control token list --json");
+const REVOKE: &str = with_codes!("  srd control token list\n  srd control token revoke ID");
+/// End of the text of `srd control authority --help`.
+pub(crate) const AUTHORITY: &str = with_codes!("  srd control authority rotate");
 
 /// Arguments of `srd control up` for hosts.
 #[derive(Args, Clone, Debug)]
@@ -63,16 +90,16 @@ pub(crate) struct ServeArgs {
 /// The local socket of a server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdminArgs {
-    /// Unix socket of the server for `srd control hosts`, `token` and `authority`. A server without
-    /// --hosts has it only if this option names it. Default: /run/srd-control.sock for root, and
-    /// srd-control.sock in $XDG_RUNTIME_DIR for other users.
+    /// Unix socket of the server for `srd control hosts`, `token`, `identity`, `authority` and
+    /// `key`. A server without --hosts has it only if this option names it. Default:
+    /// /run/srd-control.sock for root, and srd-control.sock in $XDG_RUNTIME_DIR for other users.
     #[arg(long, value_name = "PATH")]
     admin: Option<PathBuf>,
 }
 
 /// Arguments of `srd control hosts`.
 #[derive(Args, Clone, Debug)]
-#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, after_help = HOSTS)]
 pub(crate) struct HostsArgs {
     #[command(subcommand)]
     command: Option<HostsCommand>,
@@ -83,19 +110,21 @@ pub(crate) struct HostsArgs {
 /// Arguments of a command that lists something.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ListArgs {
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    admin: AdminArgs,
+    pub(crate) json: JsonOutput,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
 }
 
 /// Commands for hosts.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum HostsCommand {
     /// Remove a host: all others drop their connections with it at once.
+    #[command(after_help = REMOVE)]
     Remove(HostArgs),
-    /// Make a host draw another key, and use it. Its connections with the other hosts begin anew.
+    /// Change the key of a host: at once if it is connected, otherwise when it connects next. Its
+    /// sessions with the other hosts begin anew; connections of programs continue.
+    #[command(after_help = ROTATE)]
     Rotate(HostArgs),
 }
 
@@ -113,6 +142,7 @@ pub(crate) struct HostArgs {
 pub(crate) enum AuthorityCommand {
     /// Replace the authority, and the certificate of each server of this state. Clients have to
     /// trust the certificate of the new authority from then on.
+    #[command(after_help = AUTHORITY)]
     Rotate(AdminArgs),
 }
 
@@ -120,21 +150,23 @@ pub(crate) enum AuthorityCommand {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Print a new token, with which hosts can enrol.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = CREATE)]
     Create(CreateArgs),
     /// List the tokens, without their secrets.
+    #[command(after_help = LIST)]
     List(ListArgs),
     /// Make a token useless. Hosts that have enrolled with it stay.
+    #[command(after_help = REVOKE)]
     Revoke(RevokeArgs),
 }
 
 /// Arguments of `srd control token create`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CreateArgs {
-    /// Time until the token expires: a number with s, m, h or d.
+    /// Time until the token expires: a number with s, m, h or d, from 1s to 366d.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime)]
     lifetime: Duration,
-    /// Number of hosts that can enrol with the token.
+    /// Number of hosts that can enrol with the token, 1 to 1024.
     #[arg(long, value_name = "N", default_value_t = 1)]
     uses: u32,
     #[command(flatten)]
@@ -180,7 +212,8 @@ impl AdminArgs {
         }
     }
 
-    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+    /// Sends a request to the server, and returns its answer.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         admin::ask(&self.path()?, request).map_err(anyhow::Error::msg)
     }
 }
@@ -269,10 +302,7 @@ pub(crate) fn hosts(args: &HostsArgs) -> Result<u8> {
         }
         Some(HostsCommand::Rotate(HostArgs { name, admin })) => {
             let () = admin.ask(&Request::Rotate { name: name.clone() })?;
-            say(format!(
-                "{name} draws another key, and uses it as soon as it is connected: `srd control \
-                 hosts` shows the progress"
-            ))?;
+            say(rotation(name))?;
         }
     }
     Ok(0)
@@ -282,19 +312,19 @@ pub(crate) fn hosts(args: &HostsArgs) -> Result<u8> {
 pub(crate) fn token(command: &TokenCommand) -> Result<u8> {
     match command {
         TokenCommand::Create(args) => {
+            let json = &args.list.json;
+            json.check()?;
             let lifetime_s = args.lifetime.as_secs();
             let request = Request::CreateToken { lifetime_s, uses: args.uses };
             let token: NewToken = args.list.admin.ask(&request)?;
-            match args.list.json {
-                true => say(serde_json::to_string_pretty(&token)?)?,
-                false => say(token.token)?,
-            }
+            json.write_private(&token)?;
+            json.say(token.token)?;
         }
         TokenCommand::List(args) => {
+            args.json.check()?;
             let tokens: Vec<TokenEntry> = args.admin.ask(&Request::Tokens)?;
-            if args.json {
-                say(serde_json::to_string_pretty(&tokens)?)?;
-            } else {
+            args.json.write(&tokens)?;
+            if !args.json.owns_stdout() {
                 let row = |token: &TokenEntry| {
                     let left = token.expires_at.saturating_sub(now_s());
                     let end = match left {
@@ -312,6 +342,16 @@ pub(crate) fn token(command: &TokenCommand) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Returns the lines about a host that was requested to change its key.
+fn rotation(name: &str) -> String {
+    format!(
+        "{name} has to change its key. If it is connected, it draws a new key at once, otherwise \
+         when it connects next. Its sessions with the other hosts then begin anew, and connections \
+         of programs continue. `srd control hosts` shows the progress in the column STATE: `key: \
+         requested`, `key: not in use yet`, and no such text when the new key is in use"
+    )
 }
 
 /// Returns the lines about a host that was removed. A host whose file of a token is still there
@@ -333,9 +373,11 @@ fn removal(name: &str, Removed { stopped, tokens }: &Removed) -> Vec<String> {
 }
 
 fn list(args: &ListArgs) -> Result<()> {
+    args.json.check()?;
     let listing: Listing = args.admin.ask(&Request::Hosts)?;
-    if args.json {
-        return say(serde_json::to_string_pretty(&listing)?);
+    args.json.write(&listing)?;
+    if args.json.owns_stdout() {
+        return Ok(());
     }
     let mut rows =
         vec![["NAME", "ADDRESS", "ENDPOINT", "STATE", "GENERATION", "CAPACITY"].map(str::to_owned)];
@@ -388,12 +430,12 @@ fn capacity(host: &HostEntry) -> String {
 }
 
 /// Returns the time in seconds since 1970.
-fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// Returns a time in its largest whole unit.
-fn span(s: u64) -> String {
+pub(crate) fn span(s: u64) -> String {
     match s {
         0..120 => format!("{s} s"),
         120..7200 => format!("{} min", s / 60),
@@ -403,7 +445,7 @@ fn span(s: u64) -> String {
 }
 
 /// Prints rows in columns.
-fn columns<const N: usize>(rows: &[[String; N]]) -> Result<()> {
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Result<()> {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     for row in rows {
@@ -431,6 +473,29 @@ mod tests {
             some[1].contains("uses left: 3") && some[1].contains("token revoke ID"),
             "{some:?}"
         );
+    }
+
+    /// The text was that the host uses the key as soon as it is connected, for connected hosts too.
+    #[test]
+    fn regression_a_rotation_says_when_the_key_changes_and_how_that_is_seen() {
+        let text = rotation("web-1");
+        for words in ["web-1 has to change its key", "at once", "connects next", "key: requested"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_the_limits_of_tokens() {
+        use clap::CommandFactory;
+        use srd_control::hosts::decide::{LIFETIME_MAX_S, USES_MAX};
+        let program = crate::Cli::command();
+        let create = ["control", "token", "create"].iter();
+        let create = create.fold(&program, |of, name| of.find_subcommand(name).unwrap());
+        let text = create.clone().render_help().to_string().replace('\n', " ");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let days = LIFETIME_MAX_S / 86_400;
+        assert!(words.contains(&format!("from 1s to {days}d")), "{words}");
+        assert!(words.contains(&format!("1 to {USES_MAX}")), "{words}");
     }
 
     #[test]

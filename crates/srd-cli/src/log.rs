@@ -151,19 +151,33 @@ where
     }
 }
 
-/// Returns a text as one line, so that an entry of several lines stays one line. Clients of the
-/// control socket choose some of the words. So control characters, which could move a terminal's
-/// cursor, are escaped.
+/// Returns a text as one line, so that an entry of several lines stays one line. The line of a
+/// configuration file that an error shows is left out: the error also contains its position.
+/// Clients of the control socket choose some of the words. So control characters, which could move
+/// a terminal's cursor, are escaped.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => line.push_str("; "),
-            control if control.is_control() => line.extend(control.escape_default()),
-            other => line.push(other),
+    let parts = text.split('\n').filter(|part| !part.trim().is_empty() && !is_excerpt(part));
+    for part in parts {
+        if !line.is_empty() {
+            line.push_str("; ");
+        }
+        for character in part.trim_start_matches(' ').chars() {
+            match character {
+                control if control.is_control() => line.extend(control.escape_default()),
+                other => line.push(other),
+            }
         }
     }
     line
+}
+
+/// Whether a line of an error shows a line of a configuration file, or marks a part of it:
+/// `  12 | listen = 5`, `     |          ^`.
+fn is_excerpt(line: &str) -> bool {
+    let before = line.strip_prefix("  ").and_then(|line| line.split_once('|'));
+    before
+        .is_some_and(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b' '))
 }
 
 /// Shortens a time with microseconds or nanoseconds to milliseconds, as in
@@ -272,6 +286,23 @@ mod tests {
         let time = words.next().unwrap();
         assert!(time.len() == 24 && time.ends_with('Z') && time.starts_with("20"), "{text}");
         assert_eq!(words.next(), Some("srd::log::tests:"), "{text}");
+    }
+
+    /// The error of a reload by SIGHUP was one line with the line of the file, a row of spaces, and
+    /// several semicolons.
+    #[test]
+    fn regression_an_error_in_a_file_is_a_readable_line_of_the_log() {
+        let path = std::path::Path::new("/etc/srd/srd0.toml");
+        let error = srd_daemon::config::Config::parse("[cloud]\nvpc = 1\n", path).unwrap_err();
+        let said = format!("the configuration stays as it was: {error}");
+        assert!(said.contains("\n  2 | vpc = 1\n") && said.contains('^'), "{said}");
+        let line = one_line(&said);
+        let begin = "the configuration stays as it was: /etc/srd/srd0.toml:2:7: invalid type";
+        assert!(line.starts_with(begin) && line.contains("; remedy: write"), "{line}");
+        assert!(!line.contains('|') && !line.contains('^') && !line.contains("  "), "{line}");
+        // Only lines of this form are left out.
+        let list = "peers added: b\n  several nodes run: |\nx | y";
+        assert_eq!(one_line(list), "peers added: b; several nodes run: |; x | y");
     }
 
     /// Regression: an empty variable switched warnings off, and -v had no effect. A variable that

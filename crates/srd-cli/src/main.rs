@@ -16,6 +16,8 @@
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`control`] | `srd control`: the EC2 API for virtual private clouds |
 //! | [`hosts`] | `srd control hosts`, `srd control token`: hosts that enrol themselves |
+//! | [`identity`] | `srd control identity`: the identity of the controller |
+//! | [`keys`] | `srd control key`: access keys of the API |
 //! | [`state`], [`https`] | locations of the state of `srd control`; its HTTPS |
 //! | [`node`] | machines for `srd control up` |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
@@ -26,7 +28,9 @@
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | messages on standard error |
 //! | [`advice`] | advice on a command line that was not understood |
+//! | [`help`] | exit codes in the help of each command |
 //! | `srd_cni` | `srd-cni`, the same program under the name of a CNI plugin |
+//! | [`nodes`] | control sockets of the nodes that run |
 //! | [`failure`], [`output`], [`signals`], [`units`] | helpers that the commands share |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)] // the macros end a program whose output fails
@@ -41,14 +45,18 @@ mod control;
 mod daemon;
 mod demo;
 mod failure;
+mod help;
 mod hosts;
 mod https;
+mod identity;
+mod keys;
 mod lab;
 mod log;
 mod man;
 mod mpi_check;
 mod nfs_proxy;
 mod node;
+mod nodes;
 mod output;
 mod perf;
 mod profile;
@@ -61,7 +69,7 @@ mod vpc;
 mod watch;
 
 use anyhow::{Context, Result};
-use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -70,14 +78,26 @@ use std::process::ExitCode;
 
 use crate::output::tell;
 
-/// End of every `--help` text.
-const EXIT_CODES: &str = "\
+/// End of the text of `srd --help`.
+const NOTES: &str = "\
+WHERE TO BEGIN
+  sudo srd demo                     SRD beside kernel TCP on this machine
+  sudo srd up --try ADDRESS         an encrypted tunnel between two machines, without a file
+  sudo srd run -- iperf3 -s         a program with the network of an EC2 instance
+  srd control up --trial            the EC2 API for virtual private clouds
+  srd sim run uplink-death          an experiment in the simulator
+
+Commands for a running node (status, top, stats, paths, set, peer, reload, capture, and those of
+`srd card`) find the only one of this machine. If several run, they name them and end.
+--json FILE writes the result to a file as well; --json alone or --json - prints JSON only.
+
 EXIT CODES
   0  it worked
   1  it ran and failed, a target was missed, or flows stayed unfinished
-  2  bad usage or configuration: nothing was started
+  2  wrong arguments or configuration: nothing was started
   3  a privilege or a program is missing: the message says which
-`srd check` and `srd mpi-check` count instead: see their help.";
+`srd check` and `srd mpi-check` count failed checks instead. `srd run`, `srd lab exec` and `srd lab
+impair` end with the code of the program that they run. `srd COMMAND --help` has more.";
 
 /// SRD: a reliable datagram transport that sprays one flow over every path of a network.
 ///
@@ -85,7 +105,7 @@ EXIT CODES
 /// small datacenter of network namespaces for experiments. `srd sim` runs the same transport in a
 /// simulator.
 #[derive(Debug, Parser)]
-#[command(name = "srd", version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(name = "srd", version, propagate_version = true, after_help = NOTES)]
 struct Cli {
     /// Log to standard error: -v events, -vv details, -vvv everything. RUST_LOG overrides.
     #[arg(short, long, action = ArgAction::Count, global = true)]
@@ -112,10 +132,10 @@ enum Command {
     #[command(subcommand)]
     Vpc(vpc::VpcCommand),
     /// Run instances of a virtual private cloud on this machine, with the limits of their types.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = card::NOTES)]
     Card(card::CardCommand),
-    /// Serve the EC2 API for virtual private clouds.
-    #[command(subcommand)]
+    /// Serve the EC2 API for virtual private clouds, and manage hosts that enrol at the server.
+    #[command(subcommand, after_help = control::NOTES)]
     Control(control::ControlCommand),
     /// Process that keeps the privileges for `srd card up`.
     #[command(hide = true)]
@@ -132,7 +152,7 @@ enum Command {
     Profile(Box<profile::ProfileArgs>),
     /// Carry NFS between machines through TLS and several connections.
     NfsProxy(Box<nfs_proxy::NfsProxyArgs>),
-    /// Limit the sending rate of an interface, and the rate of each of its flows
+    /// Limit the sending rate of an interface, and the rate of each of its flows.
     Shape(shape::ShapeArgs),
     /// Run your own command with and without SRD in turns, and show which differences are real.
     Compare(Box<compare::CompareArgs>),
@@ -164,8 +184,9 @@ fn main() -> ExitCode {
         return ExitCode::from(srd_cni::main());
     }
     // If a shell requests completions, this call answers the request and exits.
-    CompleteEnv::with_factory(Cli::command).complete();
-    let cli = match Cli::try_parse() {
+    CompleteEnv::with_factory(command).complete();
+    let matches = command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return not_understood(error),
     };
@@ -188,10 +209,15 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Returns the description of the command line.
+fn command() -> clap::Command {
+    help::with_exit_codes(Cli::command())
+}
+
 /// Prints clap's text: help, the version or an error. Returns the exit code.
 fn not_understood(mut error: clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
-    advice::add(&mut error, &Cli::command(), &words);
+    advice::add(&mut error, &command(), &words);
     // Printing fails if the reader has closed the output. No message is needed in this case.
     let _ = error.print();
     if error.use_stderr() && check::is_meant(words.into_iter()) {
@@ -225,7 +251,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
             Ok(0)
         }
         Command::Man { directory } => {
-            man::write(Cli::command(), &directory)?;
+            man::write(crate::command(), &directory)?;
             Ok(0)
         }
     }
@@ -248,6 +274,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

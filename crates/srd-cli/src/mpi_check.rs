@@ -7,7 +7,6 @@ use clap::Args;
 use srd_doctor::check::Paint;
 use srd_doctor::mpi::offers;
 use srd_doctor::mpi_check::{self, Options, SSH};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 const NOTES: &str = "\
@@ -46,9 +45,8 @@ pub(crate) struct MpiCheckArgs {
     /// Program that runs a command on another machine, with its arguments.
     #[arg(long, value_name = "COMMAND", default_value = SSH)]
     agent: String,
-    /// Write the result as JSON to FILE, or to standard output, which then carries nothing else.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<OsString>,
+    #[command(flatten)]
+    json: JsonOutput,
     /// Load this libfabric, print what it offers, and exit. This program calls itself with it.
     #[arg(long, value_name = "LIBRARY", hide = true, exclusive = true)]
     probe: Option<PathBuf>,
@@ -77,7 +75,7 @@ fn probe(library: &Path) -> Result<u8> {
 }
 
 fn examine(args: &MpiCheckArgs) -> Result<u8> {
-    let json = JsonOutput { json: args.json.clone() };
+    let json = &args.json;
     json.check()?;
     let report = mpi_check::examine(&Options {
         hosts: args.hosts.clone(),

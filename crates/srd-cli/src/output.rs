@@ -1,4 +1,8 @@
-//! Output of results: text, and JSON with `--json FILE` (`-` is standard output).
+//! Output of results: text, and JSON with `--json`.
+//!
+//! One rule applies to all commands: `--json FILE` writes JSON to a file, in addition to the text;
+//! `--json` and `--json -` write JSON to standard output, without the text. A command that runs a
+//! program on its standard output refuses the second form.
 
 use crate::failure::Usage;
 use anyhow::{Context, Error, Result};
@@ -7,20 +11,33 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Destination of the result in JSON.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonOutput {
-    /// Also write the result as JSON to this file; `-` is standard output, which then carries
-    /// nothing else.
-    #[arg(long, value_name = "FILE")]
+    /// Also write the result as JSON to FILE. Without FILE, or with `-`, it goes to standard
+    /// output, which then carries nothing else.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
 }
 
+/// Destination of results as lines of JSON.
+pub(crate) struct JsonLines {
+    output: JsonOutput,
+    /// The open destination. A file is emptied when it is opened, so that a command that cannot
+    /// begin leaves earlier results.
+    to: Option<Box<dyn Write>>,
+}
+
 impl JsonOutput {
+    /// Whether the user requested JSON.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.json.is_some()
+    }
+
     /// Whether standard output is reserved for JSON.
     pub(crate) fn owns_stdout(&self) -> bool {
         self.json.as_ref().is_some_and(|file| file == "-")
@@ -35,17 +52,47 @@ impl JsonOutput {
         }
     }
 
+    /// As [`JsonOutput::check`], for a command whose standard output belongs to the program that it
+    /// runs.
+    pub(crate) fn check_beside_program(&self) -> Result<()> {
+        if self.owns_stdout() {
+            let text = "--json -: standard output is the program's; name a file";
+            return Err(Usage(text.to_owned()).into());
+        }
+        self.check()
+    }
+
     /// Writes the result in JSON, if the user requested it.
     pub(crate) fn write(&self, value: &impl Serialize) -> Result<()> {
+        self.write_by(value, |file, text| fs::write(file, text))
+    }
+
+    /// As [`JsonOutput::write`]. Only the owner of the file may read it.
+    pub(crate) fn write_private(&self, value: &impl Serialize) -> Result<()> {
+        self.write_by(value, |file, text| create_private(file)?.write_all(text.as_bytes()))
+    }
+
+    fn write_by(
+        &self,
+        value: &impl Serialize,
+        to_file: impl FnOnce(&Path, &str) -> std::io::Result<()>,
+    ) -> Result<()> {
         let Some(file) = &self.json else { return Ok(()) };
         let mut text = serde_json::to_string_pretty(value).context("the result as JSON")?;
         text.push('\n');
-        if file == "-" {
+        if self.owns_stdout() {
             let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
-        } else {
-            fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+            return out
+                .write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .context("standard output");
         }
+        to_file(Path::new(file), &text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Returns the destination of lines of JSON; `None` if the user did not request JSON.
+    pub(crate) fn lines(&self) -> Option<JsonLines> {
+        self.is_wanted().then(|| JsonLines { output: self.clone(), to: None })
     }
 
     /// Prints a line of text, unless standard output is reserved for JSON. If the JSON goes to a
@@ -57,6 +104,41 @@ impl JsonOutput {
         }
         let said = say(text);
         if self.json.is_some() { unless_closed(said) } else { said }
+    }
+}
+
+impl JsonLines {
+    /// Opens the destination, unless it is open. Without a line, a file is empty.
+    pub(crate) fn open(&mut self) -> Result<&mut dyn Write> {
+        let to: Box<dyn Write> = match (self.to.take(), &self.output.json) {
+            (Some(to), _) => to,
+            (None, Some(file)) if !self.output.owns_stdout() => {
+                let opened = File::create(file);
+                let opened = opened.with_context(|| format!("cannot write {}", file.display()))?;
+                Box::new(BufWriter::new(opened))
+            }
+            (None, _) => Box::new(BufWriter::new(std::io::stdout())),
+        };
+        Ok(self.to.insert(to).as_mut())
+    }
+
+    /// Adds a line. It may wait in memory until [`JsonLines::flush`].
+    pub(crate) fn add(&mut self, value: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(value).context("a result as JSON")?;
+        line.push(b'\n');
+        let what = self.what();
+        self.open()?.write_all(&line).context(what)
+    }
+
+    /// Writes lines that wait in memory.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let what = self.what();
+        self.to.as_mut().map_or(Ok(()), |to| to.flush()).context(what)
+    }
+
+    /// Name of the destination, for errors.
+    fn what(&self) -> &'static str {
+        if self.output.owns_stdout() { "standard output" } else { "the file of JSON" }
     }
 }
 
@@ -121,6 +203,9 @@ pub(crate) fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<(
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     let new = PathBuf::from(name);
+    // A process with this number that was killed may have left its file: in a container, each start
+    // has the same number.
+    let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
@@ -152,6 +237,10 @@ pub(crate) fn check_writable(file: &Path) -> Result<()> {
     if file.is_dir() {
         let text = format!("{} is a directory: name a file", file.display());
         return Err(Usage(text).into());
+    }
+    if file == Path::new("-") {
+        let text = "`-` is standard output for --json alone: name a file, such as ./-";
+        return Err(Usage(text.to_owned()).into());
     }
     let name = file.as_os_str().as_encoded_bytes();
     if name.is_empty() || name.ends_with(b"/") {
@@ -195,6 +284,44 @@ pub(crate) fn is_broken_pipe(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Some commands wrote a file with the name `-`, some refused it, and some printed.
+    #[test]
+    fn regression_a_hyphen_is_standard_output_for_every_kind_of_json() {
+        #[derive(Debug, clap::Parser)]
+        struct Arguments {
+            _name: Option<String>,
+            #[command(flatten)]
+            json: JsonOutput,
+        }
+        let json = |words: &[&str]| {
+            let words = [&["srd"][..], words].concat();
+            <Arguments as clap::Parser>::try_parse_from(words).unwrap().json
+        };
+        assert!(!json(&["a"]).is_wanted() && json(&["a"]).lines().is_none());
+        for words in [&["--json"][..], &["--json", "-"], &["--json=-", "a"], &["a", "--json"]] {
+            let output = json(words);
+            assert!(output.owns_stdout() && output.check().is_ok(), "{words:?}");
+            assert_eq!(output.lines().unwrap().what(), "standard output");
+            let refused = output.check_beside_program().unwrap_err().to_string();
+            assert!(refused.contains("name a file"), "{refused}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.json");
+        let output = json(&["a", "--json", file.to_str().unwrap()]);
+        assert!(!output.owns_stdout() && output.check_beside_program().is_ok());
+        output.write_private(&1).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        let mut lines = output.lines().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "1\n", "earlier results stay");
+        lines.add(&[2]).unwrap();
+        lines.add(&[3]).unwrap();
+        lines.flush().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "[2]\n[3]\n");
+        // Other outputs have no such rule.
+        let refused = check_writable(Path::new("-")).unwrap_err().to_string();
+        assert!(refused.contains("name a file"), "{refused}");
+    }
 
     #[test]
     fn a_file_that_is_not_there_matters_more_than_a_reader_who_has_left() {

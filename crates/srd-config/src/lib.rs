@@ -1,9 +1,13 @@
 //! Errors in configuration files that a person writes: the fault, its position, and its remedy.
 #![forbid(unsafe_code)]
 
+mod kind;
+
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+pub use kind::FileKind;
 
 /// Largest number of characters that are shown of a line.
 const SHOWN_CHARS_MAX: usize = 100;

@@ -57,7 +57,7 @@ impl Link {
     fn open(at: SocketAddr, own: &Identity, controller: Fingerprint) -> Self {
         let socket = TcpStream::connect(at).unwrap();
         socket.set_nodelay(true).unwrap();
-        let settings = tls::of_host(own, controller).unwrap();
+        let settings = tls::of_host(own, &[controller]).unwrap();
         let connection = ClientConnection::new(settings, tls::controller_name()).unwrap();
         let stream = StreamOwned::new(connection, socket);
         Self { stream, inbox: Inbox::new(CONTROLLER_BYTES_MAX) }

@@ -24,12 +24,13 @@
 //! | [`tls`] | certificates of the server |
 //! | `clients`, `slots` | connections of one client address, limited in number; this limit for any owner |
 //! | `stalls` | the end of connections that stall |
-//! | `random` | random bytes of the kernel |
+//! | `random`, `clock` | random bytes of the kernel, the time of day |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]
 
 pub mod actions;
 mod clients;
+mod clock;
 pub mod control;
 pub mod defaults;
 pub mod error;

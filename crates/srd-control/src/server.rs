@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::clients::Clients;
+use crate::clock::now_s;
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::http::{HttpRequest, HttpResponse};
@@ -146,7 +147,7 @@ pub fn serve_shared(
             let certificates = Arc::clone(&https.certificates);
             control.serve_names(Box::new(move |name| certificates.has_name(name)));
         }
-        control.settle(now());
+        control.settle(now_s());
         control.news()
     };
     runtime.block_on(async move {
@@ -161,10 +162,45 @@ pub fn serve_shared(
     })
 }
 
+/// Work of [`renew`] that has failed, and is tried again.
+#[derive(Default)]
+struct Unfinished {
+    /// Certificate of the authority that clients do not have yet.
+    certificate: Option<String>,
+    /// The failure that was reported last.
+    reported: Option<String>,
+}
+
+impl Unfinished {
+    /// Reports a failure, unless it was reported last.
+    fn report(&mut self, https: &mut Https, why: String) {
+        if self.reported.as_ref() != Some(&why) {
+            (https.report)(&why);
+            self.reported = Some(why);
+        }
+    }
+
+    /// Gives clients the certificate of the authority, if they do not have it.
+    fn publish(&mut self, https: &mut Https) {
+        let Some(certificate) = &self.certificate else { return };
+        match (https.publish)(certificate) {
+            Ok(()) => {
+                if self.reported.is_some() {
+                    (https.report)("the certificate of the present authority is published now");
+                }
+                *self = Self::default();
+            }
+            Err(why) => self.report(https, format!("{why}; the server tries again")),
+        }
+    }
+}
+
 /// Takes over certificates of the operator as soon as their files change, and the authority of the
-/// state as soon as it is replaced.
+/// state as soon as it is replaced. If a certificate cannot be issued, or the certificate of the
+/// authority cannot be published, for example because the disk is full, the next round tries again.
 async fn renew(https: Option<Https>, control: Arc<Mutex<Control>>) -> Infallible {
     let Some(mut https) = https else { return std::future::pending().await };
+    let mut unfinished = Unfinished::default();
     loop {
         tokio::time::sleep(RELOAD_PERIOD).await;
         let (certificates, control) = (Arc::clone(&https.certificates), Arc::clone(&control));
@@ -190,14 +226,15 @@ async fn renew(https: Option<Https>, control: Arc<Mutex<Control>>) -> Infallible
             None => {}
             Some(Ok(authority)) => {
                 (https.report)("the server has a certificate of another authority");
-                if let Err(why) = (https.publish)(authority.certificate()) {
-                    (https.report)(&why);
-                }
+                let certificate = Some(authority.certificate().to_owned());
+                unfinished = Unfinished { certificate, reported: None };
             }
             Some(Err(why)) => {
-                (https.report)(&format!("the certificate of the former authority stays: {why}"));
+                let what = format!("the certificate of the former authority stays: {why}");
+                unfinished.report(&mut https, what);
             }
         }
+        unfinished.publish(&mut https);
     }
 }
 
@@ -262,7 +299,7 @@ async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::
             let _ = control.follow();
             let is_lost = control.give_up_machines();
             if !is_lost {
-                control.settle(now());
+                control.settle(now_s());
             }
             is_lost
         });
@@ -296,7 +333,7 @@ async fn respond(
         headers: head.headers.iter().map(header).collect(),
         body,
     };
-    let now = now();
+    let now = now_s();
     let handled = tokio::task::spawn_blocking(move || {
         // The state is whole even after a panic of another request, whose changes `handle` undoes.
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -306,11 +343,6 @@ async fn respond(
         Ok(answer) => response(answer),
         Err(_) => refusal(500, "InternalError", "The request has ended in a defect."),
     })
-}
-
-/// The time in seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Response<Full<Bytes>> {

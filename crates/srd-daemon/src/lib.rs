@@ -33,6 +33,7 @@
 //! | [`run`] | `srd up`: setup, loss of privileges, workers |
 //! | [`snapshot`] | the state of the daemon, for people and machines |
 //! | [`units`] | rates in the form that people write |
+//! | `waiting` | threads that are started before their work begins |
 
 #![forbid(unsafe_code)]
 
@@ -58,3 +59,4 @@ mod routing;
 pub mod run;
 pub mod snapshot;
 pub mod units;
+mod waiting;

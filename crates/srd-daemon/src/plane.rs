@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::handover::STOP;
+use crate::handover::decision::Decision;
 use crate::handover::state::Estate;
-use crate::handover::successor::Successor;
 use crate::handover::wire::LineConnection;
 use crate::keys::SecretKey;
 use crate::snapshot::Snapshot;
@@ -131,8 +131,10 @@ pub enum Command {
     HandOver {
         /// The connection to the process.
         line: LineConnection,
-        /// The process.
-        successor: Successor,
+        /// The decision which of both processes goes on.
+        decision: Decision,
+        /// The id of the process.
+        process: u32,
         /// Receives `Ok` if the daemon is about to end, or the reason why it continues.
         reply: Oneshot<Result<(), String>>,
     },
@@ -457,8 +459,9 @@ impl PlaneHandle {
             return Ok(report?.map_err(E::from));
         };
         let partly = |why: &dyn fmt::Display| {
-            let what = "the rules of the instances were applied; for the interface and its peers,";
-            E::from(format!("{what} {why}"))
+            E::from(format!(
+                "the rules of the instances were applied; of all other settings, {why}"
+            ))
         };
         Ok(match report {
             Ok(Ok(mut report)) => {

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -30,7 +30,8 @@ use ipnet::IpNet;
 use srd_net::Link;
 
 use crate::config::{Interface, Mode, Table};
-use crate::netconf::{CHANGES_MAX, Network, Request, Route, Spec};
+use crate::netconf::{CHANGES_MAX, Listener, Network, Request, Route, Spec};
+use crate::waiting::WaitingThread;
 
 /// Number of the routing table and of the firewall mark of `srd0`. For `srd7` this number is
 /// greater by seven.
@@ -103,42 +104,66 @@ pub(crate) struct Routing {
     has_ended: Arc<AtomicBool>,
 }
 
+/// Function that sends a request to the network process.
+type Ask = Box<dyn FnMut(&Request) -> Result<()> + Send>;
+
+/// The threads that maintain routes, which wait for the network process. If this is dropped, they
+/// end.
+#[derive(Debug)]
+pub(crate) struct PreparedRouting {
+    shared: Arc<Shared>,
+    keeper: WaitingThread<Ask>,
+    listener: Listener,
+}
+
+impl PreparedRouting {
+    /// Starts the threads. Call it after privileges were dropped, because a thread keeps the
+    /// privileges with which it was started.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub(crate) fn new(mode: Mode) -> Result<Self> {
+        Self::with(mode, |to| Link::towards(to).ok().map(|link| link.local))
+    }
+
+    /// Starts the threads with a function that finds the source address for packets to an endpoint,
+    /// which tests replace.
+    fn with(
+        mode: Mode,
+        towards: impl FnMut(SocketAddr) -> Option<IpAddr> + Send + 'static,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let keep = move |ask: Ask| {
+            let (told, sources) = (Routes::new(), BTreeMap::new());
+            Keeper { mode, towards, ask, told, sources }.run(&theirs);
+        };
+        let keeper = WaitingThread::start("srd-routes", keep)?;
+        Ok(Self { shared, keeper, listener: Network::listener()? })
+    }
+
+    /// Lets the threads work with a network process that has set the interface up.
+    pub(crate) fn begin(self, network: Network) -> Routing {
+        let Self { shared, keeper, listener } = self;
+        let mut network = network.listen_by(listener);
+        let has_ended = network.has_ended();
+        let thread = keeper.begin(Box::new(move |request: &Request| network.ask(request)));
+        Routing { shared, thread: Some(thread), has_ended }
+    }
+}
+
 impl Routing {
-    /// Starts the thread, and passes it a network process that has set the interface up. Call it
-    /// after privileges were dropped, because a thread keeps the privileges with which it was
-    /// started.
+    /// Starts the threads as [`PreparedRouting::new`] does, and lets them work.
     ///
     /// # Errors
     /// The operating system's error.
     pub(crate) fn start(network: Network, mode: Mode) -> Result<Self> {
-        let mut network = network.listen()?;
-        let has_ended = network.has_ended();
-        let towards = |to| Link::towards(to).ok().map(|link| link.local);
-        let mut routing = Self::over(mode, towards, move |request| network.ask(request))?;
-        routing.has_ended = has_ended;
-        Ok(routing)
+        Ok(PreparedRouting::new(mode)?.begin(network))
     }
 
     /// Whether the network process has ended. Without it routes can neither be changed nor removed.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
-    }
-
-    /// Starts the thread with two functions, which tests replace: `ask` sends a request to the
-    /// network process, and `towards` finds the source address for packets to an endpoint.
-    fn over(
-        mode: Mode,
-        towards: impl FnMut(SocketAddr) -> Option<IpAddr> + Send + 'static,
-        ask: impl FnMut(&Request) -> Result<()> + Send + 'static,
-    ) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
-        let keep = move || {
-            let (told, sources) = (Routes::new(), BTreeMap::new());
-            Keeper { mode, towards, ask, told, sources }.run(&theirs);
-        };
-        let thread = thread::Builder::new().name("srd-routes".into()).spawn(keep)?;
-        Ok(Self { shared, thread: Some(thread), has_ended: Arc::default() })
     }
 
     /// Requests routes in place of the previously requested routes. Never waits. Earlier routes
@@ -291,6 +316,16 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    /// Starts routing with functions in place of the network process and of the routing table.
+    fn over(
+        mode: Mode,
+        towards: impl FnMut(SocketAddr) -> Option<IpAddr> + Send + 'static,
+        ask: impl FnMut(&Request) -> Result<()> + Send + 'static,
+    ) -> Routing {
+        let PreparedRouting { shared, keeper, .. } = PreparedRouting::with(mode, towards).unwrap();
+        Routing { shared, thread: Some(keeper.begin(Box::new(ask))), has_ended: Arc::default() }
+    }
+
     fn behind(prefixes: &[&str]) -> Arc<Behind> {
         let prefixes = prefixes.iter().map(|p| p.parse().unwrap()).collect();
         Arc::new(Behind { prefixes, endpoint: None })
@@ -311,7 +346,7 @@ mod tests {
     fn regression_a_slow_kernel_holds_up_nobody_and_the_latest_state_wins() {
         let (requests, asked) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();
-        let routing = Routing::over(
+        let routing = over(
             Mode::Overlay,
             |_| None,
             move |request| {
@@ -319,8 +354,7 @@ mod tests {
                 let _ = may_go_on.recv();
                 Ok(())
             },
-        )
-        .unwrap();
+        );
         routing.want(vec![behind(&["10.0.0.0/32"])]);
         let first = Request::Change { add: vec![route("10.0.0.0/32")], remove: Vec::new() };
         assert_eq!(asked.recv().unwrap(), first);
@@ -344,15 +378,14 @@ mod tests {
     #[test]
     fn regression_a_prefix_that_moves_to_another_peer_keeps_its_route() {
         let (requests, asked) = mpsc::channel();
-        let routing = Routing::over(
+        let routing = over(
             Mode::Overlay,
             |_| None,
             move |request| {
                 requests.send(request.clone()).unwrap();
                 Ok(())
             },
-        )
-        .unwrap();
+        );
         routing.want(vec![behind(&["10.1.0.0/16"]), behind(&["10.2.0.0/16"])]);
         routing.wait_for_first().unwrap();
         routing.want(vec![behind(&["10.2.0.0/16"]), behind(&["10.1.0.0/16", "10.3.0.0/16"])]);
@@ -365,7 +398,7 @@ mod tests {
     fn requests_stay_within_their_bound_and_failures_are_tried_again() {
         let (requests, asked) = mpsc::channel();
         let mut tries = 0;
-        let routing = Routing::over(
+        let routing = over(
             Mode::Overlay,
             |_| None,
             move |request| {
@@ -373,8 +406,7 @@ mod tests {
                 requests.send(request.clone()).unwrap();
                 if tries == 2 { anyhow::bail!("not now") } else { Ok(()) }
             },
-        )
-        .unwrap();
+        );
         let many: Vec<String> =
             (0..700).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256)).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -400,15 +432,14 @@ mod tests {
         let mut looks = addresses.into_iter();
         let towards = move |_| looks.next();
         // The kernel accepts no route with a source that is not an address of the machine.
-        let routing = Routing::over(Mode::Transparent, towards, move |request| {
+        let routing = over(Mode::Transparent, towards, move |request| {
             requests.send(request.clone()).unwrap();
             let gone = |route: &Route| route.source == Some(addresses[0]);
             match request {
                 Request::Change { add, .. } if add.iter().any(gone) => anyhow::bail!("no address"),
                 _ => Ok(()),
             }
-        })
-        .unwrap();
+        });
         let endpoint = "198.51.100.1:7471".parse().ok();
         let prefixes = vec!["198.51.100.1/32".parse().unwrap()];
         routing.want(vec![Arc::new(Behind { prefixes, endpoint })]);

@@ -49,7 +49,7 @@ pub use controller::{ControllerSnapshot, ControllerState};
 pub struct Snapshot {
     /// Version of the program.
     pub version: String,
-    /// Name of the TUN device.
+    /// Name of the TUN device. In [`Mode::Cloud`] there is no device of this name.
     pub interface: String,
     /// Whether another program has set the interface down. In this state no packet passes, even if
     /// peers answer.
@@ -58,13 +58,15 @@ pub struct Snapshot {
     pub file: String,
     /// Whether the interface has addresses of its own, or the peers' real addresses are used.
     pub mode: Mode,
-    /// Whether packets are encrypted.
+    /// Whether packets are encrypted. False if the node has no sockets for packets.
     pub encrypted: bool,
     /// Our public key in base64; `None` without encryption.
     pub public_key: Option<String>,
-    /// Addresses at which packets are received, separated by commas.
+    /// Addresses at which packets are received, separated by commas. Empty if the node has no
+    /// sockets for packets, because it has neither an interface nor other hosts.
     pub listen: String,
-    /// MTU of the interface in bytes.
+    /// MTU of the interface in bytes; without an interface, the largest packet that fits into an
+    /// outer packet.
     pub mtu: u32,
     /// Number of paths to each peer, which is the number of UDP source ports of each worker.
     pub paths: u16,
@@ -90,6 +92,14 @@ pub struct Snapshot {
     pub flows_total: u64,
     /// The connection to the controller; `None` if this host has not enrolled at one.
     pub controller: Option<ControllerSnapshot>,
+}
+
+impl Snapshot {
+    /// Whether the node has instances only, and neither an interface nor sockets for packets of
+    /// other hosts.
+    pub fn is_alone(&self) -> bool {
+        self.mode == Mode::Cloud && self.listen.is_empty()
+    }
 }
 
 /// Whether a value only grows, or may also fall.

@@ -16,6 +16,8 @@
 //!                                   <----- Delta { generation, changed, removed }
 //!                                   <----- Cloud { generation, tables }, for hosts of instances
 //!   CloudApplied { generation }     ----->
+//!                                   <----- Identities { present, next }, if the host has others
+//!   IdentitiesStored { ... }        ----->
 //!   Ping                            ----->
 //!                                   <----- Pong
 //!
@@ -42,7 +44,8 @@ pub mod tls;
 pub mod token;
 
 pub use cloud::{CloudTables, CloudUpdate};
-pub use message::{Capacity, FromController, FromHost, Host, Peer, Refusal, RefusalKind, Secret};
+pub use message::{Capacity, ControllerIdentities, FromController, FromHost, Host, Peer};
+pub use message::{Refusal, RefusalKind, Secret};
 pub use pod::{PodAnswer, PodLaunch, PodRequest};
 pub use tls::{Fingerprint, Identity};
 pub use token::Token;

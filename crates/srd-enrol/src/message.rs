@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cloud::CloudUpdate;
 use crate::pod::{PodAnswer, PodRequest};
+use crate::tls::Fingerprint;
 
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
@@ -83,6 +84,22 @@ pub struct Peer {
     pub address: IpAddr,
 }
 
+/// The identities of a controller, which all controllers of one state have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ControllerIdentities {
+    /// Fingerprint of the identity in use.
+    pub present: Fingerprint,
+    /// Fingerprint of the identity that replaces it; `None`: the identity is not being changed.
+    pub next: Option<Fingerprint>,
+}
+
+impl ControllerIdentities {
+    /// Fingerprints of the identities that a host accepts.
+    pub fn accepted(&self) -> Vec<Fingerprint> {
+        self.next.into_iter().chain([self.present]).collect()
+    }
+}
+
 /// Messages of a host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -108,6 +125,10 @@ pub enum FromHost {
         generation: u64,
         /// Description of the host.
         host: Host,
+        /// Identities of the controller that the host has stored; `None`: a host of an earlier
+        /// build, which does not accept [`FromController::Identities`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identities: Option<ControllerIdentities>,
     },
     /// The host uses the peers of this generation.
     Applied {
@@ -126,6 +147,8 @@ pub enum FromHost {
         /// The public key, in base64.
         public_key: String,
     },
+    /// The host has stored these identities of its controller, and accepts no others.
+    IdentitiesStored(ControllerIdentities),
     /// The controller must answer this message by [`FromController::Pong`].
     Ping,
     /// A request about pods of the host: the only message of a connection.
@@ -174,6 +197,9 @@ pub enum FromController {
         /// The public key, in base64.
         public_key: String,
     },
+    /// The identities of the controller from now on. The host stores them, and answers by
+    /// [`FromHost::IdentitiesStored`].
+    Identities(ControllerIdentities),
     /// The controller has refused a message, and closes the connection.
     Refused(Refusal),
     /// The answer to [`FromHost::Ping`].
@@ -390,6 +416,15 @@ mod tests {
         let text = serde_json::to_string(&host(&["192.0.2.1:7471"])).unwrap();
         assert!(!text.contains("capacity"));
         assert_eq!(serde_json::from_str::<Host>(&text).unwrap().capacity, None);
+    }
+
+    #[test]
+    fn a_host_of_an_earlier_build_sends_no_identities() {
+        let host = host(&["192.0.2.1:7471"]);
+        let message = FromHost::Follow { version: 1, generation: 7, host, identities: None };
+        let text = serde_json::to_string(&message).unwrap();
+        assert!(!text.contains("identities"), "{text}");
+        assert_eq!(serde_json::from_str::<FromHost>(&text).unwrap(), message);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Identities of hosts and controllers, and the TLS settings of both ends.
 //!
 //! An identity is an Ed25519 key. TLS 1.3 proves that each end has the private key of the public
-//! key that it shows (RFC 7250). A host accepts exactly one public key of a controller. A
-//! controller accepts the handshake with any key; afterwards it reads the fingerprint of the host
-//! by [`peer`], and decides.
+//! key that it shows (RFC 7250). A controller accepts the handshake with any key; afterwards it
+//! reads the fingerprint of the host by [`peer`], and decides.
+//!
+//! A host accepts one public key of a controller, and a second one during a change of the
+//! controller's identity. It sends the fingerprints of both as names of protocols (ALPN), so that
+//! the controller can choose an identity that the host accepts. A host of an earlier build sends no
+//! names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +21,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::verify_tls13_signature_with_raw_key;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring as provider};
-use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName};
@@ -30,6 +34,8 @@ use serde::{Deserialize, Serialize};
 
 /// Number of bytes of a fingerprint.
 const FINGERPRINT_BYTES: usize = 32;
+/// Beginning of the names of protocols that contain fingerprints of accepted controllers.
+const ACCEPTED: &str = "srd-controller/";
 
 /// SHA-256 hash of a public key (its SubjectPublicKeyInfo).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -138,33 +144,47 @@ impl Identity {
     }
 }
 
-/// Returns the TLS settings of a host, which accepts only this controller.
+/// Returns the name of the protocol by which a host accepts a controller.
+fn protocol(controller: Fingerprint) -> Vec<u8> {
+    format!("{ACCEPTED}{controller}").into_bytes()
+}
+
+/// Returns the TLS settings of a host, which accepts only controllers with one of these
+/// fingerprints.
 ///
 /// # Errors
 /// If the cryptographic library does not support TLS 1.3.
-pub fn of_host(own: &Identity, controller: Fingerprint) -> Result<Arc<ClientConfig>, Error> {
+pub fn of_host(own: &Identity, accepted: &[Fingerprint]) -> Result<Arc<ClientConfig>, Error> {
     let crypto = crypto();
-    let verifier = Pinned { controller, algorithms: crypto.signature_verification_algorithms };
+    let algorithms = crypto.signature_verification_algorithms;
+    let verifier = Pinned { accepted: accepted.to_vec(), algorithms };
     let config = ClientConfig::builder_with_provider(crypto).with_protocol_versions(&[&TLS13])?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let key = AlwaysResolvesClientRawPublicKeys::new(own.certified());
     let mut config = config.with_client_cert_resolver(Arc::new(key));
+    config.alpn_protocols = accepted.iter().copied().map(protocol).collect();
     config.enable_sni = false;
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Returns the TLS settings of a controller.
+/// Returns the TLS settings of a controller. `identities` is called for each handshake and returns
+/// the identities of the controller, the preferred one first. The controller shows the first one
+/// that the host accepts. A host that accepts none of them, or does not name them, gets the last
+/// one.
 ///
 /// # Errors
 /// If the cryptographic library does not support TLS 1.3.
-pub fn of_controller(own: &Identity) -> Result<Arc<ServerConfig>, Error> {
+pub fn of_controller(
+    identities: impl Fn() -> Vec<Identity> + Send + Sync + 'static,
+) -> Result<Arc<ServerConfig>, Error> {
     let crypto = crypto();
     let verifier = AnyKey { algorithms: crypto.signature_verification_algorithms };
     let config = ServerConfig::builder_with_provider(crypto).with_protocol_versions(&[&TLS13])?;
     let config = config.with_client_cert_verifier(Arc::new(verifier));
-    let key = AlwaysResolvesServerRawPublicKeys::new(own.certified());
-    let mut config = config.with_cert_resolver(Arc::new(key));
+    let mut config = config.with_cert_resolver(Arc::new(OwnIdentities(identities)));
+    // The names of protocols are read in the hello only. No protocol is selected, so a host of
+    // another build is not refused for its names.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
@@ -195,10 +215,34 @@ fn only_tls13() -> Error {
     Error::General("only TLS 1.3 is supported".to_owned())
 }
 
-/// Accepts the public key of one controller.
+/// The identities of a controller, as a function that returns them.
+struct OwnIdentities<F>(F);
+
+impl<F> fmt::Debug for OwnIdentities<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnIdentities")
+    }
+}
+
+impl<F: Fn() -> Vec<Identity> + Send + Sync> ResolvesServerCert for OwnIdentities<F> {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let all = (self.0)();
+        let is_accepted = |own: &&Identity| {
+            let name = protocol(own.fingerprint());
+            hello.alpn().is_some_and(|mut names| names.any(|of| of == name.as_slice()))
+        };
+        all.iter().find(is_accepted).or(all.last()).map(Identity::certified)
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Accepts the public keys of these controllers.
 #[derive(Debug)]
 struct Pinned {
-    controller: Fingerprint,
+    accepted: Vec<Fingerprint>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -211,7 +255,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match Fingerprint::of(key) == self.controller {
+        match self.accepted.contains(&Fingerprint::of(key)) {
             true => Ok(ServerCertVerified::assertion()),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }
@@ -320,14 +364,25 @@ mod tests {
         Ok(())
     }
 
-    fn connect(own: &Identity, expects: Fingerprint, at: &Identity) -> Result<Fingerprint, Error> {
-        let host = ClientConnection::new(of_host(own, expects)?, controller_name())?;
-        let controller = ServerConnection::new(of_controller(at)?)?;
+    /// Connects with these settings of a host. Returns the fingerprints of the host and of the
+    /// controller, as the other end has them.
+    fn connect_by(
+        settings: Arc<ClientConfig>,
+        at: &[&Identity],
+    ) -> Result<[Option<Fingerprint>; 2], Error> {
+        let at: Vec<Identity> = at.iter().map(|own| (*own).clone()).collect();
+        let host = ClientConnection::new(settings, controller_name())?;
+        let controller = ServerConnection::new(of_controller(move || at.clone())?)?;
         let (mut host, mut controller) = (Connection::from(host), Connection::from(controller));
         shake(&mut host, &mut controller)?;
         assert!(!host.is_handshaking() && !controller.is_handshaking());
-        assert_eq!(peer(host.peer_certificates()), Some(expects));
-        peer(controller.peer_certificates()).ok_or(Error::DecryptError)
+        Ok([peer(controller.peer_certificates()), peer(host.peer_certificates())])
+    }
+
+    fn connect(own: &Identity, expects: Fingerprint, at: &Identity) -> Result<Fingerprint, Error> {
+        let [host, controller] = connect_by(of_host(own, &[expects])?, &[at])?;
+        assert_eq!(controller, Some(expects));
+        host.ok_or(Error::DecryptError)
     }
 
     #[test]
@@ -345,6 +400,37 @@ mod tests {
         let [host, controller, other] = [0; 3].map(|_| Identity::draw().unwrap());
         let error = connect(&host, controller.fingerprint(), &other).unwrap_err();
         assert!(is_other_controller(&error), "{error}");
+    }
+
+    #[test]
+    fn a_controller_with_two_identities_shows_the_one_that_the_host_accepts() {
+        let [host, present, next, other] = [0; 4].map(|_| Identity::draw().unwrap());
+        let shown = |accepted: &[&Identity], at: &[&Identity]| {
+            let accepted: Vec<_> = accepted.iter().map(|own| own.fingerprint()).collect();
+            connect_by(of_host(&host, &accepted).unwrap(), at).map(|[_, shown]| shown.unwrap())
+        };
+        let both = [&next, &present];
+        assert_eq!(shown(&[&present], &both), Ok(present.fingerprint()));
+        assert_eq!(shown(&[&next], &both), Ok(next.fingerprint()));
+        assert_eq!(shown(&[&present, &next], &both), Ok(next.fingerprint()));
+        // Before and after the change, a host that accepts both reaches either identity.
+        assert_eq!(shown(&both, &[&present]), Ok(present.fingerprint()));
+        assert_eq!(shown(&both, &[&next]), Ok(next.fingerprint()));
+        let error = shown(&[&other], &both).unwrap_err();
+        assert!(is_other_controller(&error), "{error}");
+        assert!(shown(&[&present], &[]).is_err(), "a controller without an identity");
+    }
+
+    /// A host of an earlier build accepts one controller, and does not name it.
+    #[test]
+    fn a_host_that_names_no_controller_gets_the_last_identity() {
+        let [host, present, next] = [0; 3].map(|_| Identity::draw().unwrap());
+        for (accepted, is_shown) in [(&present, true), (&next, false)] {
+            let mut settings = (*of_host(&host, &[accepted.fingerprint()]).unwrap()).clone();
+            settings.alpn_protocols.clear();
+            let shown = connect_by(Arc::new(settings), &[&next, &present]);
+            assert_eq!(shown.is_ok(), is_shown);
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use srd_daemon::run::{
 };
 use srd_trust::privileges;
 
-use crate::cloud::file::{check_of_controller, open};
+use crate::cloud::file::{CloudFile, check_of_controller, open};
 use crate::cloud::guests;
 use crate::cloud::reload::{Reloaded, Reloader};
 use crate::cloud::world::Vpc;
@@ -137,7 +137,7 @@ fn taken(said: &SharedIntroduction) -> Introduction {
 fn prepare_cloud(state: &StateDirectory, own: (&str, bool)) -> Result<()> {
     let (host, _) = own;
     let path = state.file(CLOUD);
-    let usable = open(&path, false).and_then(|(_, file)| {
+    let usable = open(&path, false).and_then(|CloudFile { file, .. }| {
         check_of_controller(&file, own)?;
         let vpc = Vpc::of(file, host, false);
         guests::check(&vpc, &vpc.world())

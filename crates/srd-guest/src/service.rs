@@ -89,6 +89,11 @@ impl Opening {
     /// A file is wrong, or the helper does not answer. The node goes on as before.
     pub(crate) fn adopt(options: Options, starting: Starting) -> Result<Self> {
         raise_descriptors();
+        if let Err(error) = starting.offer_output() {
+            tracing::warn!(
+                "messages of the helper stay in the log of the process before: {error:#}"
+            );
+        }
         // Only the helper may be permitted to read the file.
         let file = match (&options.config, &options.file) {
             (Some(_), _) => starting.reload()?,
@@ -214,6 +219,7 @@ fn worker(
         expire_at: now,
         moved_at: now,
         began: now,
+        began_unix_ns: unix_ns_at_zero().saturating_add(now.as_nanos()),
         publisher: Publisher::new(pages),
         helper: Arc::clone(helper),
     })
@@ -508,6 +514,7 @@ impl Service {
             | Request::Attach(_)
             | Request::Device { .. }
             | Request::Apply { .. }
+            | Request::Repaired
             | Request::Traced { .. } => {
                 bail!("this is no request for here")
             }

@@ -97,7 +97,7 @@ impl Options {
     /// Reads the VPC that these settings name.
     pub(crate) fn vpc(&self) -> Result<Vpc> {
         if let (Some(path), true) = (&self.file, self.is_of_controller) {
-            let (_, file) = open(path, false).map_err(WrongSettings::of)?;
+            let file = open(path, false).map_err(WrongSettings::of)?.file;
             check_of_controller(&file, (&self.host, self.pods)).map_err(WrongSettings::of)?;
             return Ok(Vpc::of(file, &self.host, self.internet_private));
         }
@@ -171,7 +171,10 @@ pub(crate) struct Service {
     pub(crate) expire_at: Instant,
     /// Time of the last read of a frame.
     pub(crate) moved_at: Instant,
+    /// Time at which the card began to move packets, on the clock of packets and as Unix time in
+    /// nanoseconds. The second value stays the same if the wall clock is set.
     pub(crate) began: Instant,
+    pub(crate) began_unix_ns: u64,
     /// Publishes figures for the threads that read them.
     pub(crate) publisher: Publisher,
     /// The connection to the helper, the process with privileges, which all workers share. This

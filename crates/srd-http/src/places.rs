@@ -21,18 +21,17 @@ struct Taken {
 
 impl Places {
     /// Assigns one of `most` slots to a new connection, and evicts another connection if all are in
-    /// use. `from`: the [`source`] of the new connection. `gives_way`: whether the new connection
-    /// may be evicted until [`Places::keep`] is called. Returns the number of the new connection,
-    /// and whether another one was evicted. `None`: no connection may be evicted, or the system has
-    /// no free descriptor.
+    /// use. `socket`: a duplicate of its socket, with which it can be ended. `from`: the [`source`]
+    /// of the new connection. `gives_way`: whether the new connection may be evicted until
+    /// [`Places::keep`] is called. Returns the number of the new connection, and whether another
+    /// one was evicted. `None`: no connection may be evicted.
     pub fn take(
         &mut self,
-        stream: &TcpStream,
+        socket: TcpStream,
         from: IpAddr,
         most: usize,
         gives_way: bool,
     ) -> Option<(u64, bool)> {
-        let socket = stream.try_clone().ok()?;
         let is_full = self.taken.len() >= most;
         if is_full {
             let oldest = *self.taken.iter().find(|(_, taken)| taken.gives_way)?.0;
@@ -144,7 +143,7 @@ mod tests {
         let mut places = Places::default();
         for last in 1..=4 {
             let from = source(IpAddr::from([127, 0, 9, last]));
-            let (number, _) = places.take(&stream, from, 4, true).unwrap();
+            let (number, _) = places.take(stream.try_clone().unwrap(), from, 4, true).unwrap();
             places.keep(number);
         }
         drop(listener.accept().unwrap());

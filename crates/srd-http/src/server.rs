@@ -205,12 +205,14 @@ struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Takes a slot; `None` if there is no free slot and no connection can be replaced.
+    /// Takes a slot; `None` if there is no free slot and no connection can be replaced, or the
+    /// system has no free descriptor.
     fn take(stream: &TcpStream, from: IpAddr, shared: &Arc<Shared>) -> Option<Self> {
+        let socket = stream.try_clone().ok()?;
         let mut places = shared.places();
         let from = (shared.source)(from);
         places.share(from, CONNECTIONS_MAX);
-        let (number, _) = places.take(stream, from, CONNECTIONS_MAX, true)?;
+        let (number, _) = places.take(socket, from, CONNECTIONS_MAX, true)?;
         drop(places);
         Some(Self { number, shared: Arc::clone(shared) })
     }

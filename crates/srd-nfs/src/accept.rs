@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use srd_http::places::{Places, source};
 
 use crate::limits::UNPRIVILEGED_PORT;
@@ -49,11 +50,13 @@ pub struct Admission {
 }
 
 /// Reason why a connection was not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 enum Refusal {
     Full { clients_max: usize },
     AddressFull { address_max: usize },
     UnprivilegedPort,
+    NoDescriptor(io::Error),
+    NoThread(io::Error),
 }
 
 impl fmt::Display for Refusal {
@@ -70,6 +73,12 @@ impl fmt::Display for Refusal {
             Self::UnprivilegedPort => f.write_str(
                 "its port is not below 1024, so any user may speak there: mount without \
                  noresvport, or give --any-user",
+            ),
+            Self::NoDescriptor(error) => write!(f, "{error}"),
+            Self::NoThread(error) => write!(
+                f,
+                "no thread for it: {error}: raise the limit of threads (TasksMax= of the service, \
+                 ulimit -u), or lower --clients"
             ),
         }
     }
@@ -95,11 +104,11 @@ impl Open {
 }
 
 impl Table {
-    /// Reserves a slot for a connection. Returns its number, and the number of connections that
-    /// were evicted for it.
+    /// Reserves a slot for a connection. `socket` is a duplicate of its socket. Returns its number,
+    /// and the number of connections that were evicted for it.
     fn admit(
         &mut self,
-        stream: &TcpStream,
+        socket: TcpStream,
         from: SocketAddr,
         admission: Admission,
     ) -> Result<(u64, u64), Refusal> {
@@ -115,7 +124,7 @@ impl Table {
                 given_up += 1;
             }
         }
-        let place = self.places.take(stream, source, clients_max, strangers);
+        let place = self.places.take(socket, source, clients_max, strangers);
         let (id, has_given_way) = place.ok_or(Refusal::Full { clients_max })?;
         self.sources.entry(source).or_default().insert(id);
         Ok((id, given_up + u64::from(has_given_way)))
@@ -228,23 +237,26 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        let mut last_line: Option<Instant> = None;
-        let mut say = |text: String| {
-            if last_line.is_none_or(|at| at.elapsed() > LINE_PAUSE) {
-                last_line = Some(Instant::now());
-                tracing::warn!("{text}");
-            }
-        };
+        // A flood of refused connections does not hide that no connection can be accepted.
+        let (mut refused, mut failed) = (SparseLines::default(), SparseLines::default());
         while self.waits_for_connection() {
             match self.listener.accept() {
                 Ok((stream, from)) => {
                     if let Err(refusal) = self.take(stream, from) {
-                        say(format!("{from} refused: {refusal}"));
+                        refused.say(|| format!("{from} refused: {refusal}"));
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The connection has ended before it was accepted.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock
+                            | io::ErrorKind::Interrupted
+                            | io::ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(error) => {
-                    say(format!("cannot take a connection: {error}"));
+                    let error = self.metrics.explained(error);
+                    failed.say(|| format!("no connection can be accepted: {error}"));
                     thread::sleep(ACCEPT_PAUSE);
                 }
             }
@@ -260,23 +272,28 @@ impl Worker {
         match poll(&mut asked, None) {
             Ok(_) => asked[1].revents().is_empty(),
             // A signal interrupted `poll`: try again.
-            Err(_) => true,
+            Err(Errno::INTR) => true,
+            Err(_) => {
+                thread::sleep(ACCEPT_PAUSE);
+                true
+            }
         }
     }
 
     /// Serves a connection, unless it is refused.
     fn take(&self, stream: TcpStream, from: SocketAddr) -> Result<(), Refusal> {
         let metrics = &self.metrics;
-        let admitted = if self.admission.any_port || from.port() < UNPRIVILEGED_PORT {
-            self.open.lock().admit(&stream, from, self.admission)
-        } else {
-            Err(Refusal::UnprivilegedPort)
-        };
+        if !self.admission.any_port && from.port() >= UNPRIVILEGED_PORT {
+            metrics.clients_unprivileged.inc();
+            return Err(Refusal::UnprivilegedPort);
+        }
+        let no_descriptor = |error| Refusal::NoDescriptor(metrics.explained(error));
+        let admit = |socket| self.open.lock().admit(socket, from, self.admission);
+        let admitted = stream.try_clone().map_err(no_descriptor).and_then(admit);
         let (id, given_up) = admitted.inspect_err(|refusal| {
             match refusal {
-                Refusal::Full { .. } => metrics.clients_refused.inc(),
                 Refusal::AddressFull { .. } => metrics.clients_address_refused.inc(),
-                Refusal::UnprivilegedPort => metrics.clients_unprivileged.inc(),
+                _ => metrics.clients_refused.inc(),
             };
         })?;
         metrics.clients_refused.inc_by(given_up);
@@ -289,10 +306,23 @@ impl Worker {
         let spawned = thread::Builder::new().name(name).spawn(move || {
             serve(stream, &place);
         });
-        if let Err(error) = spawned {
-            tracing::warn!("{from}: no thread for it: {error}");
+        spawned.map(drop).map_err(|error| {
+            self.metrics.clients_refused.inc();
+            Refusal::NoThread(error)
+        })
+    }
+}
+
+/// Log lines, at most one within [`LINE_PAUSE`].
+#[derive(Default)]
+struct SparseLines(Option<Instant>);
+
+impl SparseLines {
+    fn say(&mut self, text: impl FnOnce() -> String) {
+        if self.0.is_none_or(|at| at.elapsed() > LINE_PAUSE) {
+            self.0 = Some(Instant::now());
+            tracing::warn!("{}", text());
         }
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use rustls::{ClientConfig, ClientConnection};
 use rustls_pki_types::ServerName;
 
-use crate::limits::CONNECT_WAIT_MAX;
+use crate::limits::{self, CONNECT_WAIT_MAX};
 use crate::lines::Lines;
 use crate::link::{self, Link, Pacing};
 use crate::reserved::{self, Reserved};
@@ -149,10 +149,15 @@ impl Dialer {
     /// Connects to the first address of the name that answers, and completes the TLS handshake.
     ///
     /// # Errors
-    /// A text for the user with a remedy, if no address answers or the handshake fails.
+    /// A text for the user with a remedy, if no address answers or the handshake fails. An error of
+    /// the operating system, if it has no file descriptor ([`limits::files_remedy`]).
     pub fn connect(&self) -> io::Result<Link> {
         let target = &self.target;
-        let because = |e: io::Error| io::Error::new(e.kind(), format!("{target}: {e}"));
+        // A lack of descriptors has nothing to do with the target, and callers recognise its code.
+        let because = |e: io::Error| match limits::files_remedy(&e) {
+            None => io::Error::new(e.kind(), format!("{target}: {e}")),
+            Some(_) => e,
+        };
         let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(because)?;
         let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in addresses {

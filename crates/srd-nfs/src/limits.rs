@@ -3,12 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limits that the command line can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Largest number of simultaneous connections; a further connection is closed immediately.
+    /// Largest number of simultaneous connections. A further connection is closed immediately or,
+    /// on the server's side, replaces one of an unknown client.
     pub clients_max: usize,
     /// Largest number of simultaneous connections that the proxy on the server's side accepts from
     /// one source address (IPv6: from one /64 prefix).
@@ -60,6 +62,19 @@ pub fn permit_files(connections: usize, files_each: usize) -> io::Result<()> {
         return Err(io::Error::other(text));
     }
     Ok(())
+}
+
+/// Returns the remedy for an error by which the system refuses another file descriptor; `None` for
+/// any other error.
+pub fn files_remedy(error: &io::Error) -> Option<&'static str> {
+    match Errno::from_io_error(error)? {
+        Errno::MFILE => Some(
+            "raise the limit of open files (LimitNOFILE= of the service, ulimit -n), or lower \
+             --clients",
+        ),
+        Errno::NFILE => Some("the whole machine has too many open files: raise fs.file-max"),
+        _ => None,
+    }
 }
 
 /// Largest number of fragments of one record. Linux and libtirpc send one; a record with more

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use srd_http::{Listener, Request, Response, Server, exposition};
 
+use crate::limits;
+
 /// Counters of a process. Clones share them.
 #[derive(Clone, Default, Debug)]
 pub struct Metrics {
@@ -17,7 +19,8 @@ pub struct Metrics {
     pub clients: Gauge,
     /// Client connections that were accepted.
     pub clients_taken: Counter,
-    /// Client connections that were refused at the limit, or evicted for a newer connection.
+    /// Client connections that were refused at the limit or because the system had no file
+    /// descriptor or thread for them, or evicted for a newer connection.
     pub clients_refused: Counter,
     /// Client connections that were closed because their source address reached its limit.
     pub clients_address_refused: Counter,
@@ -26,6 +29,8 @@ pub struct Metrics {
     /// Client connections that ended by an error of the client: a TLS failure, an invalid record,
     /// or silence.
     pub clients_failed: Counter,
+    /// Number of times that the limit of open files prevented a connection.
+    pub files_exhausted: Counter,
     /// Number of connections to the server that are up now.
     pub upstreams: Gauge,
     /// Connections to the server that were lost.
@@ -78,6 +83,8 @@ impl Metrics {
         };
         counter("clients_taken", "Connections taken", &self.clients_taken);
         counter("clients_refused", "Connections beyond the limit, closed", &self.clients_refused);
+        let files = &self.files_exhausted;
+        counter("files_exhausted", "Times that no file descriptor was left", files);
         let (address, port) = (&self.clients_address_refused, &self.clients_unprivileged);
         counter("clients_address_refused", "Connections beyond their address's limit", address);
         counter("clients_unprivileged", "Connections from ports from 1024 on, closed", port);
@@ -101,6 +108,14 @@ impl Metrics {
         all
     }
 
+    /// Returns an error with its remedy, and counts it, if the system has refused another file
+    /// descriptor; otherwise returns the error as it is.
+    pub(crate) fn explained(&self, error: io::Error) -> io::Error {
+        let Some(remedy) = limits::files_remedy(&error) else { return error };
+        self.files_exhausted.inc();
+        io::Error::new(error.kind(), format!("{error}: {remedy}"))
+    }
+
     /// Serves the counters. `allow_remote`: whether other machines may request them.
     ///
     /// # Errors
@@ -116,4 +131,20 @@ impl Metrics {
 
 fn answer(request: &Request, registry: &Registry) -> Response {
     exposition::answer(request, |text| encode(text, registry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_counted_and_has_its_remedy() {
+        let metrics = Metrics::default();
+        let explained = |raw: i32| metrics.explained(io::Error::from_raw_os_error(raw)).to_string();
+        let [own, all, other] = [24, 23, 111].map(explained);
+        assert!(own.contains("Too many open files") && own.contains("LimitNOFILE="), "{own}");
+        assert!(all.contains("fs.file-max"), "{all}");
+        assert!(other.starts_with("Connection refused"), "{other}");
+        assert_eq!(metrics.files_exhausted.get(), 2);
+    }
 }

@@ -55,13 +55,11 @@ pub(crate) fn connect(
     wait: Duration,
 ) -> io::Result<Reserved> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let count = ports.end() - ports.start() + 1;
     // Ports are used in turn, so that a port that was just released is not used again soon, and a
     // new connection probably takes another path.
     let first = NEXT.fetch_add(1, Ordering::Relaxed);
     let deadline = Instant::now() + wait;
-    for step in 0..count {
-        let port = ports.start() + first.wrapping_add(step) % count;
+    for (step, port) in in_turn(ports, first).enumerate() {
         match connect_from(port, to, deadline) {
             Ok(stream) => return Ok(Reserved::Connected(stream)),
             Err(Errno::ACCESS | Errno::PERM) if step == 0 => return Ok(Reserved::NotPermitted),
@@ -72,6 +70,12 @@ pub(crate) fn connect(
         NEXT.fetch_add(1, Ordering::Relaxed);
     }
     Ok(Reserved::Exhausted)
+}
+
+/// Returns each port of a range once. `first` selects the port with which the order begins.
+fn in_turn(ports: RangeInclusive<u16>, first: u16) -> impl Iterator<Item = u16> {
+    let begin = ports.start() + first % (ports.end() - ports.start() + 1);
+    (begin..=*ports.end()).chain(*ports.start()..begin)
 }
 
 fn connect_from(port: u16, to: SocketAddr, deadline: Instant) -> Result<TcpStream, Errno> {
@@ -139,6 +143,18 @@ mod tests {
         assert_eq!(stream.local_addr().unwrap().port(), *ports.end());
         assert_eq!(server.accept().unwrap().1.port(), *ports.end());
         drop(first);
+    }
+
+    /// Regression: when the counter of ports overflowed, some ports were tried twice and others not
+    /// at all, so free ports counted as used.
+    #[test]
+    fn regression_each_port_is_tried_once_whatever_the_first_one_is() {
+        for first in [0, 1, 358, 359, u16::MAX - 1, u16::MAX] {
+            let mut ports: Vec<u16> = in_turn(PORTS, first).collect();
+            assert_eq!(ports[0], PORTS.start() + first % 359);
+            ports.sort_unstable();
+            assert!(ports.into_iter().eq(PORTS), "{first}");
+        }
     }
 
     #[test]

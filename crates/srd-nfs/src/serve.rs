@@ -122,6 +122,7 @@ pub fn start(
         Err(_) if place.is_given_up() => {}
         Err(error) => {
             relay.metrics.clients_failed.inc();
+            let error = relay.metrics.explained(error);
             relay.lines.say(|more| tracing::warn!("{}: {error}{more}", place.from));
         }
         Ok(()) => {}

@@ -1,10 +1,14 @@
 """Figures: what is drawn is what was measured."""
 
+import subprocess
+import sys
+
 import opensrd
 import pytest
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+pyplot = pytest.importorskip("matplotlib.pyplot")
 
 from opensrd import plot  # noqa: E402
 
@@ -19,7 +23,7 @@ def result():
 @pytest.fixture(autouse=True)
 def closed():
     yield
-    matplotlib.pyplot.close("all")
+    pyplot.close("all")
 
 
 def lines(ax):
@@ -80,11 +84,16 @@ def test_regression_a_legend_of_many_ports_does_not_cover_them():
 
 
 def test_regression_plot_is_there_without_an_import_of_its_own():
-    import subprocess
-    import sys
-
     line = "import opensrd; opensrd.plot.style"
     assert subprocess.run([sys.executable, "-c", line]).returncode == 0
+
+
+def test_regression_a_test_without_a_figure_runs_alone():
+    alone = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    run = subprocess.run(
+        [*alone, "-k", "plot_is_there_without"], capture_output=True, text=True
+    )
+    assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout
 
 
 def test_slowdown_by_size():

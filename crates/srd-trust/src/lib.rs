@@ -14,6 +14,7 @@
 //! | [`privileges`] | users and capabilities of our processes, and how they are dropped |
 //! | [`spare`] | users that no account and no other process of the machine has |
 //! | [`closing`] | descriptors of another process, closed without blocking |
+//! | [`sealed`] | content of a file for a process that may not have the file |
 #![forbid(unsafe_code)]
 
 pub mod closing;
@@ -24,6 +25,7 @@ pub mod place;
 pub mod private;
 pub mod privileges;
 pub mod process;
+pub mod sealed;
 pub mod socket;
 pub mod spare;
 pub mod text;

@@ -2,12 +2,12 @@
 //! may belong to a later process as soon as the parent of the first one has waited for it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A process, which may have ended.
 #[derive(Debug)]
@@ -20,19 +20,7 @@ impl Process {
     /// An error of the operating system, if there is no such process or no free descriptor.
     pub fn open(id: u32) -> io::Result<Self> {
         let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-        Self::of(pid.ok_or(Errno::SRCH)?)
-    }
-
-    /// Opens this process itself, so that another process can wait for its end.
-    ///
-    /// # Errors
-    /// An error of the operating system, if there is no free descriptor.
-    pub fn own() -> io::Result<Self> {
-        Self::of(getpid())
-    }
-
-    fn of(pid: Pid) -> io::Result<Self> {
-        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+        Ok(Self(pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())?))
     }
 
     /// Whether the process ends within this time. A time of zero does not wait.
@@ -61,19 +49,6 @@ impl Process {
     }
 }
 
-impl From<OwnedFd> for Process {
-    /// Takes a descriptor that another process has opened.
-    fn from(descriptor: OwnedFd) -> Self {
-        Self(descriptor)
-    }
-}
-
-impl AsFd for Process {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +65,6 @@ mod tests {
         // The id is free, and may belong to another process.
         assert!(process.ends_within(Duration::ZERO).unwrap());
         assert!(process.send(Signal::KILL).is_err());
-        assert!(!Process::own().unwrap().ends_within(Duration::ZERO).unwrap());
     }
 
     #[test]

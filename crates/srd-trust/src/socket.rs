@@ -127,17 +127,14 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Removes the file of a socket at which no process listens, as a killed process leaves it. Returns
-/// whether there was such a file. If the socket at the path is replaced at the same time, the new
-/// one remains.
+/// Whether a path leads to a socket at which no process listens, as a killed process leaves it.
+/// Returns false if there is no file.
 ///
 /// # Errors
 /// - [`ErrorKind::AlreadyExists`]: the file is not a socket.
 /// - [`ErrorKind::AddrInUse`]: a process listens at the socket, or the socket is of another type.
-/// - An error of the operating system, if the state of the socket cannot be determined, or the file
-///   cannot be removed.
-pub fn remove_dead(path: &Path) -> io::Result<bool> {
-    let was = file_identity::identity(path);
+/// - An error of the operating system, if the state of the socket cannot be determined.
+pub fn is_dead(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
@@ -146,15 +143,27 @@ pub fn remove_dead(path: &Path) -> io::Result<bool> {
     }
     let another = rustix::io::Errno::PROTOTYPE.raw_os_error();
     match connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         // If a process listens and its queue is full, the error is `WouldBlock`.
         Err(error)
             if error.kind() != ErrorKind::WouldBlock && error.raw_os_error() != Some(another) =>
         {
-            return Err(error);
+            Err(error)
         }
-        _ => return Err(ErrorKind::AddrInUse.into()),
+        _ => Err(ErrorKind::AddrInUse.into()),
+    }
+}
+
+/// Removes the file of a socket for which [`is_dead`] returns true. Returns whether there was such a
+/// file. If the socket at the path is replaced at the same time, the new one remains.
+///
+/// # Errors
+/// The errors of [`is_dead`], or an error of the operating system, if the file cannot be removed.
+pub fn remove_dead(path: &Path) -> io::Result<bool> {
+    let was = file_identity::identity(path);
+    if !is_dead(path)? {
+        return Ok(false);
     }
     was.map_or(Ok(()), |was| file_identity::remove(path, was))?;
     Ok(true)
@@ -236,7 +245,7 @@ mod tests {
         rustix::net::shutdown(&dead, rustix::net::Shutdown::Both).unwrap();
         symlink(path("dead"), path("link")).unwrap();
         assert_eq!(kind("link"), ErrorKind::AlreadyExists);
-        assert!(path("dead").exists());
+        assert!(is_dead(&path("dead")).unwrap() && path("dead").exists());
         assert!(remove_dead(&path("dead")).unwrap());
         assert!(!path("dead").exists());
         fs::write(path("file"), "precious").unwrap();

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use srd_config::{ConfigError, Source};
+use srd_config::{ConfigError, FileKind, Source};
 use srd_vpc::object::World;
 
 use super::build::{Build, Result};
@@ -75,6 +75,9 @@ fn cannot_be_read(path: &Path, error: &std::io::Error) -> ConfigError {
 pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
     let source = Source { path, text };
     let document: Document = toml::from_str(text).map_err(|error| {
+        if let Some((what, remedy)) = FileKind::Vpc.mistaken(path, text) {
+            return source.error(None, what, remedy);
+        }
         let what = error.message().trim().to_owned();
         source.error(error.span(), what, "docs/vpc.md lists the tables and their keys")
     })?;

@@ -21,6 +21,14 @@ pub(super) const CELL_HEADER_BYTES: usize = 10;
 pub(super) const CELLS_MAX: u32 = 8;
 const IP_BYTES: usize = 20;
 
+/// The inner address that moves from node to node.
+pub(super) const MOVING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+
+/// Returns the fixed inner address of a node's guest.
+pub(super) fn inner(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, u8::try_from(node).expect("few nodes"), 1)
+}
+
 /// Protocol of the packets of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Transport {

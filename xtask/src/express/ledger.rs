@@ -98,6 +98,9 @@ impl Ledger {
                 return 0;
             }
         };
+        if header.to != frames::MOVING && header.to != frames::inner(node) {
+            self.blame(now, &format!("node {node} got a frame for {}", header.to));
+        }
         for cell in &cells {
             if let Err(why) = self.judge(&header, *cell) {
                 self.blame(now, &format!("node {node}: {why}"));
@@ -168,13 +171,11 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     fn ledger() -> (Ledger, FlowHeader) {
         let mut ledger = Ledger::default();
-        let address = Ipv4Addr::new(10, 0, 0, 1);
-        let transport = Transport::Tcp;
-        let header = FlowHeader { id: 0, from: address, to: address, transport, ports: (1, 2) };
+        let (from, to, transport) = (frames::inner(0), frames::inner(1), Transport::Tcp);
+        let header = FlowHeader { id: 0, from, to, transport, ports: (1, 2) };
         let header = ledger.open(header, false);
         assert_eq!(ledger.give(header.id, 3), 0);
         (ledger, header)
@@ -206,6 +207,21 @@ mod tests {
         assert!(blamed(&[3], |_| ()).contains("never given"));
         assert!(blamed(&[0], |h| h.ports = (9, 9)).contains("became"));
         assert!(blamed(&[0], |h| h.id = 99).contains("closed"));
+    }
+
+    /// Regression: a frame that was delivered to the guest of another node passed, if its content
+    /// was right.
+    #[test]
+    fn regression_a_frame_for_another_guest_is_wrong() {
+        for (node, to, is_right) in
+            [(1, frames::inner(1), true), (2, frames::inner(1), false), (2, frames::MOVING, true)]
+        {
+            let (mut ledger, header) = ledger();
+            let header = ledger.open(FlowHeader { to, ..header }, false);
+            ledger.give(header.id, 1);
+            ledger.got(Instant::ZERO, node, &frames::frame(&header, 0, 1, 100));
+            assert_eq!(ledger.wrong().is_ok(), is_right, "{node} {to}: {:?}", ledger.wrong());
+        }
     }
 
     #[test]

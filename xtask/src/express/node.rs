@@ -9,6 +9,7 @@ use srd_proto::crypto::public_key;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{Config as CoreConfig, Endpoint, Epoch, PeerConfig, PeerId, Protection};
 
+use super::frames::{MOVING, inner};
 use super::ledger::Ledger;
 use super::{NODES, frames};
 
@@ -66,14 +67,6 @@ impl NodeSettings {
         }
     }
 }
-
-/// Returns the fixed inner address of a node's guest.
-pub(super) fn inner(node: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, u8::try_from(node).expect("few nodes"), 1)
-}
-
-/// The inner address that moves from node to node.
-pub(super) const MOVING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
 /// Returns the address and port of a node's endpoint in the fabric.
 pub(super) fn outer(node: usize) -> SocketAddr {

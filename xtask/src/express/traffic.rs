@@ -6,8 +6,7 @@ use srd_proto::rng::Rng;
 use srd_proto::time::Duration;
 
 use super::NODES;
-use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader, Transport};
-use super::node::{MOVING, inner};
+use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader, MOVING, Transport, inner};
 use super::world::World;
 
 /// Largest payload of a packet in bytes: with any header it fits the MTU of 1400.

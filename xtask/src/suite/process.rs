@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::programs::Test;
 use super::schedule::{Turn, computes, may_be_apart};
@@ -106,6 +106,8 @@ pub(super) struct Running {
     /// slots.
     pub(super) place: usize,
     child: Child,
+    /// Whether the runner has waited for the process. Then its id may belong to another process.
+    is_reaped: bool,
     output: File,
     began: Instant,
     limit: Duration,
@@ -178,7 +180,8 @@ impl Running {
             .process_group(0)
             .spawn()
             .with_context(|| format!("{} cannot start", test.full_name()))?;
-        Ok(Self { test, place, child, output, began: Instant::now(), limit, stopped: None })
+        let (began, is_reaped) = (Instant::now(), false);
+        Ok(Self { test, place, child, is_reaped, output, began, limit, stopped: None })
     }
 
     /// Returns the result of the process, or `None` if it still runs. Stops the process if it
@@ -188,7 +191,7 @@ impl Running {
     /// # Errors
     /// An error of the operating system, if the status of the process or its output cannot be read.
     pub(super) fn look(&mut self, now: Instant, seen: &mut Duration) -> Result<Option<End>> {
-        let Some(status) = self.child.try_wait()? else {
+        if !self.has_ended()? {
             let is_late = now.duration_since(self.began) > self.limit;
             if self.stopped.is_none()
                 && (is_late || self.output.metadata()?.len() > OUTPUT_BYTES_MAX)
@@ -198,10 +201,12 @@ impl Running {
                 self.stop();
             }
             return Ok(None);
-        };
-        let before = std::mem::replace(seen, cpu_of_children());
+        }
         // The signal ends processes that a test without namespaces has left in its process group.
         self.stop();
+        let status = self.child.wait()?;
+        self.is_reaped = true;
+        let before = std::mem::replace(seen, cpu_of_children());
         Ok(Some(End {
             success: status.success(),
             stopped: self.stopped,
@@ -211,11 +216,15 @@ impl Running {
         }))
     }
 
+    /// Whether the process has ended. Its id stays in use until the runner waits for it.
+    fn has_ended(&self) -> Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), options)?.is_some())
+    }
+
+    /// Ends the process and its group. The runner has not waited for the process yet.
     fn stop(&self) {
-        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(group) = group {
-            let _ = kill_process_group(group, Signal::KILL); // it may be gone already
-        }
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL); // it may be gone
     }
 
     fn read_output(&self) -> Result<String> {
@@ -228,9 +237,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The value is dropped early only when the runner ends.
-        self.stop();
-        let _ = self.child.wait();
+        // Otherwise the runner ends early.
+        if !self.is_reaped {
+            self.stop();
+            let _ = self.child.wait();
+        }
     }
 }
 

@@ -37,8 +37,8 @@ pub(super) fn uncited(specs: &[(String, String)], sources: &[(String, String)]) 
     let mut uncited = Vec::new();
     for (path, text) in specs {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let home = HOMES.iter().find(|(spec, _)| *spec == name).map(|(_, home)| *home);
-        let is_home = |path: &str| home.is_none_or(|home| home.iter().any(|d| path.starts_with(d)));
+        let has_home = HOMES.iter().any(|(spec, _)| *spec == name);
+        let is_home = |path: &str| !has_home || spec_of(path) == Some(name);
         let cited: BTreeSet<&str> = sources
             .iter()
             .filter(|(path, _)| is_home(path))
@@ -157,5 +157,14 @@ mod tests {
         let sources = [("crates/srd-efa/src/device/a.rs", "// S1\n"), ("crates/x/a.rs", "// S2\n")];
         assert_eq!(of("efa.md", &sources), ["efa.md S2"]);
         assert_eq!(of("new.md", &sources), [""; 0], "one without an entry is cited anywhere");
+    }
+
+    /// Regression: a citation in a directory of another specification, below one of this
+    /// specification, counted for both.
+    #[test]
+    fn regression_the_innermost_directory_decides_which_rule_is_cited() {
+        let sources = [("crates/srd-card/src/vpc/a.rs", "// S1\n// S2\n")];
+        assert_eq!(of("express.md", &sources), ["express.md S1", "express.md S2"]);
+        assert_eq!(of("card.md", &sources), [""; 0]);
     }
 }

@@ -50,11 +50,18 @@ pub(super) fn commands(text: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// Returns the kinds of all commands of a line, which are separated by `&&`, `|` and similar words.
+pub(super) fn classify_all(line: &str) -> Vec<Kind> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let commands = words.split(|word| ["|", "||", "&&", "&", ";"].contains(word));
+    commands.map(|words| classify(&words.join(" "))).collect()
+}
+
 /// Returns the kind of a command.
-pub(super) fn classify(command: &str) -> Kind {
+fn classify(command: &str) -> Kind {
     let words: Vec<String> = command
         .split_whitespace()
-        .take_while(|word| !["|", "&&", ">", "&", ";"].contains(word))
+        .take_while(|word| *word != ">")
         .skip_while(|word| *word == "sudo" || word.contains('=') && !word.starts_with('-'))
         .map(str::to_string)
         .collect();
@@ -66,6 +73,7 @@ pub(super) fn classify(command: &str) -> Kind {
     match text.as_slice() {
         ["make", target, ..] => Kind::Make((*target).to_string()),
         ["cargo", "xtask", ..] => Kind::Xtask(words[2..].to_vec()),
+        [program, ..] if program.ends_with("/xtask") => Kind::Xtask(words[1..].to_vec()),
         ["cargo", "run", ..] => match (after("--package", "-p"), after("--example", "--example")) {
             (Some(package), Some(example)) => Kind::Example { package, example },
             _ => Kind::Other,
@@ -158,24 +166,36 @@ fn join(directory: &str, target: &str) -> String {
 }
 
 /// Returns findings for the rules of a specification, which have the form `- **P1** *Title.* [ours]
-/// ...`. The numbers must be unique and consecutive; each rule must have a title, a known origin,
-/// and one of the words MUST, SHOULD and MAY.
+/// ...`. The numbers must be unique and consecutive; a rule that was inserted later has the number
+/// of the rule before and a letter, as `P4a`. Each rule must have a title, a known origin, and one
+/// of the words MUST, SHOULD and MAY.
 pub(super) fn rules(name: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
-    let mut last: BTreeMap<String, u32> = BTreeMap::new();
+    let mut last: BTreeMap<String, (u32, Option<char>)> = BTreeMap::new();
     let lines: Vec<&str> = text.lines().collect();
     for (at, line) in lines.iter().enumerate() {
         let Some((id, rest)) = line.strip_prefix("- **").and_then(|l| l.split_once("**")) else {
             continue;
         };
         let area: String = id.chars().take_while(char::is_ascii_uppercase).collect();
-        let Ok(number) = id[area.len()..].parse::<u32>() else { continue };
+        let digits = &id[area.len()..];
+        let inserted = digits.strip_suffix(|c: char| c.is_ascii_lowercase());
+        let letter = inserted.and_then(|_| digits.chars().last());
+        let Ok(number) = inserted.unwrap_or(digits).parse::<u32>() else { continue };
         let place = format!("{name}:{}: rule {id}", at + 1);
-        let before = last.insert(area, number).unwrap_or(0);
-        if number == before {
+        let before = last.insert(area, (number, letter)).unwrap_or((0, None));
+        let follows = match letter {
+            None => number == before.0 + 1,
+            Some(letter) => {
+                let next = before.1.map_or(u32::from('a'), |before| u32::from(before) + 1);
+                (number, u32::from(letter)) == (before.0, next)
+            }
+        };
+        if (number, letter) == before {
             findings.push(format!("{place} is there twice"));
-        } else if number != before + 1 {
-            findings.push(format!("{place} follows {before}"));
+        } else if !follows {
+            let letter = before.1.map(String::from).unwrap_or_default();
+            findings.push(format!("{place} follows {}{letter}", before.0));
         }
         let titled = rest.strip_prefix(" *").and_then(|rest| rest.split_once(".* "));
         if titled.is_none() {
@@ -216,12 +236,21 @@ mod tests {
     #[test]
     fn commands_are_told_apart() {
         assert_eq!(classify("sudo make demo"), Kind::Make("demo".into()));
-        assert_eq!(classify("A=1 srd sim list | less"), Kind::Other);
-        assert_eq!(classify("A=1 cargo xtask tidy | less"), Kind::Xtask(words("tidy")));
+        assert_eq!(classify("A=1 srd sim list"), Kind::Other);
+        assert_eq!(classify("A=1 cargo xtask tidy > file"), Kind::Xtask(words("tidy")));
         assert_eq!(classify(".ci/run"), Kind::Script(".ci/run".into()));
         assert_eq!(classify("ls -l"), Kind::Other);
         let example = Kind::Example { package: "srd-net".into(), example: "bulk".into() };
         assert_eq!(classify("cargo run -p srd-net --example bulk"), example);
+    }
+
+    /// Regression: only the first command of a line was checked.
+    #[test]
+    fn regression_each_command_of_a_line_counts() {
+        let kinds = classify_all("cargo build && target/release/xtask soak --seeds 3 | make x");
+        let [build, soak, make] = &kinds[..] else { panic!("{kinds:?}") };
+        assert_eq!((build, make), (&Kind::Other, &Kind::Make("x".into())));
+        assert_eq!(*soak, Kind::Xtask(words("soak --seeds 3")));
     }
 
     #[test]
@@ -280,5 +309,20 @@ mod tests {
         assert_eq!(rules("s.md", "- **P2** *One.* [ours] It MUST.\n").len(), 1);
         assert_eq!(rules("s.md", "- **P1** *One.* [hearsay] It MUST.\n").len(), 1);
         assert_eq!(rules("s.md", "- **P1** *One.* [ours] It does.\n").len(), 1);
+    }
+
+    /// Regression: rules with a letter, as `P4a`, were not checked.
+    #[test]
+    fn regression_rules_with_a_letter_are_checked_as_well() {
+        let numbered = |ids: &[&str]| {
+            let rule = |id: &&str| format!("- **{id}** *One.* [ours]\n  It MUST.\n");
+            rules("s.md", &ids.iter().map(rule).collect::<String>())
+        };
+        assert_eq!(numbered(&["P1", "P1a", "P1b", "P2", "P2a", "P3"]), [""; 0]);
+        assert_eq!(numbered(&["P1", "P1a", "P1a"]), ["s.md:5: rule P1a is there twice"]);
+        assert_eq!(numbered(&["P1", "P1b"]), ["s.md:3: rule P1b follows 1"]);
+        assert_eq!(numbered(&["P1", "P1a", "P1c"]), ["s.md:5: rule P1c follows 1a"]);
+        assert_eq!(numbered(&["P1", "P2a"]), ["s.md:3: rule P2a follows 1"]);
+        assert_eq!(rules("s.md", "- **P1** *One.* [ours] It MUST.\n- **P1a** x\n").len(), 3);
     }
 }

@@ -17,7 +17,11 @@ const REASON: &str = "// Debug form: ";
 pub(super) fn check(name: &str, text: &str) -> Vec<String> {
     let is_product = name.starts_with("crates/") && name.contains("/src/");
     let is_inside = INSIDE.iter().any(|start| name.starts_with(start));
-    let is_test = ["test", "audit"].iter().any(|of| name.contains(of));
+    let is_test = |part: &str| {
+        let stem = part.trim_end_matches(".rs");
+        stem.ends_with("tests") || ["testing", "audit"].contains(&stem)
+    };
+    let is_test = name.split('/').any(is_test);
     if !is_product || is_inside || is_test {
         return Vec::new();
     }
@@ -76,6 +80,12 @@ mod tests {
         assert_eq!(count(guest, "tracing::warn!(?peer);"), 1);
     }
 
+    /// Regression: a file whose name contains "test", as `fattest.rs`, was not checked.
+    #[test]
+    fn regression_a_name_with_the_letters_of_test_is_no_test() {
+        assert_eq!(count("crates/srd-card/src/queue/fattest.rs", "format!(\"{a:?}\");"), 1);
+    }
+
     #[test]
     fn texts_reasons_mistakes_and_tests_pass() {
         let guest = "crates/srd-guest/src/hosts.rs";
@@ -83,7 +93,9 @@ mod tests {
         assert_eq!(count(guest, "// Debug form: it is hashed.\nlet text = format!(\"{a:?}\");"), 0);
         assert_eq!(count(guest, "assert_eq!(a, b, \"{a:?}\");"), 0);
         assert_eq!(count(guest, "mod tests {\n    let text = format!(\"{a:?}\");"), 0);
-        assert_eq!(count("crates/srd-guest/src/logs/tests.rs", "format!(\"{a:?}\");"), 0);
+        for test in ["logs/tests.rs", "logs_tests.rs", "tests/a.rs", "testing.rs", "a/audit.rs"] {
+            assert_eq!(count(&format!("crates/srd-guest/src/{test}"), "format!(\"{a:?}\");"), 0);
+        }
         assert_eq!(count("crates/srd-sim/src/soak/node.rs", "format!(\"{a:?}\");"), 0);
     }
 }

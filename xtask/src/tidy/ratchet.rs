@@ -31,7 +31,7 @@ const HEAD: &str = "\
 #   people, negations, phrases, nobody  words that docs/language.md lists
 #   programs   test programs that are linked for integration tests alone, in all crates
 #   processor-seconds  of one run of all tests (`cargo xtask test`), on the slowest processor in
-#              use: half as much again as a run took on an AMD EPYC of 2022
+#              use: two and a half times those of the machine that wrote the number
 ";
 
 /// Returns the counts in the text of the file.

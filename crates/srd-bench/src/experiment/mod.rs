@@ -205,7 +205,7 @@ impl Experiment {
     /// Returns the cases that the options select.
     ///
     /// # Errors
-    /// If the experiment has no case with a selected name.
+    /// If the experiment has no case with a selected name, or a case needs more spines.
     fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>, ConfigError> {
         let names = self.case_names(options);
         let chosen = whole_names(&options.only_cases, &names);
@@ -216,6 +216,9 @@ impl Experiment {
         }
         let mut cases = (self.cases)(options);
         cases.retain(|c| chosen.is_empty() || chosen.contains(&c.name));
+        if self.name == clusters::hadoop::EXPERIMENT.name {
+            cases.iter().try_for_each(clusters::hadoop::check)?;
+        }
         Ok(cases)
     }
 
@@ -475,6 +478,26 @@ pub(crate) mod tests {
             ),
             "{error}"
         );
+    }
+
+    /// Regression: a fabric whose only spine was to die was measured for minutes, until the lab
+    /// refused the fault.
+    #[test]
+    fn regression_the_only_spine_of_a_fabric_cannot_die() {
+        let hadoop = find("hadoop").unwrap();
+        let check = |spines, case: &str| {
+            let only_cases = if case.is_empty() { Vec::new() } else { vec![case.into()] };
+            hadoop.check(&Options { spines: Some(spines), only_cases, ..options() })
+        };
+        let refused = "spines = 1: must be 2 or more for the case `terasort 100 Mb/s dead spine`";
+        for case in ["", "terasort 100 Mb/s dead spine"] {
+            let error = check(1, case).expect_err("no spine is left").to_string();
+            assert!(error.starts_with(refused), "{error}");
+            assert_eq!(check(2, case), Ok(()));
+        }
+        assert_eq!(check(1, "terasort 100 Mb/s"), Ok(()));
+        let quick = Options { spines: Some(1), quick: true, ..options() };
+        assert_eq!(hadoop.check(&quick), Ok(()), "the short form has no dead spine");
     }
 
     #[test]

@@ -18,13 +18,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Context;
+use super::directory::Directory;
 
 /// Longest time in which a card creates its instances, and longest time in which it removes them.
 const READY_MAX: Duration = Duration::from_secs(20);
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 
-/// Prefix of the names of the directories that hold the files of cards.
-const DIRECTORY: &str = "srd-talk-";
 /// Name of the card's control socket in the card's directory.
 const SOCKET: &str = "card.sock";
 
@@ -140,7 +139,7 @@ impl Cloud {
         let program_of_cards = context.options.program.clone();
         let mut cloud = Self { card: None, program: program_of_cards, directory, tag };
         let file = cloud.write("vpc.toml", text)?;
-        let log = cloud.directory.0.join("card.log");
+        let log = cloud.directory.file("card.log");
         let output = File::create(&log).with_context(|| log.display().to_string())?;
         let mut command = Command::new(program("setpriv")?);
         command.args(["--pdeathsig", "TERM"]).arg(program("unshare")?).arg("--net");
@@ -151,7 +150,7 @@ impl Cloud {
         command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
         let child = command.spawn().with_context(|| cloud.program.display().to_string())?;
         let card = cloud.card.insert(Running::new(child, LEAVE_MAX));
-        let (socket, deadline) = (cloud.directory.0.join(SOCKET), Instant::now() + READY_MAX);
+        let (socket, deadline) = (cloud.directory.file(SOCKET), Instant::now() + READY_MAX);
         loop {
             let ended = card.ended()?;
             let is_late = Instant::now() > deadline;
@@ -168,13 +167,13 @@ impl Cloud {
     }
 
     fn socket(&self) -> PathBuf {
-        self.directory.0.join(SOCKET)
+        self.directory.file(SOCKET)
     }
 
     /// Writes a file into the card's directory, with `@` replaced by the prefix of names of
     /// instances.
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
-        let path = self.directory.0.join(name);
+        let path = self.directory.file(name);
         fs::write(&path, text.replace('@', &self.tag))
             .with_context(|| path.display().to_string())?;
         Ok(path)
@@ -282,7 +281,7 @@ impl Cloud {
 
     /// Returns the path of a file in the card's directory, for the output of a program.
     pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.directory.0.join(name)
+        self.directory.file(name)
     }
 }
 
@@ -293,32 +292,5 @@ impl Drop for Cloud {
         {
             tracing::warn!(%error, "the card");
         }
-    }
-}
-
-/// Directory with the files of one card, which is removed when dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(tag: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("{DIRECTORY}{tag}"));
-        fs::create_dir(&path).with_context(|| path.display().to_string())?;
-        Ok(Self(path))
-    }
-}
-
-/// Removes the files of all cards of this process, for a handler of signals that end the process.
-pub fn remove_files() {
-    let own = format!("{DIRECTORY}n{}x", std::process::id());
-    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&own) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -8,6 +8,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `cloud` | a running card with the instances of one experiment, and programs in them |
+//! | `directory` | the directory with the files of a card |
 //! | `iperf`, `stream` | senders and receivers: iperf3, and TCP connections of this process |
 //! | [`curve`] | line charts that accompany the figures |
 //! | [`mod@tour`] | a short tour of a cloud's features, for the demonstration |
@@ -18,6 +19,7 @@ mod bursts;
 mod cloud;
 mod credits;
 pub mod curve;
+mod directory;
 mod iperf;
 mod mutation;
 mod nconnect;
@@ -32,8 +34,6 @@ pub mod tour;
 mod tracking;
 mod tunnels;
 mod walk;
-
-pub use cloud::remove_files;
 
 use crate::experiment::measure::programs::{self, Program};
 use anyhow::Result;

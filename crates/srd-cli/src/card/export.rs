@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use srd_guest::Client;
-use srd_guest::export::{self, Form, NAMESPACE_DEFAULT};
+use srd_guest::export::{self, Exporter, Form, NAMESPACE_DEFAULT};
 use srd_guest::protocol::{Answer, Request};
 
 use super::SocketArg;
@@ -30,7 +30,9 @@ enum FormArg {
 
 /// Arguments of `srd card export`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = super::with_codes!(
+    "  srd card export opentelemetry\n  srd card export cloudwatch --every 60 --count 3"
+))]
 pub(crate) struct ExportArgs {
     /// The form of the lines.
     #[arg(value_enum)]
@@ -39,7 +41,7 @@ pub(crate) struct ExportArgs {
     /// agent of CloudWatch has 60.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     every: Option<u32>,
-    /// End after this number of times.
+    /// With --every: end after this number of times. Default: at Ctrl-C.
     #[arg(long, value_name = "N", requires = "every",
         value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
@@ -51,13 +53,13 @@ pub(crate) struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<u8> {
-    let form = form(args)?;
+    let mut exporter = Exporter::new(form(args)?);
     let stop = signals::stop_flag()?;
     let every = args.every.map(|seconds| Duration::from_secs(seconds.into()));
     let mut at = Instant::now();
     let mut left = if every.is_some() { args.count } else { Some(1) };
     while left != Some(0) && !stop.load(Ordering::Relaxed) {
-        match print(&form, args) {
+        match print(&mut exporter, args) {
             // A card that restarts is there again at the next time.
             Err(error) if every.is_some() && !crate::output::is_broken_pipe(&error) => {
                 tell!("srd: warning: no figures this time: {error:#}");
@@ -88,13 +90,13 @@ fn form(args: &ExportArgs) -> Result<Form> {
     })
 }
 
-fn print(form: &Form, args: &ExportArgs) -> Result<()> {
-    let socket = args.socket.path();
+fn print(exporter: &mut Exporter, args: &ExportArgs) -> Result<()> {
+    let socket = args.socket.path()?;
     let status = Client::connect(&socket)?.status()?;
     let Answer::Logs { logs } = Client::connect(&socket)?.ask(&Request::Logs)? else {
         bail!("the card answers something else");
     };
-    export::lines(form, &status, &logs, SystemTime::now()).into_iter().try_for_each(say)
+    exporter.lines(&status, &logs, SystemTime::now()).into_iter().try_for_each(say)
 }
 
 /// Returns the next time to print after `at`. Times that passed during a slow answer are left out.

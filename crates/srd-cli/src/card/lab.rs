@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
 
 use crate::failure::{Missing, usage};
@@ -26,8 +24,10 @@ figures by the same.
 It takes root, iperf3, iproute2 and util-linux.
 
 EXIT CODES
-  0 all figures are as near to the talk's as they should be, 1 one is not, or an experiment failed;
-  2 and 3 as of other commands. With --quick, figures are not judged";
+  0  all figures are as near to the talk's as they should be; with --quick they are not judged
+  1  a figure is not, or an experiment failed
+  2  wrong arguments: nothing was started
+  3  root or a program is missing";
 
 /// Arguments of `srd card lab`.
 #[derive(Args, Clone, Debug)]
@@ -78,7 +78,6 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("the path of this program")?,
     };
-    end_on_signals()?;
     let options = Options { program, quick: args.quick };
     let mut outcomes = Vec::new();
     let measured = args.measure(&chosen, &options, &mut outcomes);
@@ -91,20 +90,6 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     args.json.write(&Results { experiments: &outcomes })?;
     measured.and(reported)?;
     Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
-}
-
-/// Starts a thread that, at a signal, removes the files of this process and ends it, and with it
-/// the cards.
-fn end_on_signals() -> Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let wait = move || {
-        if let Some(signal) = signals.forever().next() {
-            talk::remove_files();
-            std::process::exit(128 + signal);
-        }
-    };
-    std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
-    Ok(())
 }
 
 impl LabArgs {

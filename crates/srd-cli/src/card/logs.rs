@@ -10,7 +10,7 @@ use crate::output::{JsonOutput, say};
 
 /// Arguments of `srd card logs`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = super::with_codes!("  srd card logs\n  srd card logs --json"))]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     socket: SocketArg,
@@ -20,7 +20,7 @@ pub(crate) struct LogsArgs {
 
 pub(super) fn run(args: &LogsArgs) -> Result<u8> {
     args.json.check()?;
-    let Answer::Logs { logs } = Client::connect(&args.socket.path())?.ask(&Request::Logs)? else {
+    let Answer::Logs { logs } = Client::connect(&args.socket.path()?)?.ask(&Request::Logs)? else {
         bail!("the card answers something else");
     };
     args.json.write(&logs)?;

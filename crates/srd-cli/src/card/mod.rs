@@ -30,15 +30,41 @@ use nix::sys::signal::{SigSet, Signal};
 use srd_guest::client::Refused;
 
 use crate::failure::{self, Missing, Usage};
+use crate::nodes;
 
-/// Exit codes of the commands that send requests to a card, for `--help`. Some commands have codes
-/// of their own instead.
-pub(crate) const EXIT_CODES: &str = "\
+/// End of the text of `srd card --help`.
+pub(crate) const NOTES: &str = "\
+EXAMPLES
+  sudo srd card up docs/vpc/web-app.toml --internet   # until Ctrl-C; the rest in another terminal
+  sudo srd card status
+  sudo srd card trace web tcp port 443
+  sudo srd card apply new.toml
+  sudo srd run --peer-of web -- curl http://10.0.1.10:443/
+
+The commands need root, or the user that has started the card. They use the card at the socket of
+--socket, or the only card, or daemon with instances, that runs on this machine. docs/card.md
+describes cards, docs/vpc.md the file of a VPC.
+
 EXIT CODES
   0  it worked
   1  no card answers, or it failed
-  2  wrong arguments, or the card refuses them
+  2  wrong arguments, or the card refuses them; or several cards run, and none is named
   3  it needs root";
+
+/// Returns the end of the help of a command that sends requests to a card: its examples, and the
+/// exit codes. Some commands have codes of their own instead.
+macro_rules! with_codes {
+    ($examples:literal) => {
+        concat!(
+            "EXAMPLES\n",
+            $examples,
+            "\n\nEXIT CODES\n  0  it worked\n  1  no card answers, or it failed\n  \
+             2  wrong arguments, or the card refuses them; or several cards run, and none is named\
+             \n  3  it needs root"
+        )
+    };
+}
+use with_codes;
 
 /// Commands for the card of this machine.
 #[derive(Debug, Subcommand)]
@@ -69,16 +95,17 @@ pub(crate) enum CardCommand {
     /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
     /// iperf3, and compare each figure with the talk's.
     Lab(lab::LabArgs),
-    /// Apply the rules of a file. When the command ends, the old rules apply to no packet any more.
+    /// Apply the rules of a file. When the command ends, the old rules apply to no packet any more,
+    /// and the namespaces of instances are there.
     Apply(show::ApplyArgs),
 }
 
 /// Socket of the card.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArg {
-    /// The socket of the card, or of the node that has instances. Default:
-    /// /run/srd-card/card.sock, or that of the node that runs.
-    #[arg(long, value_name = "FILE")]
+    /// The control socket of the card. Default: that of the only card, or daemon with instances,
+    /// that runs on this machine. A card that starts listens at /run/srd-card/card.sock by default.
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
@@ -94,13 +121,11 @@ impl SocketArg {
     }
 
     /// Returns the path of the socket to which requests are sent.
-    fn path(&self) -> PathBuf {
-        let own = self.own();
-        if self.socket.is_some() || own.exists() {
-            return own;
-        }
-        let node = srd_daemon::control::socket::find(None, None).ok();
-        node.filter(|path| path.exists()).unwrap_or(own)
+    ///
+    /// # Errors
+    /// Several nodes with instances run, and the command line names none.
+    fn path(&self) -> Result<PathBuf> {
+        self.given().map_or_else(nodes::only_with_instances, |path| Ok(path.to_owned()))
     }
 }
 

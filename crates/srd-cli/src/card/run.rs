@@ -93,7 +93,8 @@ pub(crate) struct RunArgs {
     user: Option<User>,
     #[command(flatten)]
     socket: SocketArg,
-    /// At the end, also write the instance with its counters as JSON to this file.
+    /// At the end, also write the instance with its counters as JSON to this file. Standard output
+    /// is the program's.
     #[arg(long, value_name = "FILE")]
     json: Option<OsString>,
     /// The program and its arguments.
@@ -158,10 +159,7 @@ impl Drop for Own {
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let json = JsonOutput { json: args.json.clone() };
-    if json.owns_stdout() {
-        return usage("--json -: standard output is the program's; name a file");
-    }
-    json.check()?;
+    json.check_beside_program()?;
     if let Err((code, what)) = args.command.first().map_or(Ok(()), |program| find(program)) {
         tell!("srd: {what}");
         return Ok(code);
@@ -169,7 +167,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let mut tries = TRIES_MAX;
     let (own, mut client, instance) = loop {
-        let (own, mut client) = match Client::connect(&args.socket.path()) {
+        let (own, mut client) = match Client::connect(&args.socket.path()?) {
             Ok(client) => (None, client),
             Err(_) => match Own::start(args)? {
                 Ok(own) => (Some(own), Client::connect(&args.socket.own())?),

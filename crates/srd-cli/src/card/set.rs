@@ -23,18 +23,21 @@ A change is whole, or nothing of it is done. Rules are written as for `ethtool -
 the hash, in the order of their places. `srd card stats` shows what each queue has carried.
 
 EXIT CODES
-  0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
-  3 it needs root";
+  0  it worked
+  1  no card answers, or it failed
+  2  wrong arguments, or the card refuses them; or several cards run, and none is named
+  3  it needs root";
 
 /// Arguments of `srd card set`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct SetArgs {
-    /// The instance.
+    /// Name of the instance.
     instance: String,
     /// The device, as ens6. Default: the first device.
     device: Option<String>,
-    /// Number of queue pairs, up to the type's maximum, which is at most one for each vCPU.
+    /// Number of queue pairs, up to the type's maximum, which is at most one for each vCPU. Like
+    /// each setting without its option, it stays as it is by default.
     #[arg(long, value_name = "N")]
     queues: Option<u16>,
     /// Maximum number of packets that wait in a queue for the card: a power of two from 256 to
@@ -69,7 +72,7 @@ pub(crate) struct SetArgs {
     /// 10000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rx_usecs: Option<u32>,
-    /// Adapt that time to the traffic.
+    /// Adapt the time of --rx-usecs to the traffic.
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     adaptive_rx: Option<bool>,
     #[command(flatten)]
@@ -110,7 +113,7 @@ impl SetArgs {
 
 pub(super) fn run(args: &SetArgs) -> Result<u8> {
     args.json.check()?;
-    let mut client = Client::connect(&args.socket.path())?;
+    let mut client = Client::connect(&args.socket.path()?)?;
     let (instance, device) = (args.instance.clone(), args.device.clone());
     let request = Request::Device { instance, device, change: args.change() };
     let Answer::Device(report) = client.ask(&request).map_err(super::or_usage)? else {

@@ -10,13 +10,15 @@ use srd_guest::protocol::{Answer, Instance, Interface, PeerHost, Request, Status
 
 use super::{SocketArg, report};
 use crate::failure::usage;
-use crate::output::{JsonOutput, say};
+use crate::output::{JsonOutput, say, tell};
 
 /// Arguments of `srd card status`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = super::with_codes!(
+    "  srd card status\n  srd card status web\n  srd card status --json | jq '.instances[].name'"
+))]
 pub(crate) struct StatusArgs {
-    /// Show only this instance.
+    /// Show only the instance with this name. Default: all of this host.
     instance: Option<String>,
     #[command(flatten)]
     socket: SocketArg,
@@ -26,9 +28,12 @@ pub(crate) struct StatusArgs {
 
 /// Arguments of `srd card stats`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = super::with_codes!(
+    "  srd card stats web\n  srd card stats web ens6\n  srd card stats web --json | jq \
+     .bw_out_allowance_exceeded"
+))]
 pub(crate) struct StatsArgs {
-    /// The instance.
+    /// Name of the instance.
     instance: String,
     /// The device, as ens6. Default: the first device.
     device: Option<String>,
@@ -40,12 +45,14 @@ pub(crate) struct StatsArgs {
 
 /// Arguments of `srd card flows`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = super::with_codes!(
+    "  srd card flows web\n  srd card flows web --most 1000"
+))]
 pub(crate) struct FlowsArgs {
-    /// The instance.
+    /// Name of the instance.
     instance: String,
     /// Maximum number of flows of each interface.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100)]
     most: u16,
     #[command(flatten)]
     socket: SocketArg,
@@ -53,11 +60,28 @@ pub(crate) struct FlowsArgs {
     json: JsonOutput,
 }
 
+const APPLY: &str = "\
+EXAMPLES
+  srd card apply cloud.toml                           # other rules, and other instances
+  srd card apply cloud.toml && ip netns exec srd-i-web ip address
+
+The rules last until the next reload of a card that was started with -c, or the end of the card.
+Namespaces, addresses and routes of instances that other programs have deleted are restored, also if
+the file has not changed. The command waits for this for at most 20 seconds. It prints a warning for
+each change that is left, as `srd card status` does.
+
+EXIT CODES
+  0  the rules are in force; a warning names each change by another program that is left
+  1  no card answers, it failed and the rules before stay in force, or instances are still being
+     restored after 20 seconds
+  2  wrong arguments, a wrong file, or the card refuses the file: the rules before stay in force
+  3  it needs root";
+
 /// Arguments of `srd card apply`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = super::EXIT_CODES)]
+#[command(after_help = APPLY)]
 pub(crate) struct ApplyArgs {
-    /// The VPC's file.
+    /// The VPC's file (docs/vpc.md).
     file: PathBuf,
     #[command(flatten)]
     socket: SocketArg,
@@ -67,7 +91,7 @@ pub(crate) struct ApplyArgs {
 
 pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     args.json.check()?;
-    let mut status = Client::connect(&args.socket.path())?.status()?;
+    let mut status = Client::connect(&args.socket.path()?)?.status()?;
     let processor = processor_time(&status);
     if let Some(name) = &args.instance {
         status.instances.retain(|instance| instance.name == *name);
@@ -217,7 +241,7 @@ fn show(instance: &Instance, scale: u32) -> Result<()> {
 
 pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
     args.json.check()?;
-    let status = Client::connect(&args.socket.path())?.status()?;
+    let status = Client::connect(&args.socket.path()?)?.status()?;
     let instance = status.instances.iter().find(|instance| instance.name == args.instance);
     let Some(instance) = instance else {
         return usage(format!("there is no instance `{}` on this host", args.instance));
@@ -245,7 +269,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
 
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
     args.json.check()?;
-    let mut client = Client::connect(&args.socket.path())?;
+    let mut client = Client::connect(&args.socket.path()?)?;
     let request = Request::Flows { instance: args.instance.clone(), most: args.most };
     let Answer::Flows { flows } = client.ask(&request).map_err(super::or_usage)? else {
         bail!("the card answers something else");
@@ -286,16 +310,32 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
     if let Err(error) = srd_vpc_file::read(&file) {
         return usage(error.to_string());
     }
-    let mut client = Client::connect(&args.socket.path())?;
+    let mut client = Client::connect(&args.socket.path()?)?;
     let Answer::Applied { microseconds, .. } =
         client.ask(&Request::Apply { file }).map_err(super::or_usage)?
     else {
         bail!("the card answers something else");
     };
-    args.json.write(&serde_json::json!({ "microseconds": microseconds }))?;
+    let (warnings, unfinished_s) = client.repaired()?;
+    args.json.write(&serde_json::json!({ "microseconds": microseconds, "warnings": warnings }))?;
     args.json.say(format!(
         "applied in {:.1} ms: no packet is judged by the old rules any more",
         f64::from(u32::try_from(microseconds).unwrap_or(u32::MAX)) / 1000.0
     ))?;
-    Ok(0)
+    for warning in warnings {
+        tell!("srd: warning: {warning}");
+    }
+    match unfinished_s {
+        None => Ok(0),
+        Some(seconds) => bail!(not_back(seconds)),
+    }
+}
+
+/// Returns the error for instances that were not there again after a time.
+fn not_back(seconds: u64) -> String {
+    format!(
+        "the rules are in force, but what other programs have changed of instances is still being \
+         restored after {seconds} s: `srd card status` lists it as WARNING until all is there; the \
+         log of the card has the reason"
+    )
 }

@@ -11,6 +11,7 @@ use srd_daemon::config::{Cloud, Config, Control, Metrics, Mode};
 use srd_daemon::control::ClientError;
 use srd_daemon::plane::PlaneHandle;
 use srd_daemon::run::Ended;
+use srd_guest::Client;
 use srd_guest::config::{
     self, CREDITS_S_DEFAULT, HOST_DEFAULT, PROCESSORS_MAX, SocketTaken, WORKERS_MAX, scale,
 };
@@ -63,9 +64,20 @@ PRIVILEGES
                 and CAP_DAC_OVERRIDE: it makes namespaces, devices and routes, opens sockets of
                 vhost-user and files of flow logs, and gives everything back at the end
 
+TAKE-OVER
+  The new process gets the state of the card that runs, and no settings. With --config it reads them
+  from the same file. Without, its command line has to repeat those of the card that runs:
+  FILE             another file takes effect at once, as by `srd card apply`; without FILE the VPC
+                   has no instances, so a card that has some is not taken over
+  --host, --internet, --internet-private, --vhost-user, --vhost-user-client, --socket
+                   as they were; otherwise the take-over is refused (exit code 2)
+  --scale, --credits, --poll, --processors, --end-programs, --metrics and its options
+                   take effect; an option that is left out has its default again
+
 SIGNALS
   SIGTERM, SIGINT  end the card
-  SIGHUP           with --config: read the file and the VPC's file again; without: end the card
+  SIGHUP           with --config: read the file and the VPC's file again, as `srd reload`; without:
+                   end the card
 
 EXIT CODES
   0  ended by a signal, taken over by another process, or --check found nothing wrong
@@ -137,7 +149,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Take over everything from the card that listens at --socket: devices, connections, credits,
-    /// counters. Connections of instances survive. If it fails, that card continues as before.
+    /// counters. Connections of instances survive. If it fails, that card continues as before. The
+    /// settings are those of this command: repeat FILE and the options (TAKE-OVER, below).
     #[arg(long)]
     take_over: bool,
     /// Allow other machines to read the metrics.
@@ -186,7 +199,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     srd_trust::memory::forbid_core_dumps().context("cannot forbid core dumps")?;
     let was_root = rustix::process::geteuid().is_root();
     let command = if args.for_run { "srd run" } else { "srd card up" };
-    let started = if args.take_over { take_over(config) } else { start(config) };
+    let started = if args.take_over { take_over(args, config) } else { start(config) };
     let started = started.map_err(|error| super::or_root(error, was_root, command))?;
     let Some(Node { daemon, instances }) = started else { return Ok(0) };
     if args.for_run {
@@ -199,7 +212,10 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         say("ready")?;
     } else {
         for line in instances.summary {
-            say(line)?;
+            match say(line) {
+                Err(error) if args.take_over => not_said(&error),
+                said => said?,
+            }
         }
     }
     if args.for_run {
@@ -224,8 +240,15 @@ fn start(config: Config) -> Result<Option<Node>> {
 
 /// Takes over from the card that runs; `None` if that card is of a unit, and a process of the unit
 /// has taken over.
-fn take_over(config: Config) -> Result<Option<Node>> {
+fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
     let socket = config.control.socket.clone();
+    if args.config.is_none() && args.file.is_none() {
+        // If no card answers, the take-over itself reports the reason.
+        let status = Client::connect(&socket).and_then(|mut client| client.status());
+        let instances = status.map(|status| status.instances).unwrap_or_default();
+        let names: Vec<&str> = instances.iter().map(|of| of.name.as_str()).collect();
+        check_repeated(&names)?;
+    }
     let taken = node::take_over(config, false).map_err(|error| match error.downcast_ref() {
         Some(ClientError::NotRunning(_)) => anyhow::anyhow!(
             "no card runs at {} that could be taken over: start this one without --take-over",
@@ -235,11 +258,9 @@ fn take_over(config: Config) -> Result<Option<Node>> {
     });
     match taken? {
         TakenOver::Here(node) => {
-            let silence = node.daemon.silence().unwrap_or_default();
-            say(format!(
-                "took the card over: no packet moved for {:.1} ms",
-                silence.as_secs_f64() * 1e3
-            ))?;
+            let silence_ms = node.daemon.silence().unwrap_or_default().as_secs_f64() * 1e3;
+            let text = format!("took the card over: no packet moved for {silence_ms:.1} ms");
+            say(text).unwrap_or_else(|error| not_said(&error));
             Ok(Some(*node))
         }
         TakenOver::InUnit(process) => {
@@ -247,6 +268,25 @@ fn take_over(config: Config) -> Result<Option<Node>> {
             Ok(None)
         }
     }
+}
+
+/// Logs that a line could not be printed. The card goes on: after a take-over no other process does.
+fn not_said(error: &anyhow::Error) {
+    tracing::warn!("{error:#}");
+}
+
+/// Refuses to take over from a card with these instances by a command line without a file, which
+/// would end them.
+fn check_repeated(instances: &[&str]) -> Result<()> {
+    if instances.is_empty() {
+        return Ok(());
+    }
+    usage(format!(
+        "the card that runs has instances ({}), which end if it is taken over without FILE: repeat \
+         the arguments with which that card was started, as in `srd card up cloud.toml --internet \
+         --take-over`",
+        instances.join(", ")
+    ))
 }
 
 /// Ends the card when its standard input ends. This happens whenever the process that started it
@@ -338,5 +378,31 @@ impl UpArgs {
             host_names: self.metrics_name.clone(),
         });
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{USAGE, exit_code};
+
+    /// The new process had the default VPC, and ended all instances.
+    #[test]
+    fn regression_a_take_over_without_the_file_of_the_card_is_refused() {
+        check_repeated(&[]).unwrap();
+        let error = check_repeated(&["app", "web"]).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("(app, web)") && text.contains("repeat the arguments"), "{text}");
+        assert_eq!(exit_code(&error), USAGE);
+    }
+
+    #[test]
+    fn the_help_of_a_take_over_has_each_option_of_settings() {
+        let (_, text) = EXAMPLES.split_once("TAKE-OVER\n").unwrap();
+        let (text, _) = text.split_once("SIGNALS").unwrap();
+        for option in SETTINGS.into_iter().filter(|option| *option != "file") {
+            let option = format!("--{}", option.replace('_', "-"));
+            assert!(text.contains(&option), "{option}");
+        }
     }
 }

@@ -23,23 +23,25 @@ const END_WAIT_MAX: Duration = Duration::from_secs(10);
 /// `srd capture`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CaptureArgs {
-    /// Write to this file; `-` is standard output: srd capture -w - | wireshark -k -i -
+    /// Write to this file, which only its owner may read; `-` is standard output. Default: standard
+    /// output, unless it is a terminal.
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Capture only inner packets, as applications see them.
+    /// Capture only inner packets, as applications see them. Default: inner and outer packets.
     #[arg(long, conflicts_with = "outer")]
     inner: bool,
     /// Capture only outer packets, as the network sees them.
     #[arg(long)]
     outer: bool,
-    /// Capture only packets of this peer: its name, or the beginning of its public key.
+    /// Capture only packets of this peer: its name, or the beginning of its public key. Default: of
+    /// all peers.
     #[arg(add = clap_complete::ArgValueCandidates::new(super::complete::peer_names))]
     #[arg(long, value_name = "PEER")]
     peer: Option<String>,
-    /// End after this number of packets.
+    /// End after this number of packets. Default: at Ctrl-C.
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after this time, for example 10 or 500ms. Default: at Ctrl-C.
+    /// End after this time, in seconds or with a unit, for example 10 or 500ms. Default: at Ctrl-C.
     #[arg(long, short, value_name = "TIME", value_parser = units::parse_time)]
     seconds: Option<Duration>,
     /// Keep at most this number of bytes of each packet.

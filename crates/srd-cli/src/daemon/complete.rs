@@ -1,13 +1,15 @@
 //! Completions for a peer's name: the peers of the running daemon.
 
 use clap_complete::CompletionCandidate;
-use srd_daemon::control::{Client, Request, socket};
+use srd_daemon::control::{Client, Request};
 use srd_daemon::snapshot::Snapshot;
 
-/// Returns the names of all peers of the default daemon. The list is empty if the daemon does not
-/// run, or if this user is not permitted to connect to it.
+use crate::nodes;
+
+/// Returns the names of all peers of the only daemon that runs. The list is empty if no daemon or
+/// several run, or if this user is not permitted to connect to it.
 pub(super) fn peer_names() -> Vec<CompletionCandidate> {
-    let Ok(path) = socket::find(None, None) else { return Vec::new() };
+    let Ok(path) = nodes::only() else { return Vec::new() };
     let Ok(client) = Client::connect(&path) else { return Vec::new() };
     let Ok(snapshot) = client.ask::<Snapshot>(&Request::status()) else { return Vec::new() };
     let candidate = |peer: srd_daemon::snapshot::PeerSnapshot| {

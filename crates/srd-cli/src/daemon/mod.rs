@@ -27,17 +27,88 @@ mod top;
 pub(crate) mod up;
 
 use crate::failure::{Missing, Usage};
-use crate::output;
-use anyhow::{Context, Error, Result};
+use crate::nodes;
+use crate::output::JsonOutput;
+use anyhow::{Error, Result};
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use srd_daemon::config::{Config, ReloadReport};
-use srd_daemon::control::{Client, ClientError, RefusalKind, Request, Stats, socket};
+use srd_daemon::config::{Config, Mode, ReloadReport, socket_default};
+use srd_daemon::control::{Client, ClientError, RefusalKind, Request, Stats};
 use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// Maximum number of flows in the JSON of `srd status`.
+const FLOWS: usize = 100;
+
+/// Returns the end of the help of a command that sends a request to a daemon: its examples, and the
+/// exit codes.
+macro_rules! with_codes {
+    ($examples:literal) => {
+        concat!(
+            "EXAMPLES\n",
+            $examples,
+            "\n\nEXIT CODES\n  0  it worked\n  1  no daemon answers, or it failed\n  \
+             2  wrong arguments, or the daemon refuses them; or several daemons run, and none is \
+             named\n  3  this user has no right to send the request: the message contains the \
+             remedy"
+        )
+    };
+}
+
+use with_codes;
+
+const STATUS: &str = with_codes!(
+    "  srd status\n  srd status -i srd1\n  srd status --json | jq '.peers[] | {name, state}'"
+);
+const TOP: &str = with_codes!("  srd top\n  srd top --interval 250ms");
+const STATS: &str = with_codes!("  srd stats\n  srd stats --json | jq .counters.retransmissions");
+const PATHS: &str = with_codes!("  srd paths b\n  srd paths b --json");
+const SET: &str = with_codes!(
+    "  srd set b express off               # packets to the peer b are sent plainly\n  \
+     srd set all udp-ordering bypass\n  \
+     srd reload                          # the settings of the file again"
+);
+const PEER: &str = "\
+EXAMPLES
+  srd peer add b --public-key KEY --endpoint 192.0.2.2:7471 --allowed 10.77.0.2
+  srd peer remove b --save";
+const CAPTURE: &str = with_codes!(
+    "  srd capture -w x.pcapng --peer b --seconds 10\n  \
+     srd capture --inner -w - | wireshark -k -i -\n  \
+     srd capture --outer -w - -c 100 | tcpdump -r -"
+);
+const DOWN: &str = "\
+EXAMPLES
+  sudo srd down
+  sudo srd down -c /etc/srd/srd1.toml
+
+A daemon removes its routes and rules when it ends, except with kill_switch = true: then addresses
+behind peers stay unreachable until the next start, or this command.
+
+EXIT CODES
+  0  nothing is left
+  1  the daemon runs, or the kernel refuses
+  2  wrong arguments, or the file is wrong
+  3  it takes CAP_NET_ADMIN";
+
+const RELOAD: &str = "\
+EXAMPLES
+  srd reload                             # the only daemon or card that runs
+  srd reload -i srd1
+  srd reload -c /etc/srd/srd0.toml
+  srd reload --socket /run/srd-card/card.sock
+
+It prints the changes, and the settings that wait for a restart. If a file is wrong, nothing
+changes. A card that was started with options has no file of settings: `srd card apply FILE` gives
+it other rules.
+
+EXIT CODES
+  0  the files were read, and all changes are in force, except those that wait for a restart
+  1  no daemon answers, or a peer could not be added
+  2  a file is wrong: nothing was changed; or several daemons run, and none is named
+  3  this user has no right to send the request: the message contains the remedy";
 
 /// Commands of the daemon.
 #[derive(Debug, Subcommand)]
@@ -45,6 +116,7 @@ pub(crate) enum DaemonCommand {
     /// Carry TCP and UDP between machines over SRD, without a change to the applications.
     Up(up::UpArgs),
     /// Remove what a daemon left when it ended: the routes and rules of `kill_switch`.
+    #[command(after_help = DOWN)]
     Down(up::DownArgs),
     /// Process that sets up addresses and routes for `srd up`.
     #[command(hide = true)]
@@ -56,23 +128,30 @@ pub(crate) enum DaemonCommand {
     #[command(hide = true)]
     Hooks,
     /// Show the daemon's interface and its peers.
+    #[command(after_help = STATUS)]
     Status(ShowArgs),
     /// Show the daemon live: peers, paths, flows. Ends with q.
+    #[command(after_help = TOP)]
     Top(top::TopArgs),
     /// Print the interface's counters as `ethtool -S` prints those of an ENA interface.
+    #[command(after_help = STATS)]
     Stats(ShowArgs),
     /// Show every path to a peer.
+    #[command(after_help = PATHS)]
     Paths(PathsArgs),
     /// Change a setting until the next restart or reload.
+    #[command(after_help = SET)]
     Set(set::SetArgs),
     /// Add and remove peers of the running daemon.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = PEER)]
     Peer(peer::PeerCommand),
-    /// Make the daemon read its configuration again.
+    /// Make the daemon, or the card of `srd card up -c`, read its configuration again.
+    #[command(after_help = RELOAD)]
     Reload(ReloadArgs),
     /// Capture packets for Wireshark: inner packets as applications see them, outer packets as the
     /// network sees them. tcpdump reads only one of the two at a time: --inner or --outer. It takes
     /// root, or `group_captures` in the daemon's configuration.
+    #[command(after_help = CAPTURE)]
     Capture(capture::CaptureArgs),
     /// Print a new private key: umask 077; srd genkey > private.key
     Genkey,
@@ -87,10 +166,12 @@ pub(crate) enum DaemonCommand {
 /// Selection of a daemon.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Target {
-    /// The daemon's interface. Default: srd0, or the interface of the only daemon that runs.
+    /// The daemon's interface. Without this option and --socket, the command uses the only daemon
+    /// or card that runs on this machine; if several run, it names them and ends.
     #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
     interface: Option<String>,
-    /// The daemon's control socket, if it is not in /run/srd.
+    /// The control socket of the daemon or of the card, if it has another path than
+    /// /run/srd/NAME.sock.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -100,16 +181,14 @@ pub(crate) struct Target {
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     target: Target,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 /// `srd reload`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReloadArgs {
-    /// The daemon that runs this configuration file: the one at the control socket that the file
-    /// names.
+    /// The daemon or card that runs this configuration file.
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["interface", "socket"])]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -134,23 +213,25 @@ pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
         DaemonCommand::Hooks => srd_daemon::hooks::serve()?,
         DaemonCommand::Network { spec } => srd_daemon::netconf::serve(spec)?,
         DaemonCommand::Status(args) => {
-            let status = Request::Status { paths: false, flows: if args.json { 100 } else { 0 } };
-            print(args, &args.target.ask::<Snapshot>(&status)?, show::status)?;
+            let flows = if args.json.is_wanted() { FLOWS } else { 0 };
+            let status = Request::Status { paths: false, flows };
+            print(args, &args.ask::<Snapshot>(&status)?, show::status)?;
         }
         DaemonCommand::Stats(args) => {
-            print(args, &args.target.ask::<Stats>(&Request::Stats)?, show::stats)?;
+            print(args, &args.ask::<Stats>(&Request::Stats)?, show::stats)?;
         }
         DaemonCommand::Paths(PathsArgs { peer, show: args }) => {
             let request = Request::Paths { peer: peer.clone() };
-            print(args, &args.target.ask::<PeerSnapshot>(&request)?, show::paths)?;
+            print(args, &args.ask::<PeerSnapshot>(&request)?, show::paths)?;
         }
         DaemonCommand::Reload(ReloadArgs { config, show: args }) => {
-            let target = match config {
-                Some(file) => Target::of_file(file)?,
-                None => args.target.clone(),
+            args.json.check()?;
+            let path = match config {
+                Some(file) => socket_of(file)?,
+                None => args.target.path()?,
             };
             let file = config.as_deref();
-            let connected = Client::connect(&target.path()?);
+            let connected = Client::connect(&path);
             let answer = connected.and_then(|client| client.ask(&Request::Reload));
             let report: ReloadReport = answer.map_err(|error| explain_of(error, file))?;
             print(args, &report, ReloadReport::to_string)?;
@@ -171,27 +252,45 @@ pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
 }
 
 fn print<T: Serialize>(args: &ShowArgs, value: &T, text: impl Fn(&T) -> String) -> Result<()> {
-    if args.json {
-        let json = serde_json::to_string_pretty(value).context("the answer as JSON")?;
-        return output::say(json);
+    args.json.write(value)?;
+    args.json.say(text(value))
+}
+
+/// Returns the socket of the node that runs a configuration file. `srd card up` has another default
+/// than `srd up`.
+fn socket_of(file: &Path) -> Result<PathBuf> {
+    let Config { interface, control, .. } = Config::load_without_keys(file)?;
+    let card = Path::new(srd_guest::SOCKET_DEFAULT);
+    let may_be_card = interface.mode == Mode::Cloud && !control.is_named;
+    if may_be_card && !nodes::is_served(&control.socket) && runs(card, file) {
+        return Ok(card.to_owned());
     }
-    output::say(text(value))
+    Ok(control.socket)
+}
+
+/// Whether the node at a socket runs a configuration file.
+fn runs(socket: &Path, file: &Path) -> bool {
+    let Ok(client) = Client::connect(socket) else { return false };
+    let Ok(snapshot) = client.ask::<Snapshot>(&Request::status()) else { return false };
+    let whole = |path: &Path| path.canonicalize().ok();
+    whole(file).is_some_and(|file| whole(Path::new(&snapshot.file)) == Some(file))
+}
+
+impl ShowArgs {
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        self.json.check()?;
+        self.target.ask(request)
+    }
 }
 
 impl Target {
-    /// Returns the daemon that runs a configuration file.
-    fn of_file(file: &Path) -> Result<Self> {
-        let config = Config::load_without_keys(file)?;
-        Ok(Self { interface: None, socket: Some(config.control.socket) })
-    }
-
-    /// Returns the socket of the selected daemon.
+    /// Returns the socket of the selected node.
     fn path(&self) -> Result<PathBuf> {
-        let found = socket::find(self.interface.as_deref(), self.socket.as_deref());
-        found.map_err(|names| {
-            let names = names.join(", ");
-            Usage(format!("several daemons run: {names}; name one with --interface")).into()
-        })
+        match (&self.socket, &self.interface) {
+            (Some(path), _) => Ok(path.clone()),
+            (None, Some(name)) => Ok(socket_default(name)),
+            (None, None) => nodes::only(),
+        }
     }
 
     fn connect(&self) -> Result<Client> {
@@ -203,14 +302,6 @@ impl Target {
     }
 }
 
-/// Whether a process listens at the default socket of `srd card up`.
-fn has_card() -> bool {
-    let connected = srd_trust::socket::connect(srd_guest::SOCKET_DEFAULT.as_ref());
-    connected.err().is_none_or(|error| {
-        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied)
-    })
-}
-
 /// Returns the text for a socket that no daemon serves. `file`: the configuration of the daemon, if
 /// the command names it. `has_card`: whether a card runs, which is no daemon.
 fn not_running(socket: &Path, file: Option<&Path>, has_card: bool) -> String {
@@ -218,8 +309,9 @@ fn not_running(socket: &Path, file: Option<&Path>, has_card: bool) -> String {
     match file {
         _ if has_card => format!(
             "no daemon of `srd up` serves {shown}. But a card of `srd card up` runs: \
-             `srd card status` shows it, `srd card apply FILE` gives it other rules, and SIGHUP \
-             makes a card that was started with -c read its file again"
+             `srd card status` shows it, `srd card apply FILE` gives it other rules, and \
+             `srd reload --socket {}` makes a card that was started with -c read its file again",
+            srd_guest::SOCKET_DEFAULT
         ),
         Some(file) => {
             format!("no daemon serves {shown}; start one: srd up -c {}", file.display())
@@ -237,7 +329,10 @@ fn explain(error: ClientError) -> Error {
 fn explain_of(error: ClientError, file: Option<&Path>) -> Error {
     let text = error.to_string();
     match error {
-        ClientError::NotRunning(socket) => Error::msg(not_running(&socket, file, has_card())),
+        ClientError::NotRunning(socket) => {
+            let has_card = nodes::may_be_served(srd_guest::SOCKET_DEFAULT.as_ref());
+            Error::msg(not_running(&socket, file, has_card))
+        }
         ClientError::Denied { .. } => Missing(text).into(),
         ClientError::Refused(refusal) if refusal.kind == RefusalKind::NotPermitted => {
             Missing(text).into()

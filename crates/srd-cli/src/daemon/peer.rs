@@ -16,12 +16,20 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+const ADD: &str = super::with_codes!(
+    "  srd peer add b --public-key KEY --endpoint 192.0.2.2:7471 --allowed 10.77.0.2\n  \
+     srd peer add c --public-key KEY --allowed 10.77.0.3,10.78.0.0/16 --save"
+);
+const REMOVE: &str = super::with_codes!("  srd peer remove b\n  srd peer remove b --save");
+
 /// `srd peer`.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum PeerCommand {
     /// Add a peer: until the next restart or reload, or for good with --save.
+    #[command(after_help = ADD)]
     Add(AddArgs),
     /// Remove a peer: until the next restart or reload, or for good with --save.
+    #[command(after_help = REMOVE)]
     Remove(RemoveArgs),
 }
 
@@ -40,7 +48,8 @@ pub(crate) struct AddArgs {
     /// Inner addresses or prefixes behind the peer, separated by commas.
     #[arg(long, value_name = "PREFIX", required = true, value_delimiter = ',', num_args = 1..)]
     allowed: Vec<String>,
-    /// File with an additional key that both sides share.
+    /// File with an additional key that both sides share, as `srd genpsk` prints it. Default: no
+    /// such key.
     #[arg(long, value_name = "FILE")]
     preshared_key_file: Option<PathBuf>,
     /// Do not send packets to the peer over SRD.

@@ -13,13 +13,14 @@ use srd_daemon::plane::Change;
 /// `srd set`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SetArgs {
-    /// The peer's name, the beginning of its public key, or `all` for the whole interface.
+    /// The peer's name, the beginning of its public key, or `all` for the whole interface. A node
+    /// with instances only has no such settings.
     #[arg(add = ArgValueCandidates::new(super::complete::peer_names_and_all))]
     peer: String,
     /// Setting to change.
     #[arg(value_enum)]
     setting: Setting,
-    /// New value: on or off; ordered or bypass.
+    /// New value: on or off; for udp-ordering, ordered or bypass.
     #[arg(value_enum)]
     value: Value,
     #[command(flatten)]
@@ -40,9 +41,9 @@ enum Setting {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Value {
-    /// Yes.
+    /// Switch it on.
     On,
-    /// No.
+    /// Switch it off.
     Off,
     /// UDP packets of a flow are delivered in the order in which they were sent.
     Ordered,

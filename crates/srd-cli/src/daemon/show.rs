@@ -2,6 +2,7 @@
 
 use crate::units;
 use srd_chart::Table;
+use srd_daemon::config::Mode;
 use srd_daemon::control::Stats;
 use srd_daemon::snapshot::{
     ControllerSnapshot, ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot,
@@ -19,7 +20,14 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
                 "no peers yet: the controller has not answered since the start"
             }
             (None, Some(_)) => "no peers: the controller has no other host at present",
-            (None, None) => "no peers: add a [[peer]] to the configuration, then srd reload",
+            (None, None) => match (snapshot.is_alone(), snapshot.mode) {
+                (true, _) => "`srd card status` shows the instances",
+                (false, Mode::Cloud) => {
+                    "no other hosts: add a [[peer]] with `host` to the configuration, then srd \
+                     reload"
+                }
+                (false, _) => "no peers: add a [[peer]] to the configuration, then srd reload",
+            },
         };
         return format!("{text}\n{why}");
     }
@@ -107,24 +115,50 @@ fn refused(peer: &PeerSnapshot) -> Option<String> {
     Some(refused_in_words(&peer.name, peer.refused_pkts, from))
 }
 
+/// Returns the line about the node itself. Without an interface and other hosts, there is nothing
+/// to encrypt, and no address.
+fn headline(snapshot: &Snapshot) -> String {
+    let Snapshot { interface, listen, mtu, paths, workers, .. } = snapshot;
+    let up = span(snapshot.uptime_s);
+    if snapshot.is_alone() {
+        return format!("instances only: no interface, no other hosts, up {up}");
+    }
+    let protection = if snapshot.encrypted { "encrypted" } else { "NOT ENCRYPTED" };
+    let mode = match snapshot.mode {
+        Mode::Overlay => "overlay",
+        Mode::Transparent => "transparent",
+        Mode::Cloud => {
+            return format!(
+                "instances only: no interface, {protection}, listening on {listen}, {paths} paths \
+                 per host, up {up}"
+            );
+        }
+    };
+    format!(
+        "{interface}: {mode}, {protection}, listening on {listen}, MTU {mtu}, {paths} paths per \
+         peer, workers {workers}, up {up}"
+    )
+}
+
 /// Returns the facts that are the same for all peers, as text.
 fn facts(snapshot: &Snapshot) -> String {
-    let Snapshot { interface, listen, mtu, paths, workers, counters, .. } = snapshot;
-    let mut rows = vec![format!(
-        "{interface}: {}, {}, listening on {listen}, MTU {mtu}, {paths} paths per peer, \
-         workers {workers}, up {}",
-        match snapshot.mode {
-            srd_daemon::config::Mode::Overlay => "overlay",
-            srd_daemon::config::Mode::Transparent => "transparent",
-            srd_daemon::config::Mode::Cloud => "instances only",
-        },
-        if snapshot.encrypted { "encrypted" } else { "NOT ENCRYPTED" },
-        span(snapshot.uptime_s)
-    )];
+    let counters = &snapshot.counters;
+    let mut rows = vec![headline(snapshot)];
     if let Some(key) = &snapshot.public_key {
         rows.push(format!("public key {key}"));
     }
     rows.extend(snapshot.controller.as_ref().map(controller));
+    if snapshot.is_alone() {
+        return rows.join("\n");
+    }
+    if snapshot.mode == Mode::Cloud {
+        // ENA Express is a setting of each interface of an instance.
+        rows.push(format!(
+            "over SRD: {} packets sent, {} received",
+            counters.ena_srd_tx_pkts, counters.ena_srd_rx_pkts
+        ));
+        return rows.join("\n");
+    }
     let words = ["off", "on, without UDP", "off", "on"];
     let word = words[usize::try_from(counters.ena_srd_mode & 3).unwrap_or(0)];
     rows.push(format!(
@@ -252,6 +286,24 @@ mod tests {
         for word in ["b", "connecting", "waiting for the peer", "60/64", "2 min ago", "not known"] {
             assert!(row.contains(word), "{word}: {text}");
         }
+    }
+
+    /// The status of such a node was `srd0: NOT ENCRYPTED, listening on 127.0.0.1:0`.
+    #[test]
+    fn regression_a_node_without_sockets_is_neither_unencrypted_nor_at_an_address() {
+        let alone = Snapshot { mode: Mode::Cloud, interface: "srd0".into(), ..Snapshot::default() };
+        assert_eq!(
+            status(&alone),
+            "instances only: no interface, no other hosts, up 0 s\n`srd card status` shows the \
+             instances"
+        );
+        let hosts = Snapshot { listen: "192.0.2.1:7471".into(), encrypted: true, ..alone };
+        let text = status(&hosts);
+        assert!(text.contains("no interface, encrypted, listening on 192.0.2.1:7471"), "{text}");
+        for word in ["srd0", "MTU", "express"] {
+            assert!(!text.contains(word), "{word}: {text}");
+        }
+        assert!(text.ends_with("add a [[peer]] with `host` to the configuration, then srd reload"));
     }
 
     #[test]

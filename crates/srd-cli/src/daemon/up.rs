@@ -17,6 +17,13 @@ use crate::failure::Missing;
 use crate::output;
 
 const NOTES: &str = "\
+EXAMPLES
+  sudo srd up --try 192.0.2.2                          # no file: see A FIRST TRY
+  srd up -c /etc/srd/srd0.toml --check
+  sudo srd up -c /etc/srd/srd0.toml
+  sudo srd up --control 192.0.2.10:4600 --token-file token
+  sudo srd up -c /etc/srd/srd0.toml --take-over        # this build instead of the one that runs
+
 A FIRST TRY
   Two machines, no file; each prints what to type on the other:
     sudo srd up --try 192.0.2.2
@@ -38,19 +45,19 @@ TAKE-OVER
   A new process takes over from the daemon that runs this file: connections through the tunnel
   continue, interface and routes stay. It refuses other values of name, mode, address, listen,
   mtu, paths, workers, table and kill_switch, of socket and group of [control], and of some keys of
-  [cloud]. Connections of instances continue as well. If it fails, the daemon continues. A daemon of
-  a unit of systemd starts the new process in its unit; the command then ends.
+  [cloud] and [enrol]. Connections of instances continue as well. If it fails, the daemon continues.
+  A daemon of a unit of systemd starts the new process in its unit; the command then ends.
 
 SIGNALS
   SIGHUP           read the configuration again, as `srd reload`
   SIGTERM, SIGINT  end; the interface, its routes and its rules go, hooks for the end run
   SIGKILL          the same, but nothing is said to the peers: they find out by themselves
 
-EXIT STATUS
-  0  ended by SIGTERM or SIGINT, or --check found nothing wrong
+EXIT CODES
+  0  ended by SIGTERM or SIGINT, taken over by another process, or --check found nothing wrong
   1  it ran and failed; the last line says why
   2  the configuration is wrong: the message names line, column and remedy
-  3  a privilege or a program is missing: it takes CAP_NET_ADMIN
+  3  a privilege or a program is missing: it takes CAP_NET_ADMIN, and with [cloud] root
 
 FILES
   /etc/srd/srd0.toml      the configuration of srd0: see srd.toml(5)
@@ -58,11 +65,11 @@ FILES
                           runs as: root by hand, srd in the package's unit srd@.service
   /var/lib/srd/srd0.epoch when it last started, so that peers know a later start also where the
                           clock was set back; it may be removed while nothing runs
-  /run/srd/srd0.sock      what `srd status` and the others speak through
+  /run/srd/srd0.sock      the control socket, for `srd status` and other commands
 
 ENVIRONMENT
   RUST_LOG        what is logged, in place of -v
-  NOTIFY_SOCKET   where systemd waits to be told that the interface is up
+  NOTIFY_SOCKET   where systemd waits until the daemon is ready
   JOURNAL_STREAM  set by systemd: lines get severities for the journal, and no time
 
 The log goes to standard error: what listens, which peers answer, who changes something. Times are
@@ -231,29 +238,26 @@ fn meaning(
 ) -> String {
     let interface = &config.interface;
     if interface.is_alone() {
-        return format!(
-            "{} is fine: {}, instances only, no other hosts",
-            config.file.display(),
-            interface.name
-        );
+        let file = config.file.display();
+        return format!("{file} is fine: instances only, no interface, no other hosts");
     }
+    let name = &interface.name;
     let how = match interface.mode {
-        Mode::Overlay if !has_address => "overlay".to_owned(),
+        Mode::Overlay if !has_address => format!("{name}, overlay"),
         Mode::Overlay => {
             let list: Vec<String> = interface.address.iter().map(ToString::to_string).collect();
-            format!("overlay {}", list.join(", "))
+            format!("{name}, overlay {}", list.join(", "))
         }
-        Mode::Transparent => "transparent".to_owned(),
-        Mode::Cloud => "instances only".to_owned(),
+        Mode::Transparent => format!("{name}, transparent"),
+        Mode::Cloud => "instances only, no interface".to_owned(),
     };
     let protection = match interface.protection {
         Protection::Encrypted(_) => "encrypted",
         Protection::Plain => "NOT ENCRYPTED",
     };
     let mut text = format!(
-        "{} is fine: {}, {how}, {protection}, listening on {}",
+        "{} is fine: {how}, {protection}, listening on {}",
         config.file.display(),
-        interface.name,
         interface.listens_in_words()
     );
     if config.peers.is_empty() {
@@ -313,7 +317,13 @@ mod tests {
         assert!(meaning(&config, true, |_| Err(String::new())).contains("no peers"));
         let config = Config::parse("[cloud]\n", Path::new("a.toml")).unwrap();
         let said = meaning(&config, true, |_| Err(String::new()));
-        assert_eq!(said, "a.toml is fine: srd0, instances only, no other hosts");
+        // Regression: the text named an interface, which does not exist.
+        assert_eq!(said, "a.toml is fine: instances only, no interface, no other hosts");
+        let text = "[interface]\nmode = \"cloud\"\nlisten = \"192.0.2.1:7471\"\n\
+                    protection = \"plain\"\n[cloud]\n";
+        let config = Config::parse(text, Path::new("a.toml")).unwrap();
+        let said = meaning(&config, true, |_| Err(String::new()));
+        assert!(said.starts_with("a.toml is fine: instances only, no interface, NOT"), "{said}");
     }
 
     /// The advice was to give the socket a group, whose members may not take a daemon over.

@@ -1,7 +1,6 @@
 //! `srd lab impair`: puts an impaired wire between two hosts while a command runs.
 
 use super::{NameArgs, open};
-use crate::failure::usage;
 use crate::output::{JsonOutput, tell};
 use crate::units::bytes;
 use anyhow::{Context, Result};
@@ -21,7 +20,10 @@ EXAMPLES
 
 Without --in the command runs where you are, not in a host, so that it may start something in both
 with `srd lab exec`. All that the two hosts say to each other meanwhile
-goes by the wire, with their addresses as they are; what they say to others does not.";
+goes by the wire, with their addresses as they are; what they say to others does not.
+
+EXIT CODES
+  that of the command; if it was not started: 1 it failed, 2 wrong arguments, 3 it needs root";
 
 /// `srd lab impair`.
 #[derive(Args, Clone, Debug)]
@@ -56,7 +58,7 @@ pub(crate) struct ImpairArgs {
     /// counted.
     #[arg(long, value_name = "PACKETS", default_value_t = Impairment::default().queue_packets_max)]
     queue: u32,
-    /// Also write the wire's counters as JSON to this file.
+    /// Also write the wire's counters as JSON to this file. Standard output is the command's.
     #[arg(long, value_name = "FILE")]
     json: Option<OsString>,
     /// Run the command in this host.
@@ -98,10 +100,7 @@ pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     let hosts: [HostId; 2] = [args.from.parse()?, args.to.parse()?];
     impairment.validate()?;
     let json = JsonOutput { json: args.json.clone() };
-    if json.owns_stdout() {
-        return usage("--json -: standard output is the command's; name a file");
-    }
-    json.check()?;
+    json.check_beside_program()?;
     let fabric = open(&args.name)?;
     let command = command(args, std::env::current_exe().context("where is this program")?);
     if args.inside.is_none() {

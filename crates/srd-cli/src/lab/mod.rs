@@ -31,6 +31,15 @@ EXAMPLES
 Host number H under leaf L is called hL.H and has the addresses 198.18.L.(8H+1) and
 fd00:18:L:H::1. Needs root, iproute2 and Linux 5.14 or later.";
 
+const EXEC: &str = "\
+EXAMPLES
+  srd lab exec h0.0 -- ping -c1 198.18.1.1
+  srd lab exec h1.0 -- srd perf server &
+  srd lab exec h0.0 -- srd perf client 198.18.1.1 --encrypt off --link-rate 1G
+
+EXIT CODES
+  that of the program; if it was not started: 1 it failed, 2 wrong arguments, 3 it needs root";
+
 /// `srd lab`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -45,7 +54,7 @@ pub(crate) enum LabCommand {
     /// Remove a fabric, and end the programs that still run inside. A missing fabric is no error.
     Down(NameArgs),
     /// Run a program in a host, and exit with its exit code.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = EXEC)]
     Exec(ExecArgs),
     /// Show a fabric: hosts, faults, and the counters of every port.
     Status(StatusArgs),

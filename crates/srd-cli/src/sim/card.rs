@@ -22,7 +22,9 @@ same figures on every machine. `srd card lab` runs the same with real programs a
 the rates.
 
 EXIT CODES
-  0 each figure is within 3 % of the talk's, or the result names the cause; 1 one is not";
+  0  each figure is within 3 % of the talk's, or the result names the cause
+  1  a figure is not
+  2  wrong arguments: nothing was started";
 
 /// Arguments of `srd sim card`.
 #[derive(Args, Clone, Debug)]

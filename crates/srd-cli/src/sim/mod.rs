@@ -13,6 +13,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use srd_sim::run::{Job, RunResult};
 use srd_sim::scenario::{Override, Scenario, ScenarioError, TimeUnitSpec, Transport, WorkloadSpec};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of runs that one command starts.
@@ -64,7 +65,8 @@ pub(crate) struct RunArgs {
     /// A network in htsim's format, instead of a scenario.
     #[arg(long, value_name = "FILE", requires = "sent")]
     topo: Option<PathBuf>,
-    /// A connection matrix in htsim's format, as the workload of --topo.
+    /// A connection matrix in htsim's format, as the workload of --topo. That network must have at
+    /// least as many hosts as the matrix (`Nodes`).
     #[arg(long, value_name = "FILE", requires = "topo", group = "sent")]
     tm: Option<PathBuf>,
     /// Operations of ranks in GOAL, as text or in the binary form of LogGOPSim's txt2bin, instead
@@ -84,7 +86,8 @@ pub(crate) struct RunArgs {
     /// Change the scenario, for example workload.0.bytes=64KiB or srd.paths=16.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// A transport to run; may be given several times. Default: those of the scenario.
+    /// A transport to run; may be given several times, each transport runs once. Default: those of
+    /// the scenario.
     #[arg(long, value_name = "NAME")]
     transport: Vec<String>,
     /// The first seed. Default: the scenario's.
@@ -252,6 +255,9 @@ fn jobs(args: &RunArgs, scenario: &Scenario) -> Result<Vec<Job>> {
     if transports.is_empty() {
         transports.clone_from(&scenario.transports);
     }
+    // The same run twice would have the same result, and the same files.
+    let mut chosen = BTreeSet::new();
+    transports.retain(|transport| chosen.insert(*transport));
     let seeds = args.seeds.unwrap_or(scenario.seeds);
     if seeds == 0 || transports.is_empty() {
         return usage("at least one transport and one seed are needed");

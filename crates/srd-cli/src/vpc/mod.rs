@@ -33,6 +33,34 @@ EXAMPLES
 
 The format of the file is described in docs/vpc.md.";
 
+const EXPLAIN: &str = "\
+EXAMPLES
+  srd vpc explain vpc.toml internet web --port 443
+  srd vpc explain vpc.toml web app --protocol tcp --port 8080 --json
+
+EXIT CODES
+  0  the connection works
+  1  it does not, or for some ports only
+  2  wrong arguments, or a wrong file";
+
+const DIFF: &str = "\
+EXAMPLES
+  srd vpc diff old.toml new.toml
+
+EXIT CODES
+  0  there is no difference
+  1  there is a difference
+  2  wrong arguments, or a wrong file";
+
+const NAU: &str = "\
+EXAMPLES
+  srd vpc nau vpc.toml
+
+EXIT CODES
+  0  no quota is exceeded
+  1  a quota is exceeded
+  2  wrong arguments, or a wrong file";
+
 /// Commands for virtual private clouds.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VpcCommand {
@@ -44,19 +72,13 @@ pub(crate) enum VpcCommand {
     #[command(after_help = EXAMPLES)]
     Show(FileArgs),
     /// Explain what happens to a connection, step by step, and why.
-    ///
-    /// Exits with 0 if the connection works, with 1 if it does not, or for some ports only.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = EXPLAIN)]
     Explain(explain::ExplainArgs),
     /// Compare two files: which objects are added, removed and changed.
-    ///
-    /// Exits with 0 if there is no difference, with 1 if there is one.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = DIFF)]
     Diff(DiffArgs),
     /// Count network address usage against the quotas.
-    ///
-    /// Exits with 1 if a quota is exceeded.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = NAU)]
     Nau(FileArgs),
 }
 

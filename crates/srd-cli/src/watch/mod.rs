@@ -18,6 +18,7 @@ use srd_watch::{Model, Settings, file, live};
 
 use self::outputs::{OutputOptions, Outputs};
 use crate::failure::{Missing, named_once, of_interface, usage};
+use crate::output::JsonOutput;
 use crate::signals;
 use crate::units::{parse_bytes, parse_rate, parse_time};
 
@@ -31,7 +32,8 @@ EXAMPLES
   srd watch eth0 --rate 10G --metrics 127.0.0.1:9100   # for Prometheus
 
 Packets come from programs at tc (eBPF, Linux 6.6), which cost least, or from packet sockets.
-docs/watch.md says how bursts are defined, and what is not seen.
+docs/watch.md says how bursts are defined, and what is not seen. --json writes lines of JSON: one
+for each interface, with the source of its packets, then one for each burst.
 
 EXIT CODES
   0  it worked, bursts or none
@@ -131,10 +133,8 @@ pub(crate) struct WatchArgs {
     /// Serve counters and histograms of bursts in OpenMetrics at http://ADDR:PORT/metrics.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "read")]
     metrics: Option<SocketAddr>,
-    /// Write each burst as a line of JSON to this file, after a line for each interface with the
-    /// source of its packets; `-` is standard output, which then carries nothing else.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 /// Destination of flows.

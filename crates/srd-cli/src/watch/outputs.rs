@@ -1,9 +1,8 @@
 //! Outputs of `srd watch`: text, lines of JSON, an HTML page, saved packets, metrics.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,13 +18,13 @@ use srd_watch::session::{Report, Session};
 use srd_watch::source::Opened;
 use srd_watch::text::{self, Tally};
 
-use crate::output::{Attempts, check_writable, say, tell};
+use crate::output::{Attempts, JsonLines, JsonOutput, check_writable, say, tell};
 
 /// Outputs that the user requested.
 #[derive(Clone, Debug)]
 pub(super) struct OutputOptions {
-    /// File for lines of JSON (`-` is standard output); `None` without this output.
-    pub(super) json: Option<PathBuf>,
+    /// Destination of lines of JSON.
+    pub(super) json: JsonOutput,
     /// File for an HTML page with charts; `None` without this output.
     pub(super) html: Option<PathBuf>,
     /// Directory for the saved packets of bursts; `save_max` is the maximum number of files in it.
@@ -37,15 +36,6 @@ pub(super) struct OutputOptions {
     pub(super) metrics: Option<SocketAddr>,
     /// Line that is printed once all interfaces are under watch; `None` prints no such line.
     pub(super) greeting: Option<String>,
-}
-
-/// Destination of lines of JSON.
-struct JsonLines {
-    /// Path of the file; `-` is standard output.
-    file: PathBuf,
-    /// The open file. It is emptied at the first line, so that a watch that cannot begin leaves
-    /// earlier results.
-    to: Option<Box<dyn Write>>,
 }
 
 /// The open outputs, and the results for them that are collected until the end.
@@ -67,11 +57,8 @@ pub(super) struct Outputs {
 
 impl Outputs {
     pub(super) fn open(wanted: OutputOptions) -> Result<Self> {
-        let owns_stdout = wanted.json.as_deref() == Some(Path::new("-"));
-        let json = wanted.json.as_ref().filter(|_| !owns_stdout);
-        for file in [json, wanted.html.as_ref()].into_iter().flatten() {
-            check_writable(file)?;
-        }
+        wanted.json.check()?;
+        wanted.html.as_deref().map_or(Ok(()), check_writable)?;
         if let Some(directory) = &wanted.save_burst {
             fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
         }
@@ -84,11 +71,11 @@ impl Outputs {
             }
         };
         Ok(Self {
-            json: wanted.json.map(|file| JsonLines { file, to: None }),
+            json: wanted.json.lines(),
             html: wanted.html.map(|file| (file, Gathered::default())),
             save: wanted.save_burst.map(|directory| (directory, wanted.save_max)),
             unsaved: 0,
-            owns_stdout,
+            owns_stdout: wanted.json.owns_stdout(),
             summary: wanted.summary,
             greeting: wanted.greeting,
             tallies: Vec::new(),
@@ -138,11 +125,8 @@ impl Outputs {
     /// Writes a line of JSON.
     fn line(&mut self, value: &impl Serialize) -> Result<()> {
         let Some(json) = &mut self.json else { return Ok(()) };
-        let json = json.open()?;
-        let mut line = serde_json::to_vec(value)?;
-        line.push(b'\n');
-        let what = if self.owns_stdout { "standard output" } else { "the file of JSON" };
-        json.write_all(&line).and_then(|()| json.flush()).context(what)
+        json.add(value)?;
+        json.flush()
     }
 
     fn tally(&mut self, interface: &str) -> &mut Tally {
@@ -192,18 +176,6 @@ impl Outputs {
             self.say(format!("{} bursts more were not saved: --save-max", self.unsaved))?;
         }
         Ok(())
-    }
-}
-
-impl JsonLines {
-    fn open(&mut self) -> Result<&mut dyn Write> {
-        let create = |file: &Path| File::create(file).with_context(|| file.display().to_string());
-        let to: Box<dyn Write> = match self.to.take() {
-            Some(to) => to,
-            None if self.file == Path::new("-") => Box::new(std::io::stdout()),
-            None => Box::new(BufWriter::new(create(&self.file)?)),
-        };
-        Ok(self.to.insert(to).as_mut())
     }
 }
 

@@ -60,6 +60,21 @@ fn a_check_says_what_the_file_means_or_what_is_wrong_in_it() {
     assert_eq!(code, Some(2), "{said}");
     let (_, new) = said.split_once("their meaning is the same:\n\n").expect(&said);
     assert_eq!(check(new).0, Some(0), "{new}");
+    // Regression: files of the two kinds in each other's place were an unknown field of line 1.
+    let (code, said) = check("[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("this is the file of a VPC") && said.contains("`srd card up /"),
+        "{said}"
+    );
+    fs::write(&path, "[cloud]\nvpc = \"cloud.toml\"\n").unwrap();
+    for words in [&["card", "up", "--check"][..], &["card", "apply"], &["vpc", "check"]] {
+        let output = Command::new(SRD).args(words).arg(&path).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("this is a file of settings (srd.toml(5))"), "{said}");
+        assert!(said.contains(&format!("srd card up -c {}", path.display())), "{said}");
+    }
     let output = Command::new(SRD).args(["card", "up", "-c", "x", "--internet"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "the file and flags that say the same");
 }

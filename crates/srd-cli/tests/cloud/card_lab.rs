@@ -28,11 +28,17 @@ fn ready_with_iperf3() -> bool {
     all && ready_with_nsenter()
 }
 
-/// Returns the figure of an experiment whose name begins with `name`.
+/// Returns the figures of an experiment whose names begin with `name`.
+fn figures(outcome: &Value, name: &str) -> Vec<f64> {
+    let all = outcome["figures"].as_array().unwrap().iter();
+    let found = all.filter(|f| f["name"].as_str().unwrap().trim().starts_with(name));
+    found.map(|f| f["here"].as_f64().unwrap()).collect()
+}
+
+/// Returns the first of these figures.
 fn figure(outcome: &Value, name: &str) -> f64 {
-    let figures = outcome["figures"].as_array().unwrap();
-    let found = figures.iter().find(|f| f["name"].as_str().unwrap().trim().starts_with(name));
-    found.unwrap_or_else(|| panic!("no {name}: {outcome}"))["here"].as_f64().unwrap()
+    let found = figures(outcome, name).first().copied();
+    found.unwrap_or_else(|| panic!("no {name}: {outcome}"))
 }
 
 /// Runs experiments in their short form until each has shown its direction. `shows` checks the
@@ -70,9 +76,7 @@ fn run_until_shown(
 /// Whether a flood left the quiet pair its allowance and its answers, and used the time of the card
 /// that the quiet pair did not use. The latency of the quiet pair depends on this machine.
 fn shows_isolation(outcome: &Value) -> bool {
-    let all = outcome["figures"].as_array().unwrap().iter();
-    let own = all.filter(|f| f["name"].as_str().unwrap().contains("quiet: pps_allowance_exceeded"));
-    let exceeded: Vec<_> = own.map(|f| f["here"].as_f64().unwrap()).collect();
+    let exceeded = figures(outcome, "quiet: pps_allowance_exceeded");
     let p99s = ["alone: p99", "beside small packets: p99", "beside new flows: p99"];
     // A lost answer counts as 500 ms.
     p99s.into_iter().all(|name| (1.0..500_000.0).contains(&figure(outcome, name)))
@@ -132,9 +136,14 @@ fn each_limit_shows_and_nothing_is_left() {
             }
             "traffic-control" => {
                 // The limit of all flows is 100 Mb/s, and that of each is 10 Mb/s; the instance has
-                // 125 Mb/s.
+                // 125 Mb/s. A machine that is too busy for these rates still shows that the queue
+                // of `htb` keeps packets which the card would otherwise have to delay.
                 let (without, with) = (here("without: all flows"), here("with: all flows"));
-                with < 0.95 * without && with > 60.0 && here("least of ten flows") > 5.0
+                let beyond = figures(outcome, "packets counted as beyond bw_out");
+                beyond[0] > 0.0
+                    && beyond[1] == 0.0
+                    && with < 0.95 * without
+                    && here("least of ten flows") > 0.05 * with
             }
             "tunnels" => {
                 let ports = here("VXLAN, 100 source ports");
@@ -198,7 +207,8 @@ fn a_run_that_is_killed_takes_its_card_with_it() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for signal in [Signal::TERM, Signal::KILL] {
+    // The second run also removes the files that the first one, which is killed, leaves behind.
+    for signal in [Signal::KILL, Signal::TERM] {
         let before = instances();
         let mut command = Command::new(SRD);
         command.args(["card", "lab", "credits"]).env("TMPDIR", directory.path());
@@ -210,7 +220,7 @@ fn a_run_that_is_killed_takes_its_card_with_it() {
         let code = run.end(signal);
         wait_until(&format!("no instance beside {before:?}"), || !there());
         if signal == Signal::TERM {
-            assert_eq!(code, 128 + 15);
+            assert_eq!(code, -1, "a process that ends by a signal has no exit code");
             let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().collect();
             assert!(left.is_empty(), "{left:?}");
         }

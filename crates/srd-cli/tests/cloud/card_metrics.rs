@@ -100,14 +100,22 @@ fn is_exported(machine: &Machine, instance: &str) {
         assert_eq!(line["ethtool_bw_in_allowance_exceeded"], 0);
         assert!(line["InstanceId"].as_str().unwrap().starts_with("i-"), "{line}");
     }
-    let [of_telemetry] = &lines(&["opentelemetry"])[..] else { panic!("not one line") };
-    let metrics = of_telemetry["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
-    let is_wanted = |metric: &&Value| metric["name"] == "srd_card_interface_rx_packets";
-    let metric = metrics.unwrap().iter().find(is_wanted).unwrap();
-    let points = metric["sum"]["dataPoints"].as_array().unwrap();
-    let is_ours = |point: &&Value| point["attributes"][0]["value"]["stringValue"] == instance;
-    let point = points.iter().find(is_ours).unwrap();
-    assert_eq!(point["asInt"], received.to_string());
+    let point = || {
+        let [of_telemetry] = &lines(&["opentelemetry"])[..] else { panic!("not one line") };
+        let metrics = of_telemetry["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array();
+        let is_wanted = |metric: &&Value| metric["name"] == "srd_card_interface_rx_packets";
+        let metric = metrics.unwrap().iter().find(is_wanted).unwrap();
+        let points = metric["sum"]["dataPoints"].as_array().unwrap();
+        let is_ours = |point: &&Value| point["attributes"][0]["value"]["stringValue"] == instance;
+        points.iter().find(is_ours).unwrap().clone()
+    };
+    let [first, second] = [point(), point()];
+    assert_eq!(first["asInt"], received.to_string());
+    assert!(first["startTimeUnixNano"].is_string(), "{first}");
+    assert_eq!(
+        first["startTimeUnixNano"], second["startTimeUnixNano"],
+        "the card has not restarted"
+    );
     let refused = machine.srd(&["card", "export", "cloudwatch", "--namespace", "AWS/EC2"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
 }

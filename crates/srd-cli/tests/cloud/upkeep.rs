@@ -4,8 +4,9 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Output};
 
+use crate::control::is_mounted;
 use crate::privileges::{helper_of, tell};
 use crate::support::machine::*;
 use crate::support::pair::must;
@@ -167,7 +168,7 @@ fn regression_apply_gives_a_device_its_routes_and_addresses_again() {
     assert_ne!(facts(), before);
     warns(&machine, "has lost fd00:77::10/64, the default route");
     assert!(machine.srd(&["card", "apply", &file]).status.success());
-    wait_until("all is there again", || facts() == before);
+    assert_eq!(facts(), before, "the command waits until all is there again");
     assert_eq!(warnings(&machine), Vec::<String>::new());
     // A route that root of the instance has chosen stays, and a device that is down stays down.
     must(&format!("-n {a} route replace default via 10.0.1.1 dev ens5 metric 7"));
@@ -226,6 +227,49 @@ fn regression_forwarding_that_is_switched_off_is_named_and_apply_switches_it_on(
     assert_eq!(card.end(Signal::TERM), 0);
 }
 
+/// The setting stayed, and the packet rules as well, so that the machine was a router from then on.
+#[test]
+fn regression_the_next_card_restores_forwarding_after_a_card_and_its_helper_were_killed() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("fk");
+    let file = machine.example("vpc.toml", |text| text);
+    let own = &machine.namespace;
+    let sysctl = |value: &str| {
+        must(&format!("netns exec {own} sysctl -qw net.ipv4.ip_forward={value}"));
+    };
+    let forwards = || must(&format!("netns exec {own} cat /proc/sys/net/ipv4/ip_forward"));
+    for before in ["0", "1"] {
+        sysctl(before);
+        let mut card = machine.up(&[&file, "--internet"]);
+        assert_eq!(forwards().trim(), "1");
+        tell(helper_of(card.0.id()), Signal::KILL);
+        card.end(Signal::KILL);
+        assert_eq!(forwards().trim(), "1");
+        // The next card does not use the internet's side.
+        let mut card = machine.up(&[&file]);
+        assert_eq!(forwards().trim(), before);
+        assert!(!nft(&machine, &["list", "ruleset"]).contains("srd_card"));
+        assert_eq!(card.end(Signal::TERM), 0);
+    }
+    // A card that runs keeps its settings while another one starts.
+    sysctl("0");
+    let mut card = machine.up(&[&file, "--internet"]);
+    let empty = machine.cloud("empty.toml", "[vpc.other]\ncidr = [\"10.9.0.0/16\"]\n");
+    let mut second = Command::new("nsenter");
+    second.arg(format!("--net=/run/netns/{own}")).arg(SRD).args(["card", "up", &empty]);
+    second.arg("--internet").arg("--socket").arg(machine.path("other.sock"));
+    second.env("STATE_DIRECTORY", machine.path("state"));
+    let Output { status, stderr, .. } = second.output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert!(!status.success() && said.contains("has the device srd-igw"), "{said}");
+    assert!(said.contains(&format!("({})", card.0.id())), "{said}");
+    assert_eq!(forwards().trim(), "1");
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(forwards().trim(), "0");
+}
+
 /// Regression: the name of an instance's namespace was removed for ever, and nothing reported it.
 #[test]
 fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_back() {
@@ -242,8 +286,11 @@ fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_b
     must(&format!("netns del {web}"));
     warns(&machine, &format!("has deleted the namespace {web}"));
     assert!(passes(&mut client, &mut arrived), "programs go on");
+    // A program that was to create the name was killed, and has left its file without a namespace.
+    fs::write(format!("/run/netns/{web}"), "").unwrap();
+    warns(&machine, &format!("has deleted the namespace {web}"));
     assert!(machine.srd(&["card", "apply", &file]).status.success());
-    wait_until("the name", || fs::exists(format!("/run/netns/{web}")).unwrap());
+    assert!(is_mounted(&web), "the command waits for the name");
     wait_until("no warning", || warnings(&machine).is_empty());
     // The namespace that has its name again is the same one as before.
     assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
@@ -253,8 +300,12 @@ fn regression_the_namespace_of_an_instance_that_was_deleted_is_named_and_comes_b
     must(&format!("netns del {app}"));
     must(&format!("netns add {app}"));
     warns(&machine, &format!("the name {app} leads to another namespace"));
-    assert!(machine.srd(&["card", "apply", &file]).status.success());
-    std::thread::sleep(SILENCE);
+    let applied = machine.srd(&["card", "apply", &file]);
+    let said = String::from_utf8(applied.stderr).unwrap();
+    assert!(applied.status.success(), "{said}");
+    assert!(said.contains(&format!("srd: warning: the name {app} leads to another")), "{said}");
+    let json = machine.json(&["card", "apply", &file]);
+    assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json}");
     warns(&machine, "leads to another namespace");
     must(&format!("netns del {app}"));
     assert!(machine.srd(&["card", "apply", &file]).status.success());

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -310,8 +310,103 @@ fn hosts_enrol_outlive_their_controller_and_are_removed() {
     net.start_host(2);
     net.wait_for_mesh(&others);
     assert_eq!(key(&net), before);
+    // Regression: a host that was killed after the controller had its next key, and before it used
+    // the key, started with the former one. Its peers refused it until the controller was back.
+    let [private, offered] = ["private.key", "offered.key"].map(|f| net.path("state2").join(f));
+    let former = fs::read(&private).unwrap();
+    net.must_control(&["hosts", "rotate", "h2"]);
+    net.wait("the new key", |net| key(net) != before);
+    net.wait_for_hosts(3);
+    net.wait_for_mesh(&others);
+    net.kill(2);
+    assert!(!offered.exists());
+    fs::rename(&private, &offered).unwrap();
+    fs::write(&private, former).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+    let owner = fs::metadata(&offered).unwrap();
+    chown(&private, Some(owner.uid()), Some(owner.gid())).unwrap();
+    net.kill(CONTROLLER);
+    net.start_host(2);
+    net.wait_for_mesh(&others);
+    net.start_controller();
+    net.wait_for_hosts(3);
     let error = String::from_utf8(net.control(&["hosts", "remove", "x"]).stderr).unwrap();
     assert!(error.contains("there is no host `x`"), "{error}");
+}
+
+/// The identity of the controller changes while hosts run. One host is away until the controller
+/// was killed and has started again in the middle of the change.
+#[test]
+fn hosts_follow_another_identity_of_their_controller_without_a_restart() {
+    if !ready() {
+        return;
+    }
+    let mut net = Net::new("i");
+    net.start_controller();
+    net.make_token("9");
+    for (count, host) in [1, 2, 3].into_iter().enumerate() {
+        net.start_host(host);
+        net.wait_for_hosts(count + 1);
+    }
+    let identity = |net: &Net| -> Value {
+        serde_json::from_str(&net.must_control(&["identity", "--json"])).unwrap()
+    };
+    let shown = |net: &Net, host: usize| net.status(host).unwrap()["controller"].clone();
+    let present = identity(&net)["present"].clone();
+    assert_eq!(shown(&net, 1)["fingerprint"], present);
+    net.kill(3);
+    let said = net.must_control(&["identity", "rotate"]);
+    assert!(said.contains("next identity: ") && said.contains("identity finish"), "{said}");
+    let next = identity(&net)["next"].clone();
+    net.wait("the next identity at two hosts", |net| {
+        identity(net)["without_next"] == serde_json::json!(["h3"])
+    });
+    let refused = String::from_utf8(net.control(&["identity", "finish"]).stderr).unwrap();
+    assert!(refused.contains("next identity: h3.") && refused.contains("--force"), "{refused}");
+
+    net.kill(CONTROLLER);
+    net.start_controller();
+    assert_eq!(identity(&net)["next"], next);
+    // This host has the present identity only.
+    net.start_host(3);
+    net.wait("the next identity at all hosts", |net| {
+        identity(net)["without_next"] == serde_json::json!([])
+    });
+    let said = net.must_control(&["identity", "finish"]);
+    assert!(said.contains(next.as_str().unwrap()), "{said}");
+    assert!(said.contains("tokens of the other identity are removed"), "{said}");
+    for host in [1, 2, 3] {
+        net.wait("the next identity only", |net| shown(net, host)["fingerprint"] == next);
+    }
+    assert_eq!(identity(&net)["next"], Value::Null);
+    net.kill(CONTROLLER);
+    net.start_controller();
+    net.wait_for_hosts(3);
+    net.wait_for_mesh(&[1, 2, 3]);
+    for host in [1, 2] {
+        assert!(net.processes[host].as_mut().unwrap().try_wait().unwrap().is_none());
+    }
+    // The token names the former identity.
+    net.start_host(4);
+    let status = net.processes[4].as_mut().unwrap().wait().unwrap();
+    assert!(!status.success());
+    net.make_token("1");
+    net.start_host(4);
+    net.wait_for_hosts(4);
+
+    // A host that was excluded reports so, and keeps its peers.
+    net.kill(3);
+    net.must_control(&["identity", "rotate"]);
+    net.wait("the next identity at three hosts", |net| {
+        identity(net)["without_next"] == serde_json::json!(["h3"])
+    });
+    let said = net.must_control(&["identity", "finish", "--force"]);
+    assert!(said.contains("excluded: h3.") && said.contains("hosts remove NAME"), "{said}");
+    net.start_host(3);
+    net.wait("the problem", |net| {
+        net.status(3).is_some_and(|of| of["controller"]["problem"] == "other-controller")
+    });
+    net.wait_for_mesh(&[1, 2, 3, 4]);
 }
 
 /// The steps of `docs/control-hosts.md`, by a user with `sudo` on each machine. The files `token`

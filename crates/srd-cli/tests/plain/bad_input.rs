@@ -62,7 +62,7 @@ fn no_command_or_an_unknown_one() {
     refused(&["fly"], USAGE, &["fly", "--help"]);
     refused(&["completions", "dos"], USAGE, &["bash"]);
     refused(&["hosts"], USAGE, &["the command is `srd control hosts`"]);
-    refused(&["status", "--json", "-"], USAGE, &["takes no file"]);
+    refused(&["paths", "--json", "b"], USAGE, &["<PEER>", "writes JSON to the file `b`"]);
 }
 
 #[test]

@@ -257,6 +257,55 @@ fn the_program_aws_uses_https_with_the_file_of_the_authority() {
     server.end();
 }
 
+/// The access key of the API is replaced by the documented commands, while the server runs.
+#[test]
+fn an_access_key_is_replaced_while_the_server_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (state, key, admin) = (path("state.db"), path("key.env"), path("admin.sock"));
+    let mut server = Server::start(&["--state", &state, "--key-file", &key, "--admin", &admin]);
+    let former = Endpoint::read(&std::fs::read_to_string(&key).unwrap());
+    let run = |words: &[&str]| {
+        let mut command = srd();
+        command.args(["control", "key"]).args(words).args(["--admin", &admin]);
+        let output = command.output().unwrap();
+        let text = [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of));
+        (output.status.code().unwrap(), text.concat())
+    };
+    let began = std::time::Instant::now();
+    while run(&["list"]).0 != 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", run(&["list"]).1);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (status, made) = run(&["create"]);
+    assert_eq!(status, 0, "{made}");
+    let settings = std::fs::read_to_string(&key).unwrap();
+    let url = settings.lines().find(|line| line.starts_with("AWS_ENDPOINT_URL")).unwrap();
+    let new = Endpoint::read(&format!("{made}{url}\n"));
+    assert_ne!(new.key, former.key);
+    let statuses = || [&former, &new].map(|of| of.send("DescribeVpcs", "").unwrap().0);
+    assert_eq!(statuses(), [200, 200]);
+    let (_, listed) = run(&["list"]);
+    assert!(listed.contains(&new.key[0]) && !listed.contains(&new.key[1]), "{listed}");
+    let (status, said) = run(&["create"]);
+    assert!(status == 1 && said.contains("srd control key delete ID"), "{said}");
+    assert_eq!(run(&["deactivate", &former.key[0]]).0, 0);
+    assert_eq!(statuses(), [403, 200]);
+    let (status, said) = run(&["delete", &new.key[0]]);
+    assert!(status == 1 && said.contains("no other access key is active"), "{said}");
+    assert_eq!(run(&["activate", &former.key[0]]).0, 0);
+    assert_eq!(statuses(), [200, 200]);
+    assert_eq!(run(&["delete", &former.key[0]]).0, 0);
+    assert_eq!(statuses(), [403, 200]);
+    let (status, said) = run(&["activate", &former.key[0]]);
+    assert!(status == 1 && said.contains("srd control key list"), "{said}");
+    assert!(!server.end().contains(&new.key[1]));
+    // The next start writes the new key to the file.
+    let mut server = Server::start(&["--state", &state, "--key-file", &key]);
+    assert_eq!(Endpoint::read(&std::fs::read_to_string(&key).unwrap()).key, new.key);
+    server.end();
+}
+
 /// The output of a server, and all its answers, in a session that uses an access key, tokens and
 /// private keys in right and in wrong ways.
 #[test]

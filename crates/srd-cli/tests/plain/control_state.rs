@@ -220,6 +220,59 @@ fn a_full_disk_is_an_error_and_nothing_acknowledged_is_lost() {
     assert!(known == groups.len() || known + made.len() == 1000, "{known} of {}", groups.len());
 }
 
+/// The file with the certificate of the authority stayed old until the next start of the server.
+#[test]
+fn regression_the_certificate_of_the_authority_is_written_as_soon_as_there_is_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let small = directory.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&small);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: no tmpfs can be mounted");
+        return;
+    }
+    let _mounted = Mounted(&small);
+    let (ca, admin, log) = (small.join("ca.pem"), path("admin.sock"), path("log"));
+    let mut command = srd();
+    command.args(["control", "up", "--state-only", "--listen", "127.0.0.1:0", "--tls"]);
+    command.args(["--state", &path("state.db"), "--key-file", &path("key.env")]);
+    command.args(["--admin", &admin, "--ca-file"]).arg(&ca);
+    command.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap());
+    let mut process = Running(command.spawn().unwrap());
+    let output = BufReader::new(process.0.stdout.take().unwrap());
+    assert!(output.lines().map_while(Result::ok).any(|line| line.starts_with("admin:")));
+    let former = fs::read_to_string(&ca).unwrap();
+    let filler = small.join("filler");
+    let _ = fs::write(&filler, vec![1; 2 << 20]);
+    let rotated = run(&["control", "authority", "rotate", "--admin", &admin]);
+    assert!(rotated.status.success(), "{}", error(&rotated));
+    let wait = |what: &str, done: &dyn Fn() -> bool| {
+        let until = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < until, "{what}: {}", fs::read_to_string(&log).unwrap());
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let said = |what: &str| fs::read_to_string(&log).unwrap().contains(what);
+    wait("the failure", &|| said("; the server tries again"));
+    assert_eq!(fs::read_to_string(&ca).unwrap(), former);
+    fs::remove_file(&filler).unwrap();
+    wait("the certificate", &|| fs::read_to_string(&ca).unwrap() != former);
+    wait("the report", &|| said("is published now"));
+}
+
+/// A process that is killed when this value is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A file system that is unmounted when this value is dropped.
 struct Mounted<'a>(&'a Path);
 

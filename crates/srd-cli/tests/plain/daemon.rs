@@ -149,6 +149,13 @@ fn status_stats_and_paths_for_people_and_for_machines() {
         serde_json::from_str(&daemon.prints(&["status", "--json"])).unwrap();
     assert_eq!((&json["interface"], &json["peers"][0]["state"]), (&"srd0".into(), &"up".into()));
     assert_eq!(json["counters"]["ena_srd_mode"], 3);
+    // Regression: a file and a hyphen were refused, which other commands take.
+    assert_eq!(daemon.prints(&["stats", "--json", "-"]), daemon.prints(&["stats", "--json"]));
+    let file = daemon.directory.path().join("status.json");
+    let text = daemon.prints(&["status", "--json", file.to_str().unwrap()]);
+    assert!(text.contains("srd0: overlay, NOT ENCRYPTED"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(json["interface"], "srd0");
     let stats = daemon.prints(&["stats"]);
     assert!(stats.starts_with("NIC statistics:\n     ena_srd_mode: 3\n     ena_srd_tx_pkts: 0\n"));
     let paths = daemon.prints(&["paths", "b"]);

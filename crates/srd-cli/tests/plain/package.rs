@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -53,20 +53,36 @@ fn ready() -> bool {
     false
 }
 
-/// Adds the name of a command and the names of its subcommands, as `--help` lists them: `srd`,
-/// `srd-perf`, `srd-perf-client`.
-fn commands(words: &[&str], found: &mut Vec<String>) {
-    found.push([&["srd"], words].concat().join("-"));
-    let help = output(SRD, &[words, &["--help"]].concat());
+/// A command, as the help of its parent lists it.
+struct Listed {
+    /// `srd`, then the names of the subcommands.
+    words: Vec<String>,
+    /// Text of `--help`.
+    help: String,
+}
+
+impl Listed {
+    /// Name of the man page: `srd-perf-client`.
+    fn page(&self) -> String {
+        self.words.join("-")
+    }
+}
+
+/// Adds the command of `words` and its subcommands.
+fn commands(words: &[&str], found: &mut Vec<Listed>) {
+    let help = output(SRD, &[&words[1..], &["--help"]].concat());
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    for line in listed.take_while(|line| !line.is_empty()) {
+    let of_line = |line: &str| {
         // Only a command's line has an indentation of two columns; the rest of a wrapped
         // description has a larger one.
         let name = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '));
-        let name = name.and_then(|rest| rest.split_whitespace().next());
-        if let Some(name) = name.filter(|name| *name != "help") {
-            commands(&[words, &[name]].concat(), found);
-        }
+        name.and_then(|rest| rest.split_whitespace().next()).map(str::to_owned)
+    };
+    let names: Vec<String> =
+        listed.take_while(|line| !line.is_empty()).filter_map(of_line).collect();
+    found.push(Listed { words: words.iter().map(|&word| word.to_owned()).collect(), help });
+    for name in names.iter().filter(|name| *name != "help") {
+        commands(&[words, &[name.as_str()]].concat(), found);
     }
 }
 
@@ -101,8 +117,9 @@ fn the_package_holds_what_the_program_says_about_itself() {
     }
     let list = output("dpkg-deb", &["--contents", package]);
     assert!(!list.contains("libsrd.a") && !list.contains("srd.h"), "for developers: {list}");
-    let mut names = Vec::new();
-    commands(&[], &mut names);
+    let mut all = Vec::new();
+    commands(&["srd"], &mut all);
+    let names: Vec<String> = all.iter().map(Listed::page).collect();
     assert!(names.len() > 10 && names.contains(&"srd-check".to_owned()), "{names:?}");
     pages_can_be_read(&root, &names, libraries.is_some());
     if libraries.is_some() {
@@ -111,7 +128,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
         }
         programs_can_be_made(&root);
     }
-    completions_name_every_command(&root, &names);
+    completions_name_every_command(&root, &all);
     for file in [
         "usr/bin/srd",
         "lib/systemd/system/srd@.service",
@@ -133,7 +150,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
     ] {
         assert!(root.join(file).is_file(), "{file} is missing");
     }
-    every_name_in_the_documents_is_installed(&root.join("usr/share/doc/srd"));
+    every_name_in_the_documents_is_installed(&root.join("usr/share/doc/srd"), &all);
     let installed = root.join("usr/bin/srd");
     let mut plugin = Command::new(root.join("usr/lib/cni/srd-cni"));
     let plugin = plugin.env("CNI_COMMAND", "VERSION").stdin(Stdio::null()).output().unwrap();
@@ -147,7 +164,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
 
 /// Checks that all links and file names in the documents, in the manual and in `--help` name files
 /// of the package. Names of files in `crates/` are not checked.
-fn every_name_in_the_documents_is_installed(documents: &Path) {
+fn every_name_in_the_documents_is_installed(documents: &Path, commands: &[Listed]) {
     let list = output("find", &[documents.to_str().unwrap(), "-name", "*.md"]);
     let mut missing = BTreeSet::new();
     for file in list.lines().map(Path::new) {
@@ -162,18 +179,10 @@ fn every_name_in_the_documents_is_installed(documents: &Path) {
             }
         }
     }
-    let mut names = Vec::new();
-    commands(&[], &mut names);
-    for name in names {
-        // The names of these two commands contain a dash.
-        let words: Vec<&str> = match name.as_str() {
-            "srd-mpi-check" => vec!["mpi-check"],
-            "srd-nfs-proxy" => vec!["nfs-proxy"],
-            name => name.split('-').skip(1).collect(),
-        };
-        let help = output(SRD, &[&words[..], &["--help"]].concat());
-        let named = named(&help, documents).filter(|to| !to.exists());
-        missing.extend(named.map(|to| format!("{}, in the help of {name}", to.display())));
+    for command in commands {
+        let named = named(&command.help, documents).filter(|to| !to.exists());
+        let page = command.page();
+        missing.extend(named.map(|to| format!("{}, in the help of {page}", to.display())));
     }
     assert!(missing.is_empty(), "{missing:#?}");
 }
@@ -279,7 +288,7 @@ fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     assert_eq!(found, expected);
 }
 
-fn completions_name_every_command(root: &Path, names: &[String]) {
+fn completions_name_every_command(root: &Path, commands: &[Listed]) {
     let files = [
         ("bash", "usr/share/bash-completion/completions/srd"),
         ("zsh", "usr/share/zsh/vendor-completions/_srd"),
@@ -293,14 +302,13 @@ fn completions_name_every_command(root: &Path, names: &[String]) {
             output(shell, &["-n", path.to_str().unwrap()]);
         }
     }
-    for name in names {
-        let words: Vec<&str> = name.split('-').collect();
+    let mut of_parents = BTreeMap::new();
+    for command in commands {
+        let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         let (last, before) = words.split_last().unwrap();
-        // The names of these two commands contain a dash.
-        let is_dashed = ["srd-mpi-check", "srd-nfs-proxy"].contains(&name.as_str());
-        if !before.is_empty() && !is_dashed {
-            let offered = offered(before);
-            assert!(offered.iter().any(|word| word == last), "no {name} among {offered:?}");
+        if !before.is_empty() {
+            let offered = of_parents.entry(before.to_vec()).or_insert_with(|| offered(before));
+            assert!(offered.iter().any(|word| word == last), "no {words:?} among {offered:?}");
         }
     }
     for hidden in ["flood", "enter", "network", "man"] {
@@ -411,6 +419,17 @@ fn regression_removal_leaves_no_link_of_a_unit_that_was_enabled() {
     assert!(purged.status.success() && said.contains("deluser --system srd;"), "{said}");
     assert!(said.contains("/etc/srd-nfs") && said.contains("deluser --system srd-nfs"), "{said}");
     assert!(run("upgrade").status.success());
+}
+
+/// The unit was ready before the card was, and a take-over ended the unit: without Type=notify, the
+/// process that takes over is no process of the unit.
+#[test]
+fn regression_the_unit_of_a_card_is_ready_when_the_card_is() {
+    let read = |name: &str| fs::read_to_string(packaging().join(name)).unwrap();
+    assert!(read("srd@.service").lines().any(|line| line == "Type=notify"));
+    for drop_in in ["card.conf", "cloud.conf"] {
+        assert!(!read(drop_in).lines().any(|line| line.starts_with("Type=")), "{drop_in}");
+    }
 }
 
 /// An earlier version had the unit srd-card. A machine on which it was enabled starts the same

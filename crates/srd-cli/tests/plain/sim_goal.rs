@@ -119,10 +119,17 @@ fn networks_and_matrices_of_htsim_are_run_with_the_chosen_unit_of_time() {
     assert!(ps < 500.0 && us > 500.0, "the second connection starts at 500: {ps} and {us}");
     let changed = result(&[&files[..], &["--set", "srd.paths=1"]].concat());
     assert_eq!(changed["unfinished"], 0);
+    // `result` also names the transport, and expects one result.
+    result(&[&files[..], &["--transport", "srd"]].concat());
     let bad = at("bad.cm", "Nodes 8\nConnections 1\n0->99 start 0 size 1\n");
     let output = srd(&["sim", "run", "--topo", &network, "--tm", &bad]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("99"), "{}", text(&output.stderr));
+    let large = at("large.cm", "Connections 1\nNodes 9\n0->5 start 0 size 1\n");
+    let output = srd(&["sim", "run", "--topo", &network, "--tm", &large]);
+    let error = text(&output.stderr);
+    let refused = "large.cm: line 2: the file says `Nodes 9`, but the network has 8 hosts";
+    assert!(output.status.code() == Some(2) && error.contains(refused), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use srd_daemon::handover::wire::LineConnection;
@@ -15,12 +15,12 @@ use srd_daemon::handover::wire::LineConnection;
 use super::pair::PATIENCE;
 
 /// Version of the hand-over.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Environment variable with the path of the socket to which a relay connects.
 const SOCKET: &str = "SRD_TEST_RELAY";
 
 /// A process that requests a hand-over, and sends the lines of a test. It ends when this is
-/// dropped. A daemon ends such a process if the hand-over fails and the process does not end.
+/// dropped. It closes all descriptors that it gets.
 pub(crate) struct Successor {
     lines: BufReader<UnixStream>,
     process: Child,
@@ -47,11 +47,6 @@ impl Successor {
     /// Reads the next line that is not empty. Descriptors come with empty lines.
     pub(crate) fn line(&mut self) -> String {
         line(&mut self.lines)
-    }
-
-    /// Waits until the process has ended, which goes on until another process ends it.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.process.wait().unwrap()
     }
 }
 

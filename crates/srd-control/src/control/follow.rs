@@ -4,10 +4,9 @@
 //! The machines of instances follow this state. An instance whose machine does not start is marked
 //! as stopped.
 
-use super::{ATTEMPTS_MAX, Control, TRIAL_ACCOUNT, records};
+use super::{ATTEMPTS_MAX, Control, records};
 use crate::actions;
 use crate::machines::{self, RUNNING};
-use crate::sign::DrawnKey;
 use crate::state::Instance;
 use crate::store::{CommitError, KeyChange, News};
 use crate::tls::Authority;
@@ -52,23 +51,6 @@ impl Control {
         let is_gone = |host: &str| !hosts.table().has(host);
         failed.extend(self.running_on(is_gone, "its host was removed"));
         self.mark(failed)
-    }
-
-    /// Draws an access key, unless the store contains one.
-    pub(super) fn draw_key(&mut self) -> Result<(), String> {
-        for _ in 0..ATTEMPTS_MAX {
-            if self.cloud.keys.of(TRIAL_ACCOUNT).is_some() {
-                return Ok(());
-            }
-            let key = DrawnKey::draw()?;
-            let keys = key.only(TRIAL_ACCOUNT);
-            match self.store.commit(vec![(records::access_key(&key.id), keys.record(&key.id))]) {
-                Ok(()) => self.cloud.keys = keys,
-                Err(CommitError::Conflict) => drop(self.take()?),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Err("other controllers change the state without a pause".to_owned())
     }
 
     /// Returns the authority of the store that issues certificates of its servers. It is drawn
@@ -125,7 +107,7 @@ impl Control {
 
     /// Takes over the changes of other controllers, and returns the instances whose machines did
     /// not start.
-    fn take(&mut self) -> Result<Vec<Failed>, String> {
+    pub(super) fn take(&mut self) -> Result<Vec<Failed>, String> {
         let news = match self.is_stale {
             true => News::All(self.store.load()?),
             false => self.store.refresh()?,

@@ -5,6 +5,7 @@
 //! | [`console`] | a page for browsers |
 //! | `follow` | the state that other controllers and earlier runs have stored |
 //! | `hosts` | transactions about hosts that enrol themselves |
+//! | [`keys`] | access keys, and the verification of signatures |
 //! | `pods` | requests of hosts about their pods |
 //! | `records` | the state as keys and values of a store |
 //! | `settle` | instances of Auto Scaling groups that follow each change |
@@ -12,6 +13,7 @@
 pub mod console;
 mod follow;
 mod hosts;
+pub mod keys;
 mod pods;
 mod records;
 mod settle;
@@ -26,16 +28,17 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::actions::{self, scaling};
+use crate::clock::now_s;
 use crate::error::{ApiError, ApiResult};
 use crate::guard::Hosts;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::machines::{self, Machines};
-use crate::sign::{DrawnKey, Keys, Scope, Signature};
+use crate::sign::{Keys, Scope};
 use crate::state::{Cloud, IdGenerator, Region, Row, TokenUse};
 use crate::store::{CommitError, KeyChange, Store};
 use crate::wire::model::{Model, autoscaling, model};
 use crate::wire::{Request, answer, request};
-use crate::{defaults, guard, random, regions, services};
+use crate::{defaults, guard, random, services};
 
 /// Account of all requests of a trial, and of a server with the one key of its store.
 pub const TRIAL_ACCOUNT: &str = "123456789012";
@@ -98,6 +101,8 @@ pub struct Control {
     is_unsettled: bool,
     /// Auto Scaling groups that wait because this controller has no host for their instances.
     pauses: settle::Pauses,
+    /// Reads of the store for signatures of unknown keys.
+    stranger_reads: keys::StrangerReads,
 }
 
 /// A service whose actions work on the state.
@@ -186,17 +191,13 @@ impl Control {
             is_stale: false,
             is_unsettled: true,
             pauses: settle::Pauses::default(),
+            stranger_reads: keys::StrangerReads::default(),
         };
         if matches!(control.access, Access::Local) {
-            control.draw_key()?;
+            control.draw_key(now_s())?;
         }
         control.resume()?;
         Ok(control)
-    }
-
-    /// Returns the access key of the store that [`Access::Local`] accepts.
-    pub fn key(&self) -> Option<DrawnKey> {
-        self.cloud.keys.of(TRIAL_ACCOUNT)
     }
 
     /// Serves clients of other machines, which name the server in the header `Host` by a name that
@@ -311,20 +312,6 @@ impl Control {
         HttpResponse::json(200, json!({"status": "ok"}).to_string())
     }
 
-    fn authenticate(&self, http: &HttpRequest, now: u64) -> ApiResult<(Scope, String)> {
-        let signature = Signature::read(http)?;
-        let account = match &self.access {
-            Access::AnyCredentials => TRIAL_ACCOUNT.to_owned(),
-            Access::Local => signature.verify(http, &self.cloud.keys, now)?,
-            Access::Trial(keys) | Access::Keys(keys) => signature.verify(http, keys, now)?,
-        };
-        if !regions::exists(&signature.scope.region) {
-            let message = "Credential should be scoped to a valid region.";
-            return Err(ApiError::with_status(403, "SignatureDoesNotMatch", message));
-        }
-        Ok((signature.scope, account))
-    }
-
     fn serve(
         &mut self,
         service: Service,
@@ -340,11 +327,14 @@ impl Control {
             return Err(ApiError::with_status(405, "MethodNotAllowed", message));
         }
         let at = &(account.to_owned(), scope.region.clone());
+        if !self.has_followed() {
+            self.follow().map_err(unavailable)?;
+        }
         self.perform(service, &request, at, (now, request_id)).map(|done| done.xml)
     }
 
-    /// Runs an action as one transaction. If another controller has changed the state, the action
-    /// runs again.
+    /// Runs an action as one transaction, after the caller has taken over the changes of other
+    /// controllers. If another controller has changed the state meanwhile, the action runs again.
     fn perform(
         &mut self,
         service: Service,
@@ -357,7 +347,6 @@ impl Control {
             .ok_or_else(|| request::unknown_action(model, &request.action))?;
         let call = Call { model, action, request, at, request_id };
         for attempt in 1..=ATTEMPTS_MAX {
-            self.follow().map_err(unavailable)?;
             let result = self.attempt(call, now);
             // A failure has changed nothing.
             self.recover();
@@ -366,6 +355,7 @@ impl Control {
                 Err(Failure::Api(error)) => return Err(error),
                 Err(Failure::Conflict) => self.pause(attempt),
             }
+            self.follow().map_err(unavailable)?;
         }
         Err(unavailable("other controllers change the state without a pause".to_owned()))
     }

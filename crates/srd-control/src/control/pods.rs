@@ -60,6 +60,7 @@ impl Control {
 
     fn act(&mut self, request: &Request, at: &(String, String), now: u64) -> ApiResult<Value> {
         let request_id = self.ids.uuid();
+        self.follow().map_err(super::unavailable)?;
         self.perform(EC2, request, at, (now, &request_id)).map(|done| done.answer)
     }
 

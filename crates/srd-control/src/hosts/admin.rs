@@ -4,6 +4,7 @@
 //! `{"ok": …}` or `{"error": "…"}`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,8 +21,10 @@ use srd_enrol::{Refusal, RefusalKind};
 use srd_trust::{peer, socket};
 
 use super::decide::TokenOptions;
-use super::hub::{Hub, now_s};
+use super::hub::Hub;
 use super::record::TokenRecord;
+use super::rotation::IdentityChange;
+use crate::clock::now_s;
 
 /// Largest request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4096;
@@ -50,6 +53,33 @@ pub enum Request {
     },
     /// Replaces the authority that issues certificates of the servers.
     RotateAuthority,
+    /// The identity of the controller: [`IdentityEntry`].
+    Identity,
+    /// Begins a change of the identity of the controller: [`IdentityEntry`].
+    RotateIdentity,
+    /// Ends a change of the identity, with the next one: [`IdentityEnd`].
+    FinishIdentity {
+        /// Whether hosts that have not stored the next identity are excluded.
+        excludes: bool,
+    },
+    /// Ends a change of the identity, with the present one: [`IdentityEnd`].
+    CancelIdentity,
+    /// The access keys: a list of [`KeyEntry`](crate::sign::KeyEntry).
+    Keys,
+    /// Makes an access key: [`NewKey`].
+    CreateKey,
+    /// Activates or deactivates an access key.
+    SetKey {
+        /// Identifier of the key.
+        id: String,
+        /// Whether its signatures are accepted.
+        is_active: bool,
+    },
+    /// Deletes an access key.
+    DeleteKey {
+        /// Identifier of the key.
+        id: String,
+    },
     /// Makes an enrolment token: [`NewToken`].
     CreateToken {
         /// Time until its end, in seconds.
@@ -86,6 +116,52 @@ pub struct NewToken {
     pub expires_at: u64,
     /// Number of hosts that may enrol with it.
     pub uses: u32,
+}
+
+/// An access key that was made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewKey {
+    /// Identifier of the key.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The identity of the controller, by which hosts recognize it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdentityEntry {
+    /// Fingerprint of the identity.
+    pub present: String,
+    /// Fingerprint of the identity that replaces it; absent: no change is in progress.
+    pub next: Option<String>,
+    /// Number of all hosts.
+    pub hosts: usize,
+    /// Hosts that have not stored the next identity.
+    pub without_next: Vec<String>,
+}
+
+/// End of a change of the identity.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdentityEnd {
+    /// Fingerprint of the identity from now on.
+    pub present: String,
+    /// Hosts that have to enrol again.
+    pub excluded: Vec<String>,
+    /// Enrolment tokens that were removed, because they name the other identity.
+    pub tokens: Vec<String>,
+}
+
+impl From<IdentityChange> for IdentityEnd {
+    fn from(change: IdentityChange) -> Self {
+        let IdentityChange { present, excluded, tokens } = change;
+        Self { present: present.to_string(), excluded, tokens }
+    }
 }
 
 /// An enrolment token, without its secret.
@@ -245,10 +321,15 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
             hub.decide(|table| table.rotate(&name))?;
             Ok(Value::Null)
         }
-        Request::RotateAuthority => {
-            hub.rotate_authority()?;
-            Ok(Value::Null)
-        }
+        Request::RotateAuthority
+        | Request::Keys
+        | Request::CreateKey
+        | Request::SetKey { .. }
+        | Request::DeleteKey { .. } => secrets(hub, request),
+        Request::Identity
+        | Request::RotateIdentity
+        | Request::FinishIdentity { .. }
+        | Request::CancelIdentity => identity(hub, request),
         Request::CreateToken { lifetime_s, uses } => {
             let now = now_s();
             let options = TokenOptions { lifetime_s, uses };
@@ -278,6 +359,54 @@ pub fn answer(hub: &Hub, request: Request) -> Result<Value, Refusal> {
             Ok(Value::Null)
         }
     }
+}
+
+/// Answers a request about the authority and about access keys.
+fn secrets(hub: &Hub, request: Request) -> Result<Value, Refusal> {
+    hub.change(|control| match request {
+        Request::RotateAuthority => control.rotate_authority().map(|()| Value::Null),
+        Request::Keys => control.access_keys().map(|keys| json!(keys)),
+        Request::CreateKey => {
+            let key = control.create_access_key(now_s())?;
+            Ok(json!(NewKey { id: key.id, secret: key.secret }))
+        }
+        Request::SetKey { id, is_active } => {
+            control.set_access_key(&id, is_active).map(|()| Value::Null)
+        }
+        Request::DeleteKey { id } => control.delete_access_key(&id).map(|()| Value::Null),
+        _ => Err("it is another request".to_owned()),
+    })
+}
+
+/// Answers a request about the identity of the controller.
+fn identity(hub: &Hub, request: Request) -> Result<Value, Refusal> {
+    let end = match request {
+        Request::FinishIdentity { excludes } => {
+            hub.decide(|table| table.finish_identity(excludes))?
+        }
+        Request::CancelIdentity => hub.decide(|table| table.cancel_identity())?,
+        Request::RotateIdentity => {
+            hub.decide(|table| table.begin_identity())?;
+            return identity_entry(hub);
+        }
+        _ => return identity_entry(hub),
+    };
+    Ok(json!(IdentityEnd::from(end)))
+}
+
+/// Returns the identity of the controller, after the changes of other controllers.
+fn identity_entry(hub: &Hub) -> Result<Value, Refusal> {
+    let entry = hub.decide(|table| {
+        let identities = table.controller().ok_or_else(|| {
+            let what = "the controller accepts no hosts: start it with --hosts";
+            Refusal::new(RefusalKind::Invalid, what)
+        })?;
+        let without_next = table.without_next_identity();
+        let next = identities.next.map(|next| next.to_string());
+        let (present, hosts) = (identities.present.to_string(), table.hosts.len());
+        Ok((Vec::new(), IdentityEntry { present, next, hosts, without_next }))
+    })?;
+    Ok(json!(entry))
 }
 
 fn listing(hub: &Hub) -> Listing {

@@ -54,7 +54,7 @@ pub struct TokenOptions {
     pub uses: u32,
 }
 
-fn refuse<T>(kind: RefusalKind, message: impl Into<String>) -> Result<T, Refusal> {
+pub(super) fn refuse<T>(kind: RefusalKind, message: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(kind, message))
 }
 
@@ -69,7 +69,7 @@ impl Table {
         if self.identity.is_none() {
             let identity =
                 Identity::draw().map_err(|error| Refusal::new(RefusalKind::Unavailable, error))?;
-            changes.push(put(IDENTITY, &IdentityRecord { key: identity.expose() }));
+            changes.push(put(IDENTITY, &IdentityRecord { key: identity.expose(), next: None }));
         }
         let block = overlay.or(self.meta.overlay).unwrap_or(default);
         address::check(block).map_err(|what| Refusal::new(RefusalKind::Invalid, what))?;
@@ -135,6 +135,7 @@ impl Table {
             host: host.clone(),
             next_key: None,
             must_rotate: false,
+            next_controller: None,
             address,
             generation: meta.generation,
             enrolled_at: now,
@@ -239,7 +240,7 @@ impl Table {
         Ok((vec![put(format!("{HOST}{name}"), &new)], ()))
     }
 
-    fn known(&self, identity: Fingerprint) -> Result<(&str, &HostRecord), Refusal> {
+    pub(super) fn known(&self, identity: Fingerprint) -> Result<(&str, &HostRecord), Refusal> {
         let name = self.name_of(identity);
         let found = name.and_then(|name| Some((name, self.hosts.get(name)?)));
         found.ok_or_else(|| {
@@ -296,7 +297,8 @@ impl Table {
             return refuse(RefusalKind::Invalid, what);
         }
         let unavailable = |what: String| Refusal::new(RefusalKind::Unavailable, what);
-        let controller = self.fingerprint();
+        // A host that enrols during a change of the identity also gets in after its end.
+        let controller = self.identities().first().map(Identity::fingerprint);
         let controller =
             controller.ok_or_else(|| unavailable("the controller accepts no hosts".to_owned()))?;
         let is_over = |token: &TokenRecord| token.expires_at <= now;
@@ -311,7 +313,8 @@ impl Table {
         }
         let token = Token::draw(controller).map_err(unavailable)?;
         let hash = token::hash(&token.secret);
-        let record = TokenRecord { hash, expires_at: now + lifetime_s, uses };
+        let (expires_at, controller) = (now + lifetime_s, Some(controller));
+        let record = TokenRecord { hash, expires_at, uses, controller };
         changes.push(put(format!("{TOKEN}{}", token.id), &record));
         Ok((changes, token))
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use srd_enrol::{Fingerprint, PodAnswer, PodRequest, Refusal, RefusalKind};
 use tokio::sync::Notify;
@@ -17,14 +17,10 @@ use super::decide::Decision;
 use super::identities::{self, Identities, IdentitySlot};
 use super::rate::{ChangeRates, INTERVAL};
 use super::table::{Hosts, Table};
+use crate::clock::now_s;
 use crate::control::Control;
 use crate::fleet::Parts;
 use crate::store::KeyChange;
-
-/// Returns the time in seconds since 1970.
-pub(super) fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
 
 /// Counters of the listener for hosts.
 #[derive(Debug, Default)]
@@ -160,14 +156,17 @@ impl Hub {
         Ok(stopped)
     }
 
-    /// Replaces the authority that issues certificates of the servers. The call waits for the
-    /// store.
+    /// Changes secrets of the state: the authority that issues certificates of the servers, and
+    /// access keys. The call waits for the store.
     ///
     /// # Errors
-    /// If there is no authority, or the store fails.
-    pub fn rotate_authority(&self) -> Result<(), Refusal> {
+    /// The error of `change`.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Control) -> Result<T, String>,
+    ) -> Result<T, Refusal> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.rotate_authority().map_err(|why| Refusal::new(RefusalKind::Unavailable, why))
+        change(&mut control).map_err(|why| Refusal::new(RefusalKind::Unavailable, why))
     }
 
     /// Takes over the changes of other controllers.

@@ -13,7 +13,7 @@
 //!
 //! | key of the store | value in JSON |
 //! |---|---|
-//! | `hosts/identity` | private key of the controller |
+//! | `hosts/identity` | private key of the controller, and the next one while it is being changed |
 //! | `hosts/meta` | block of the overlay, generation, address that was assigned last |
 //! | `hosts/host/NAME` | a host |
 //! | `hosts/token/ID` | an enrolment token: the hash of its secret, its end, its uses |
@@ -23,6 +23,7 @@
 //! | `record` | the records of the store |
 //! | [`table`] | the hosts and tokens in memory, and the changes since a generation |
 //! | [`decide`] | decisions: enrolment, removal, tokens |
+//! | [`rotation`] | decisions: another identity of the controller |
 //! | `address` | addresses of the overlay |
 //! | [`hub`] | the sessions of connected hosts, and counters |
 //! | `catch_up` | the changes of other controllers, before a session gets its part |
@@ -45,6 +46,7 @@ mod identities;
 mod pods;
 mod rate;
 pub(crate) mod record;
+pub mod rotation;
 pub mod serve;
 mod session;
 pub mod table;

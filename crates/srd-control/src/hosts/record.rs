@@ -42,6 +42,9 @@ pub(super) struct HostRecord {
     pub(super) next_key: Option<String>,
     /// Whether the operator has requested another key, and the host has not drawn it yet.
     pub(super) must_rotate: bool,
+    /// Last next identity of the controller that the host has stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next_controller: Option<Fingerprint>,
     /// Overlay address.
     pub(super) address: IpAddr,
     /// Generation of the last change that peers see.
@@ -76,13 +79,19 @@ pub(super) struct TokenRecord {
     pub(super) expires_at: u64,
     /// Number of hosts that may still enrol.
     pub(super) uses: u32,
+    /// Identity of the controller that the token names; `None`: a token of an earlier build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) controller: Option<Fingerprint>,
 }
 
-/// Private key of the controller.
+/// Private keys of the controller.
 #[derive(Serialize, Deserialize)]
 pub(super) struct IdentityRecord {
-    /// Text of the identity.
+    /// Text of the identity in use.
     pub(super) key: String,
+    /// Text of the identity that replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
 }
 
 /// Returns the change that writes a record.

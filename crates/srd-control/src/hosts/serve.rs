@@ -42,7 +42,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves the socket on a thread of its own, until the process ends. [`Table::begin`] must have
-/// prepared the store.
+/// prepared the store. Each connection gets an identity that the store has at its beginning.
 ///
 /// # Errors
 /// If the store has no identity, or the thread cannot start.
@@ -50,9 +50,11 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// [`Table::begin`]: super::table::Table::begin
 pub fn start(listener: TcpListener, hub: Arc<Hub>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let identity = hub.hosts().table().identity.clone();
-    let identity = identity.ok_or_else(|| io::Error::other("the store has no identity"))?;
-    let tls = tls::of_controller(&identity).map_err(io::Error::other)?;
+    let hosts = hub.hosts().clone();
+    if hosts.table().identity.is_none() {
+        return Err(io::Error::other("the store has no identity"));
+    }
+    let tls = tls::of_controller(move || hosts.table().identities()).map_err(io::Error::other)?;
     let serve = move || runtime.block_on(accept(listener, tls, hub));
     thread::Builder::new().name("srd-hosts".to_owned()).spawn(serve)?;
     Ok(())

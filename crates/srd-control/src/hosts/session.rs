@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use srd_enrol::frame::{CONTROLLER_BYTES_MAX, FrameError, HOST_BYTES_MAX, Inbox, encode};
 use srd_enrol::message::VERSION;
-use srd_enrol::{
-    CloudTables, Fingerprint, FromController, FromHost, Host, Refusal, RefusalKind, tls,
-};
+use srd_enrol::{CloudTables, ControllerIdentities, Fingerprint, FromController, FromHost, Host};
+use srd_enrol::{Refusal, RefusalKind, tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -18,10 +17,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::decide::{Admitted, Decision, Enrolment};
-use super::hub::{Base, Entered, Hub, now_s};
+use super::hub::{Base, Entered, Hub};
 use super::pods;
 use super::table::Table;
 use crate::clients::ClientSlot;
+use crate::clock::now_s;
 use crate::fleet::Parts;
 
 /// Longest time from the acceptance of a connection to the first message.
@@ -63,6 +63,9 @@ struct Link {
     inbox: Inbox,
     /// Whether only a part of a message has been sent, so that no other one can follow.
     is_cut: bool,
+    /// Identities of the controller that the host has stored; `None`: a host of an earlier build,
+    /// which stores no others.
+    stored: Option<ControllerIdentities>,
 }
 
 impl Link {
@@ -135,6 +138,9 @@ pub(super) async fn run(
         hub.counters.count(RefusalKind::Unavailable);
         return;
     };
+    if let Ok(FromHost::Follow { identities, .. }) = &first {
+        link.stored = *identities;
+    }
     let ended = match first {
         Ok(FromHost::Pod { version, request }) => {
             let host = check_version(version).and_then(|()| pods::host(&hub, identity));
@@ -179,7 +185,8 @@ async fn open(
     stream.set_nodelay(true).ok()?;
     let stream = acceptor.accept(stream).await.ok()?;
     let identity = tls::peer(stream.get_ref().1.peer_certificates())?;
-    let mut link = Link { stream, inbox: Inbox::new(HOST_BYTES_MAX), is_cut: false };
+    let inbox = Inbox::new(HOST_BYTES_MAX);
+    let mut link = Link { stream, inbox, is_cut: false, stored: None };
     let first = link.receive().await;
     match first {
         Err(End::Broken) => None,
@@ -313,6 +320,7 @@ async fn work(
     let mut part_changes = parts.unwrap_or(&none).changes();
     let mut part = None;
     let mut has_asked = false;
+    let mut announced = None;
     loop {
         changes.mark_unchanged();
         part_changes.mark_unchanged();
@@ -340,6 +348,7 @@ async fn work(
             link.send(&FromController::Rotate).await?;
         }
         has_asked = must_rotate;
+        announce(hub, link, identity, &mut announced).await?;
         tokio::select! {
             message = timeout(SILENCE_MAX, link.receive()) => {
                 let message = message.map_err(|_| End::Broken)??;
@@ -349,6 +358,42 @@ async fn work(
             changed = part_changes.changed() => changed.map_err(|_| End::Broken)?,
         }
     }
+}
+
+/// Sends a host the identities of the controller, unless it has stored them or they were sent last,
+/// as `announced` shows. Records a next identity that the host has stored.
+async fn announce(
+    hub: &Arc<Hub>,
+    link: &mut Link,
+    identity: Fingerprint,
+    announced: &mut Option<ControllerIdentities>,
+) -> Result<(), End> {
+    let Some(stored) = link.stored else { return Ok(()) };
+    let present = || hub.hosts().table().controller();
+    if present() == Some(stored) {
+        let (changes, ()) = by_table(hub, |table| table.confirm_identity(identity, stored)).await?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let hub = Arc::clone(hub);
+        let decided = tokio::task::spawn_blocking(move || {
+            hub.decide(|table| table.confirm_identity(identity, stored))
+        });
+        decided.await.map_err(|_| End::Broken)??;
+        return Ok(());
+    }
+    if present() == *announced {
+        return Ok(());
+    }
+    // Another controller may have begun or ended a change a moment ago. Without the store, the host
+    // keeps the identities that it has, and the next message leads to another attempt.
+    if hub.catch_up().await.is_err() {
+        return Ok(());
+    }
+    let Some(identities) = present().filter(|of| *of != stored) else { return Ok(()) };
+    link.send(&FromController::Identities(identities)).await?;
+    *announced = Some(identities);
+    Ok(())
 }
 
 /// Sends a host the changes of its part of the cloud since the generation that was sent last, which
@@ -389,6 +434,10 @@ async fn answer(
         FromHost::Ping => {
             hub.saw(name, entered, None);
             link.send(&FromController::Pong).await?;
+        }
+        FromHost::IdentitiesStored(identities) => {
+            hub.saw(name, entered, None);
+            link.stored = Some(identities);
         }
         FromHost::NextKey { public_key } => {
             hub.saw(name, entered, None);

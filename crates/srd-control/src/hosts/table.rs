@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ipnet::IpNet;
-use srd_enrol::{Capacity, Fingerprint, FromController, Identity, Peer};
+use srd_enrol::{Capacity, ControllerIdentities, Fingerprint, FromController, Identity, Peer};
 use tokio::sync::watch;
 
 use super::record::{self, HOST, HostRecord, IDENTITY, IdentityRecord, META, Meta, TOKEN};
@@ -71,6 +71,8 @@ impl Hosts {
 #[derive(Debug, Default)]
 pub struct Table {
     pub(super) identity: Option<Identity>,
+    /// The identity that replaces the present one.
+    pub(super) next_identity: Option<Identity>,
     pub(super) meta: Meta,
     pub(super) hosts: BTreeMap<String, HostRecord>,
     pub(super) tokens: BTreeMap<String, TokenRecord>,
@@ -89,6 +91,18 @@ impl Table {
     /// Fingerprint of this controller; `None` if it accepts no hosts.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.identity.as_ref().map(Identity::fingerprint)
+    }
+
+    /// Fingerprints of the identities of this controller; `None` if it accepts no hosts.
+    pub fn controller(&self) -> Option<ControllerIdentities> {
+        let next = self.next_identity.as_ref().map(Identity::fingerprint);
+        Some(ControllerIdentities { present: self.fingerprint()?, next })
+    }
+
+    /// Returns the identities that this controller shows to hosts: the next one, then the present
+    /// one.
+    pub(super) fn identities(&self) -> Vec<Identity> {
+        self.next_identity.iter().chain(&self.identity).cloned().collect()
     }
 
     /// Generation of the last change of a host.
@@ -166,10 +180,10 @@ impl Table {
 
     fn read(&mut self, key: &str, value: Option<&str>) -> Result<(), String> {
         if key == IDENTITY {
-            self.identity = match value {
-                Some(value) => Some(Identity::parse(&record::read::<IdentityRecord>(value)?.key)?),
-                None => None,
-            };
+            let record: Option<IdentityRecord> = value.map(record::read).transpose()?;
+            let (key, next) = record.map(|of| (of.key, of.next)).unzip();
+            self.identity = key.map(|text| Identity::parse(&text)).transpose()?;
+            self.next_identity = next.flatten().map(|text| Identity::parse(&text)).transpose()?;
             return Ok(());
         }
         if key == META {
@@ -217,8 +231,9 @@ impl Table {
     }
 
     fn records(&self) -> Vec<(String, String)> {
-        let identity = self.identity.as_ref();
-        let identity = identity.map(|own| put(IDENTITY, &IdentityRecord { key: own.expose() }));
+        let next = self.next_identity.as_ref().map(Identity::expose);
+        let record = |own: &Identity| IdentityRecord { key: own.expose(), next };
+        let identity = self.identity.as_ref().map(|own| put(IDENTITY, &record(own)));
         let hosts = self.hosts.iter().map(|(name, host)| put(format!("{HOST}{name}"), host));
         let meta = (self.meta != Meta::default()).then(|| put(META, &self.meta));
         let tokens = self.tokens.iter().map(|(id, token)| put(format!("{TOKEN}{id}"), token));

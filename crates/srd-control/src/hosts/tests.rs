@@ -14,9 +14,10 @@ use srd_enrol::{
 
 use super::admin::{self, Listing, Request};
 use super::decide::{Enrolment, TokenOptions, USES_MAX};
-use super::hub::{Hub, now_s};
+use super::hub::Hub;
 use super::table::Table;
 use super::{TOKENS_MAX, serve};
+use crate::clock::now_s;
 use crate::control::{Access, Control};
 use crate::fleet::Parts;
 use crate::machines::NoMachines;
@@ -27,6 +28,7 @@ mod backup;
 mod bounds;
 mod parts;
 mod pods;
+mod rotation;
 mod stale;
 mod strangers;
 
@@ -71,7 +73,7 @@ impl Server {
     }
 
     fn connect(&self, own: &Identity) -> Client {
-        Client::open(self.at, own, self.fingerprint(), PATIENCE).unwrap()
+        Client::open(self.at, own, &[self.fingerprint()], PATIENCE).unwrap()
     }
 
     /// Enrols a host, and returns it with its connection.
@@ -116,7 +118,8 @@ impl Node {
     }
 
     fn follow(&self, generation: u64) -> FromHost {
-        FromHost::Follow { version: VERSION, generation, host: self.host.clone() }
+        let host = self.host.clone();
+        FromHost::Follow { version: VERSION, generation, host, identities: None }
     }
 
     fn request(&self, token: &Token) -> Enrolment {
@@ -154,7 +157,7 @@ impl Client {
     fn open(
         at: SocketAddr,
         own: &Identity,
-        expects: Fingerprint,
+        expects: &[Fingerprint],
         wait: Duration,
     ) -> std::io::Result<Self> {
         let socket = TcpStream::connect(at)?;
@@ -237,7 +240,8 @@ fn a_host_gets_its_peers_at_its_enrolment_and_each_change_afterwards() {
     let mut moved = second.host.clone();
     moved.endpoints = vec!["192.0.2.99:7471".parse().unwrap()];
     let mut client = server.connect(&second.identity);
-    client.send(&FromHost::Follow { version: VERSION, generation: after, host: moved });
+    let moved = Node { host: moved, ..second };
+    client.send(&moved.follow(after));
     let Ok(FromController::Welcome { name, address }) = client.receive() else { panic!() };
     assert_eq!((name.as_str(), address.to_string()), ("b", "10.77.0.2/16".to_owned()));
     assert_eq!(first.delta().1, ["b"]);
@@ -318,7 +322,8 @@ fn hosts_without_a_right_are_refused_and_cost_no_state() {
     refused(&endpoint.identity, &endpoint.enrol(&token), RefusalKind::EndpointTaken);
     let bad = Node { name: "a b".to_owned(), ..Node::new("", 9) };
     refused(&bad.identity, &bad.enrol(&token), RefusalKind::Invalid);
-    let other_version = FromHost::Follow { version: 2, generation: 0, host: host(1) };
+    let other_version =
+        FromHost::Follow { version: 2, generation: 0, host: host(1), identities: None };
     refused(&a.identity, &other_version, RefusalKind::Version);
     // A host that has enrolled cannot take another name, and cannot change its key alone.
     let renamed = Node { name: "z".to_owned(), identity: a.identity.clone(), host: host(1) };
@@ -446,7 +451,7 @@ fn a_host_changes_its_key_at_its_next_start() {
     assert_eq!(enrol.unwrap_err().reason, RefusalKind::KeyTaken);
     let mut client = server.connect(&a.identity);
     let host = Host { public_key: key(7), ..a.host.clone() };
-    client.send(&FromHost::Follow { version: VERSION, generation: generation + 1, host });
+    client.send(&Node { host, ..a }.follow(generation + 1));
     assert!(matches!(client.receive(), Ok(FromController::Welcome { .. })));
     assert_eq!(other.delta().1, ["a"]);
     let entry = &server.listing().hosts[0];

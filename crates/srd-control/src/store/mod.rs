@@ -7,7 +7,7 @@
 //! | key | value |
 //! |---|---|
 //! | `object/ACCOUNT/REGION/IDENTIFIER` | an object: prefix of its table, row number, JSON |
-//! | `access/IDENTIFIER` | an access key in JSON |
+//! | `access/IDENTIFIER` | an access key in JSON: its secret, and whether it is active |
 //! | `hosts/…` | hosts and enrolment tokens: [`crate::hosts`] |
 //! | `authority` | the authority that issues certificates of servers, in JSON |
 //! | `copying` | present while a copy into the store is incomplete |

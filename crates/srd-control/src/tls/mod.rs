@@ -62,34 +62,57 @@ pub(crate) fn stamp(path: &Path) -> Stamp {
     Some((of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec()))
 }
 
-/// Replaces what was read from files, if one of the files has changed. Returns `None` if there was
-/// no change. `stamps_of` returns the stamps with which the present content was read; `stamps`:
-/// those of the files now.
+/// The last read of files.
+#[derive(Debug)]
+pub(crate) struct LastRead<S> {
+    /// The stamps of the files before the read.
+    stamps: S,
+    /// The error of the read.
+    error: Option<String>,
+}
+
+impl<S> LastRead<S> {
+    /// A read that has succeeded.
+    pub(crate) fn new(stamps: S) -> Self {
+        Self { stamps, error: None }
+    }
+}
+
+/// Replaces what was read from files, if one of the files has changed since the last read, or this
+/// read has failed: a failure may have another cause than the content of the files, for example
+/// too many open files. Returns `None` if there is nothing new. `last_of` returns the last read;
+/// `stamps`: those of the files now.
 ///
 /// # Errors
-/// An error of `read`. The present content stays until the files change again.
+/// An error of `read`, unless the last read had the same. The present content stays.
 pub(crate) fn read_again<T, S: PartialEq>(
     current: &Mutex<T>,
     stamps: S,
-    stamps_of: impl Fn(&mut T) -> &mut S,
+    last_of: impl Fn(&mut T) -> &mut LastRead<S>,
     read: impl FnOnce() -> Result<T, String>,
 ) -> Option<Result<(), String>> {
     let lock = || current.lock().unwrap_or_else(PoisonError::into_inner);
-    if *stamps_of(&mut lock()) == stamps {
-        return None;
+    {
+        let mut current = lock();
+        let last = last_of(&mut current);
+        if last.stamps == stamps && last.error.is_none() {
+            return None;
+        }
     }
     let new = read();
     let mut current = lock();
-    Some(match new {
+    match new {
         Ok(new) => {
             *current = new;
-            Ok(())
+            Some(Ok(()))
         }
         Err(error) => {
-            *stamps_of(&mut current) = stamps;
-            Err(error)
+            let last = last_of(&mut current);
+            last.stamps = stamps;
+            let is_new = last.error.replace(error.clone()).as_ref() != Some(&error);
+            is_new.then_some(Err(error))
         }
-    })
+    }
 }
 
 /// Certificates of a server.
@@ -103,8 +126,8 @@ pub struct Certificates {
 struct Current {
     config: Arc<ServerConfig>,
     certificate: CertificateDer<'static>,
-    /// The stamps of the files when they were read.
-    stamps: [Stamp; 2],
+    /// The last read of the files.
+    last: LastRead<[Stamp; 2]>,
 }
 
 impl fmt::Debug for Certificates {
@@ -150,31 +173,35 @@ impl Certificates {
             || is_valid_for(&self.current().certificate, name)
     }
 
-    /// Reads the files again if one of them has changed, for later connections. Returns `None` if
-    /// there was no change.
+    /// Reads the files again if one of them has changed, or the last read has failed, for later
+    /// connections. Returns `None` if there is nothing new.
     ///
     /// # Errors
-    /// As [`Self::new`]. The former certificate stays in use until the files change again.
+    /// As [`Self::new`], unless the last read had the same error. The former certificate stays in
+    /// use.
     pub fn reload(&self) -> Option<Result<(), String>> {
         let source = self.source().clone();
         let read = || read(&source, &self.names);
-        read_again(&self.current, source.stamps(), |current| &mut current.stamps, read)
+        read_again(&self.current, source.stamps(), |current| &mut current.last, read)
     }
 
     /// Issues another certificate, for later connections, if the authority is not the one of the
     /// present certificate. Returns `None` if it is, or if the certificate is of files.
     ///
     /// # Errors
-    /// If no certificate can be issued. The former one stays in use.
+    /// If no certificate can be issued. The former one stays in use until the next call.
     pub fn follow(&self, authority: &Authority) -> Option<Result<(), String>> {
         let mut source = self.source();
         match &*source {
             Source::Authority(own) if own != authority => {}
             _ => return None,
         }
-        *source = Source::Authority(authority.clone());
-        let new = read(&source, &self.names);
-        Some(new.map(|new| *self.current() = new))
+        let next = Source::Authority(authority.clone());
+        let new = read(&next, &self.names);
+        Some(new.map(|new| {
+            *self.current() = new;
+            *source = next;
+        }))
     }
 }
 
@@ -213,7 +240,7 @@ fn read(source: &Source, names: &[String]) -> Result<Current, String> {
              --tls-name as the certificate does, or get another certificate"
         ));
     }
-    Ok(Current { config: Arc::new(config), certificate, stamps })
+    Ok(Current { config: Arc::new(config), certificate, last: LastRead::new(stamps) })
 }
 
 /// Returns the settings of TLS with this certificate, the intermediate certificates after it, and
@@ -342,6 +369,24 @@ mod tests {
         assert!(Certificates::new(source(), many).unwrap_err().contains("more than 100"));
     }
 
+    /// A failure without another change of the files, such as too many open files at the time of
+    /// the read, left the former content in use until the files changed again.
+    #[test]
+    fn regression_a_read_that_has_failed_is_tried_again() {
+        let current = Mutex::new((0, LastRead::new(1)));
+        let look = |result: Result<i32, String>| {
+            let read = || result.map(|content| (content, LastRead::new(2)));
+            read_again(&current, 2, |current| &mut current.1, read)
+        };
+        let fails = || Err("too many open files".to_owned());
+        assert_eq!(look(fails()), Some(fails().map(|_: i32| ())));
+        assert_eq!(look(fails()), None, "a failure that lasts is reported once");
+        assert_eq!(current.lock().unwrap().0, 0);
+        assert_eq!(look(Ok(7)), Some(Ok(())));
+        assert_eq!(look(Ok(8)), None);
+        assert_eq!(current.lock().unwrap().0, 7);
+    }
+
     #[test]
     fn files_are_read_again_after_a_change_and_refused_files_change_nothing() {
         let files = Files::new();
@@ -367,6 +412,27 @@ mod tests {
         assert!(certificates.has_name("a.example") && !certificates.has_name("b.example"));
         fs::remove_file(&files.paths()[0]).unwrap();
         assert!(certificates.reload().unwrap().unwrap_err().contains("cert.pem"));
+    }
+
+    /// The source was replaced before its certificate was issued, so there was no second attempt.
+    #[test]
+    fn regression_an_authority_that_issues_no_certificate_is_tried_again() {
+        let own = Authority::draw().unwrap();
+        let all = names(&["a.example"]);
+        let certificates = Certificates::new(Source::Authority(own.clone()), all).unwrap();
+        let before = certificates.current().certificate.clone();
+        let other = Authority::draw().unwrap();
+        let mut record: serde_json::Value = serde_json::from_str(&other.record().unwrap()).unwrap();
+        record["Key"] = "no key".into();
+        let broken = Authority::read(&record.to_string()).unwrap();
+        for _ in 0..2 {
+            assert!(certificates.follow(&broken).unwrap().is_err());
+            assert_eq!(certificates.current().certificate, before);
+        }
+        assert!(certificates.follow(&own).is_none(), "its certificate is in use");
+        assert_eq!(certificates.follow(&other), Some(Ok(())));
+        assert_ne!(certificates.current().certificate, before);
+        assert!(certificates.follow(&other).is_none());
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn requests_that_a_web_page_causes_change_nothing() {
 }
 
 /// A request that this key signs.
-fn signed(key: &DrawnKey, mut request: HttpRequest) -> HttpRequest {
+pub(crate) fn signed(key: &DrawnKey, mut request: HttpRequest) -> HttpRequest {
     let (_, header) = request.headers.iter_mut().find(|(n, _)| n == "authorization").unwrap();
     *header = header.replace("Credential=x/", &format!("Credential={}/", key.id));
     let signature = Signature::read(&request).unwrap().sign(&request, &key.secret).unwrap();

@@ -203,6 +203,42 @@ fn the_authority_is_a_part_of_the_state_and_of_all_its_controllers() {
     assert_eq!(control(store).authority().unwrap(), authority);
 }
 
+/// A certificate that could not be written, because the disk was full, stayed unwritten until the
+/// next start of the server.
+#[test]
+fn regression_the_certificate_of_the_authority_is_published_after_failures() {
+    const FAILURES: usize = 2;
+    let mut own = control(SharedStore::default());
+    let former = own.authority().unwrap();
+    let listener = server::listen_https("127.0.0.1:0".parse().unwrap()).unwrap();
+    let source = Source::Authority(former);
+    let certificates = Arc::new(Certificates::new(source, vec!["localhost".to_owned()]).unwrap());
+    let (sender, published) = std::sync::mpsc::channel();
+    let mut failures = 0;
+    let publish = Box::new(move |pem: &str| {
+        if failures < FAILURES {
+            failures += 1;
+            return Err("the disk is full".to_owned());
+        }
+        sender.send(pem.to_owned()).map_err(|error| error.to_string())
+    });
+    let (reporter, reports) = std::sync::mpsc::channel();
+    let report = Box::new(move |what: &str| drop(reporter.send(what.to_owned())));
+    let https = Https { certificates, report, publish, limits: Limits::default() };
+    let own = Arc::new(Mutex::new(own));
+    let serves = Arc::clone(&own);
+    std::thread::spawn(move || server::serve_shared(listener, serves, Some(https)));
+    own.lock().unwrap().rotate_authority().unwrap();
+    let next = own.lock().unwrap().present_authority().unwrap().certificate().to_owned();
+    assert_eq!(published.recv_timeout(PATIENCE).unwrap(), next);
+    // A failure that lasts is reported once.
+    let reported = || reports.recv_timeout(PATIENCE).unwrap();
+    assert!(reported().contains("another authority"));
+    assert_eq!(reported(), "the disk is full; the server tries again");
+    assert!(reported().contains("is published now"));
+    assert!(published.recv_timeout(server::RELOAD_PERIOD * 2).is_err(), "it is published once");
+}
+
 /// The authority stayed as long as the state.
 #[test]
 fn regression_the_authority_is_replaced_without_a_restart() {

@@ -8,12 +8,16 @@ mod configurations;
 mod console;
 mod controllers;
 mod endpoints;
+#[path = "../support/etcd.rs"]
+mod etcd;
 mod fleet;
 mod hostile;
 #[path = "../support/hostile/mod.rs"]
 mod hostile_support;
 mod hosts;
 mod https;
+mod identity;
+mod keys;
 mod launches;
 mod mirrors;
 mod overlaps;
@@ -24,6 +28,7 @@ mod requests;
 mod rules;
 mod scaling;
 mod seams;
+mod sites;
 mod socket;
 mod storage;
 mod support;

@@ -114,12 +114,12 @@ fn interface(
         None => "srd0".to_owned(),
     };
     let mode = choice(source, table.mode.as_ref(), "mode", &Mode::ALL)?;
-    cloud::check_keys(source, table, expert, mode)?;
+    // Instances of one host need no transport. A key without `listen` is not ignored but refused.
+    let has_transport = has_peers || table.listen.is_some() || table.private_key_file.is_some();
+    cloud::check_keys(source, (table, expert), mode, has_transport)?;
     let address = addresses(source, spanned, mode)?;
     let paths =
         whole(source, expert.paths.as_ref(), "paths", &PATHS)?.unwrap_or(super::PATHS_DEFAULT);
-    // Instances of one host need no transport. A key without `listen` is not ignored but refused.
-    let has_transport = has_peers || table.listen.is_some() || table.private_key_file.is_some();
     let is_alone = mode == Mode::Cloud && !has_transport;
     let (protection, (listen, listen_further)) = if is_alone {
         (Protection::Plain, (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), Vec::new()))

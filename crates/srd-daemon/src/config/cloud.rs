@@ -230,12 +230,13 @@ pub(super) fn check_workers(
     Ok(table.workers.as_ref().map_or(1, |_| workers))
 }
 
-/// Refuses keys without an effect in [`Mode::Cloud`], which has no interface on this machine.
+/// Refuses keys without an effect in [`Mode::Cloud`], which has no interface on this machine. Keys
+/// of packets between hosts have an effect only if there is a transport (`has_transport`).
 pub(super) fn check_keys(
     source: &Source<'_>,
-    table: &InterfaceTable,
-    expert: &ExpertTable,
+    (table, expert): (&InterfaceTable, &ExpertTable),
     mode: Mode,
+    has_transport: bool,
 ) -> Result<()> {
     if mode != Mode::Cloud {
         return Ok(());
@@ -255,11 +256,32 @@ pub(super) fn check_keys(
         ("udp_ordering", expert.udp_ordering.as_ref().map(Spanned::span)),
         ("table", expert.table.as_ref().map(Spanned::span)),
     ];
+    if let Some((key, span)) = keys.into_iter().find_map(|(key, span)| Some((key, span?))) {
+        let what = format!("`{key}` is a setting of an interface, and mode = \"cloud\" has none");
+        return Err(source.error(Some(span), what, "take it out, or write mode = \"overlay\""));
+    }
+    if has_transport { Ok(()) } else { check_alone(source, table, expert) }
+}
+
+/// Refuses keys of packets between hosts, for a host that communicates with no other host.
+fn check_alone(source: &Source<'_>, table: &InterfaceTable, expert: &ExpertTable) -> Result<()> {
+    let keys = [
+        ("protection", table.protection.as_ref().map(Spanned::span)),
+        ("dscp", table.dscp.as_ref().map(Spanned::span)),
+        ("link_rate", table.link_rate.as_ref().map(Spanned::span)),
+        ("paths", expert.paths.as_ref().map(Spanned::span)),
+        ("order_wait_ms", expert.order_wait_ms.as_ref().map(Spanned::span)),
+        ("queue_delay_ms", expert.queue_delay_ms.as_ref().map(Spanned::span)),
+    ];
     let Some((key, span)) = keys.into_iter().find_map(|(key, span)| Some((key, span?))) else {
         return Ok(());
     };
-    let what = format!("`{key}` is a setting of an interface, and mode = \"cloud\" has none");
-    Err(source.error(Some(span), what, "take it out, or write mode = \"overlay\""))
+    let what = format!(
+        "`{key}` is a setting of packets between hosts, and without `listen` there are none"
+    );
+    let remedy = "take it out, or add `listen` and `private_key_file` to [interface], and a \
+                  [[peer]] for each other host";
+    Err(source.error(Some(span), what, remedy))
 }
 
 #[cfg(test)]

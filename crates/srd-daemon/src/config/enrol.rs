@@ -354,6 +354,7 @@ mod tests {
         let state = StateDirectory::new(directory.to_owned());
         let enrolment = Enrolment {
             controller: srd_enrol::Identity::draw().unwrap().fingerprint(),
+            next_controller: None,
             name: "a".to_owned(),
             address: "10.77.0.1/16".parse().unwrap(),
             endpoints: Vec::new(),

@@ -15,7 +15,7 @@ use toml::Spanned;
 use super::card;
 use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
-use srd_config::{ConfigError, Source};
+use srd_config::{ConfigError, FileKind, Source};
 
 /// A value with its position in the file; `None` if the file does not contain it.
 type Maybe<T> = Option<Spanned<T>>;
@@ -201,6 +201,9 @@ pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
         return Err(source.error(Some(span), what, "write [[peer]]"));
     }
     toml::from_str(source.text).map_err(|e| {
+        if let Some((what, remedy)) = FileKind::Settings.mistaken(source.path, source.text) {
+            return source.error(None, what, remedy);
+        }
         let message = e.message().trim().replace('\n', "; ");
         let moved = source.moved_to_expert(e.span(), &message, &EXPERT_KEYS);
         moved.unwrap_or_else(|| source.error(e.span(), in_words(&message), remedy(&message)))
@@ -281,5 +284,14 @@ mod tests {
         assert_eq!(remedy(known), "write `address`");
         let far = "unknown field `colour`, expected one of `name`, `address`";
         assert!(remedy(far).contains("take it out"));
+    }
+
+    /// The error was an unknown field.
+    #[test]
+    fn regression_the_file_of_a_vpc_is_named_as_such() {
+        let text = "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n";
+        let error = crate::config::Config::parse(text, Path::new("/etc/cloud.toml")).unwrap_err();
+        assert!(error.what.contains("this is the file of a VPC"), "{error}");
+        assert!(error.remedy.contains("srd card up /etc/cloud.toml"), "{error}");
     }
 }

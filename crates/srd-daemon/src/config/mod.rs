@@ -345,7 +345,10 @@ impl Config {
                 file: PathBuf::from("the command line"),
                 place: None,
                 what: String::from("it contains all settings, and there is no file to read"),
-                remedy: String::from("start again with a file: srd card up -c FILE"),
+                remedy: String::from(
+                    "`srd card apply FILE` applies the file of a VPC; for a reload, start again \
+                     with a file of settings: srd card up -c FILE",
+                ),
             });
         }
         let mut fresh = Self::load(&self.file)?;

@@ -55,6 +55,22 @@ impl Server {
         loader: Loader,
         services: Services,
     ) -> io::Result<Self> {
+        let server = Self::prepare(socket, plane, loader, services)?;
+        server.begin();
+        Ok(server)
+    }
+
+    /// Starts the thread of a server, which accepts connections after [`Server::begin`]. If the
+    /// result is dropped before, another process continues to serve the socket.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn prepare(
+        socket: Socket,
+        plane: PlaneHandle,
+        loader: Loader,
+        services: Services,
+    ) -> io::Result<Self> {
         let (owner, group_captures) = (socket.user, socket.permits_captures());
         let socket = Arc::new(Mutex::new(Arc::new(socket)));
         let shared = Arc::new(Shared {
@@ -67,13 +83,19 @@ impl Server {
             connections: AtomicUsize::new(0),
             streams: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(true),
             successor: Mutex::default(),
         });
         let (at, with) = (Arc::clone(&socket), Arc::clone(&shared));
         let name = "srd-control".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || accept(&at, &with))?;
         Ok(Self { socket, shared, thread: Some(thread) })
+    }
+
+    /// Accepts connections from now on, and removes the file of the socket at the end.
+    pub(crate) fn begin(&self) {
+        lock(&self.socket).begin();
+        self.shared.is_leaving.store(false, Ordering::Relaxed);
     }
 
     /// Answers the client that has requested the process that has taken over, if there is one.
@@ -87,6 +109,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
+        if !lock(&self.socket).is_ours() {
+            // Another process serves the socket, which the shutdown would end there as well. The
+            // thread ends when its wait does.
+            return;
+        }
         // Wakes the server's thread: after the shutdown, `accept` fails.
         let _ = rustix::net::shutdown(&lock(&self.socket).listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {

@@ -45,7 +45,8 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     pub(super) streams: AtomicUsize,
     pub(super) is_ending: AtomicBool,
-    /// Whether another process is taking over, which accepts the connections that come now.
+    /// Whether another process accepts the connections that come now: one that is taking over, or
+    /// one from which this process is taking over.
     pub(super) is_leaving: AtomicBool,
     pub(super) successor: Mutex<Option<Successor>>,
 }

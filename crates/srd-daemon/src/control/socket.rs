@@ -1,5 +1,5 @@
 //! The file of the control socket: creates it with the right owner, group and mode, removes a stale
-//! one, and finds it by the name of an interface.
+//! one, and lists those of the default directory.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ const SOCKET_MODE: u32 = 0o600;
 const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 /// Path of the control socket of a card (`srd card up`) of an earlier version, beside the sockets
 /// of daemons. A daemon of an interface with the name `card` also has this path; commands reach it
-/// by the name of the interface.
+/// by the name of the interface only.
 pub const CARD_EARLIER: &str = "/run/srd/card.sock";
 
 impl SocketState {
@@ -104,9 +104,14 @@ impl Socket {
         Self { listener: listener.into(), control, identity, user, is_ours, has_remover }
     }
 
-    /// Takes the socket over from another process, which has ended.
-    pub(crate) fn begin(&mut self) {
-        *self.is_ours.get_mut() = true;
+    /// Takes the socket over from another process, which does not go on.
+    pub(super) fn begin(&self) {
+        self.is_ours.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this process, and no other one, serves the socket.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_ours.load(Ordering::Relaxed)
     }
 
     /// Records that the helper of the instances removes the file at the end. This process may have
@@ -173,7 +178,7 @@ impl Socket {
             && !self.has_remover
         {
             tracing::info!(
-                "{} stays, until the next `srd up` removes it: {error}",
+                "{} stays, until the next start removes it: {error}",
                 self.path().display()
             );
         }
@@ -217,40 +222,23 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     Err(io::Error::new(error.kind(), what))
 }
 
-/// Returns the path of the socket that a command uses: the given path, or the default path for the
-/// given interface. If neither is given, this is the only socket that exists, or the socket of
-/// `srd0` if there are several sockets or no socket. The socket of a card of an earlier version
-/// ([`CARD_EARLIER`]) does not count, because no daemon serves it.
-///
-/// # Errors
-/// The names of the interfaces, if there are several sockets and none of them is for `srd0`.
-pub fn find(interface: Option<&str>, socket: Option<&Path>) -> Result<PathBuf, Vec<String>> {
-    let usual = socket_default(interface.unwrap_or("srd0"));
-    match (socket, interface) {
-        (Some(path), _) => Ok(path.to_path_buf()),
-        (None, Some(_)) => Ok(usual),
-        (None, None) => find_in(&usual),
-    }
+/// Returns the paths of the files `*.sock` in the default directory of control sockets, sorted. The
+/// processes that served them may have ended. The socket of a card of an earlier version
+/// ([`CARD_EARLIER`]) does not count, because no daemon serves it. The list is empty if this user
+/// may not read the directory.
+pub fn all() -> Vec<PathBuf> {
+    socket_default("srd0").parent().map(all_in).unwrap_or_default()
 }
 
-fn find_in(usual: &Path) -> Result<PathBuf, Vec<String>> {
-    let entries = usual.parent().and_then(|directory| fs::read_dir(directory).ok());
-    let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+fn all_in(directory: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_socket = |path: &PathBuf| {
         path.extension().is_some_and(|e| e == "sock")
             && path.file_name() != Path::new(CARD_EARLIER).file_name()
     };
     let mut found: Vec<PathBuf> = files.filter(is_socket).collect();
     found.sort();
-    match found.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => Ok(usual.to_path_buf()),
-        several if several.iter().any(|path| path == usual) => Ok(usual.to_path_buf()),
-        several => {
-            let stems = several.iter().filter_map(|path| path.file_stem());
-            Err(stems.map(|stem| stem.to_string_lossy().into_owned()).collect())
-        }
-    }
+    found
 }
 
 #[cfg(test)]
@@ -378,21 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn the_only_socket_is_meant_unless_one_is_named() {
+    fn sockets_of_daemons_are_listed_and_no_other_files() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let usual = at("srd0.sock");
-        assert_eq!(find_in(&usual).unwrap(), usual);
-        fs::write(at("srd7.sock"), "").unwrap();
-        fs::write(at("srd7.pid"), "").unwrap();
-        fs::write(at("card.sock"), "").unwrap();
-        assert_eq!(find_in(&usual).unwrap(), at("srd7.sock"));
-        fs::write(at("srd8.sock"), "").unwrap();
-        assert_eq!(find_in(&usual).unwrap_err(), ["srd7", "srd8"]);
-        fs::write(&usual, "").unwrap();
-        assert_eq!(find_in(&usual).unwrap(), usual);
-        assert_eq!(find(Some("a"), None).unwrap(), Path::new("/run/srd/a.sock"));
-        assert_eq!(find(Some("card"), None).unwrap(), Path::new(CARD_EARLIER));
-        assert_eq!(find(Some("a"), Some(Path::new("/x"))).unwrap(), Path::new("/x"));
+        assert!(all_in(directory.path()).is_empty() && all_in(&at("none")).is_empty());
+        for name in ["srd8.sock", "srd7.sock", "srd7.pid", "card.sock"] {
+            fs::write(at(name), "").unwrap();
+        }
+        assert_eq!(all_in(directory.path()), [at("srd7.sock"), at("srd8.sock")]);
     }
 }

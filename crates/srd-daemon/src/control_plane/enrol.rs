@@ -1,19 +1,18 @@
-//! The first enrolment of this host, and the change of its key at a start.
+//! The first enrolment of this host, and the choice of its key at a start.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use srd_enrol::message::VERSION;
-use srd_enrol::{Capacity, FromController, FromHost, Host, Identity, Refusal, Token};
+use srd_enrol::{Capacity, FromController, FromHost, Host, Token};
 use srd_trust::private::{self, Exposed};
 use srd_trust::privileges;
 
 use super::link::{Link, LinkError};
-use super::state::{Enrolment, NEXT_KEY, PRIVATE_KEY};
+use super::state::{Enrolment, PRIVATE_KEY};
 use crate::config::{Config, Enrol, Interface};
 use crate::control::socket::check_free;
 use crate::keys::PublicKey;
@@ -22,17 +21,14 @@ use crate::keys::PublicKey;
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(20);
 /// Text for an answer that is no welcome.
 const NO_WELCOME: &str = "the controller has sent another message than a welcome";
-/// Number of attempts to put the next key into use, if an answer of the controller is lost.
-const ATTEMPTS_MAX: u32 = 3;
-/// Pause between two of these attempts.
-const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 /// Largest file with a token, in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// Enrols this host if its configuration names a controller and it has not enrolled yet. If the
-/// host has enrolled, puts its next key into use, if there is one. Nothing changes if a daemon with
-/// this configuration runs already: the enrolment would use up a token, and the daemon would go on
-/// with its key.
+/// Enrols this host if its configuration names a controller and it has not enrolled yet. If an
+/// earlier process has offered the next key of this host to the controller, makes it the key of
+/// this host: the peers have it if the controller has taken it, and otherwise they get it as soon
+/// as this host reaches the controller. Nothing changes if a daemon with this configuration runs
+/// already: the enrolment would use up a token, and the daemon would go on with its key.
 ///
 /// # Errors
 /// An error of the configuration, or the reason why the host has not enrolled.
@@ -50,6 +46,9 @@ pub fn prepare(path: &Path) -> Result<()> {
         );
     }
     let state = &enrol.directory;
+    if state.use_offered_key().map_err(anyhow::Error::msg)? {
+        tracing::info!("this host uses the next key, which it has offered to the controller");
+    }
     match state.enrolment().map_err(anyhow::Error::msg)? {
         Some(former) if former.is_removed => {
             let token = token_of(enrol, Former::Removed)?;
@@ -57,20 +56,7 @@ pub fn prepare(path: &Path) -> Result<()> {
             let enrolled = first(&config.interface, enrol, token);
             enrolled.context("this host was removed from the control plane, and is not back")
         }
-        Some(enrolment) => {
-            match rotate(&config.interface, enrol, &enrolment) {
-                Ok(()) => {}
-                Err(NotRotated { why, is_uncertain: true }) => bail!(
-                    "the controller may have replaced the key of this host already, so its peers \
-                     may refuse the former key: start this host again when it reaches the \
-                     controller ({why:#})"
-                ),
-                Err(NotRotated { why, .. }) => {
-                    tracing::warn!("the next key waits for another start: {why:#}");
-                }
-            }
-            Ok(())
-        }
+        Some(_) => Ok(()),
         None => first(&config.interface, enrol, token_of(enrol, Former::Stranger)?),
     }
 }
@@ -123,7 +109,8 @@ fn first(interface: &Interface, enrol: &Enrol, token: Token) -> Result<()> {
     state.create().map_err(anyhow::Error::msg)?;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
     let key = state.key(PRIVATE_KEY).map_err(anyhow::Error::msg)?;
-    let mut link = Link::open(&enrol.controller, &identity, token.controller, 0).map_err(words)?;
+    let accepted = [token.controller];
+    let mut link = Link::open(&enrol.controller, &identity, &accepted, 0).map_err(words)?;
     let endpoints = endpoints(interface, enrol, link.local().map_err(words)?);
     let endpoints = endpoints.ok_or_else(|| {
         anyhow!("the controller is reached through the overlay: name `endpoint` in [enrol]")
@@ -156,77 +143,6 @@ fn first(interface: &Interface, enrol: &Enrol, token: Token) -> Result<()> {
     Ok(())
 }
 
-/// Reason why the next key is not in use.
-#[derive(Debug)]
-struct NotRotated {
-    why: anyhow::Error,
-    /// Whether the controller may have made the change.
-    is_uncertain: bool,
-}
-
-impl NotRotated {
-    fn before(why: anyhow::Error) -> Self {
-        Self { why, is_uncertain: false }
-    }
-
-    fn after(why: anyhow::Error) -> Self {
-        Self { why, is_uncertain: true }
-    }
-}
-
-/// Puts the next key into use, if there is one: the controller sends it to all peers. If the answer
-/// of the controller is lost, the request is repeated, which changes nothing if it was made.
-fn rotate(interface: &Interface, enrol: &Enrol, enrolment: &Enrolment) -> Result<(), NotRotated> {
-    let state = &enrol.directory;
-    let read = |error: String| NotRotated::before(anyhow!(error));
-    let Some(next) = state.key_if_any(NEXT_KEY).map_err(read)? else { return Ok(()) };
-    let identity = state.identity().map_err(read)?;
-    let mut is_uncertain = false;
-    for attempt in 1.. {
-        let Err(error) = offer(interface, enrol, (enrolment, &identity), next.public()) else {
-            break;
-        };
-        let is_sent = error.is_uncertain;
-        let refusal = error.why.downcast_ref::<Refusal>();
-        if refusal.is_some_and(|refusal| !refusal.reason.is_temporary()) {
-            return Err(NotRotated::before(error.why));
-        }
-        is_uncertain |= is_sent;
-        if !is_uncertain || attempt == ATTEMPTS_MAX {
-            return Err(NotRotated { is_uncertain, ..error });
-        }
-        thread::sleep(ATTEMPT_PAUSE);
-    }
-    let renamed = state.rename(NEXT_KEY, PRIVATE_KEY);
-    renamed.map_err(|error| NotRotated::after(anyhow!(error)))?;
-    tracing::info!("this host uses its next key from now on");
-    Ok(())
-}
-
-/// Sends the next key to the controller, and waits for its answer.
-fn offer(
-    interface: &Interface,
-    enrol: &Enrol,
-    (enrolment, identity): (&Enrolment, &Identity),
-    next: PublicKey,
-) -> Result<(), NotRotated> {
-    let broken = |error: LinkError| NotRotated::before(words(error));
-    let controller = enrolment.controller;
-    let mut link = Link::open(&enrol.controller, identity, controller, 0).map_err(broken)?;
-    let endpoints = endpoints(interface, enrol, link.local().map_err(broken)?);
-    let endpoints = endpoints.unwrap_or_else(|| enrolment.endpoints.clone());
-    let host = describe(next, endpoints, enrol.capacity.clone());
-    let follow = FromHost::Follow { version: VERSION, generation: enrolment.generation, host };
-    // From here on, the controller may have the message.
-    link.send(&follow).map_err(|error| NotRotated::after(words(error)))?;
-    match link.expect(Instant::now() + ANSWER_WAIT_MAX) {
-        Ok(FromController::Welcome { .. }) => Ok(()),
-        Ok(_) => Err(NotRotated::after(anyhow!(NO_WELCOME))),
-        Err(LinkError::Refused(refusal)) => Err(NotRotated::before(refusal.into())),
-        Err(error) => Err(NotRotated::after(words(error))),
-    }
-}
-
 fn words(error: LinkError) -> anyhow::Error {
     anyhow!("{error}")
 }
@@ -240,6 +156,7 @@ fn welcome(link: &mut Link, controller: srd_enrol::Fingerprint) -> Result<Enrolm
     match expect(link)? {
         FromController::Welcome { name, address } => Ok(Enrolment {
             controller,
+            next_controller: None,
             name,
             address,
             endpoints: Vec::new(),
@@ -322,11 +239,22 @@ fn memory_bytes(meminfo: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control_plane::state::StateDirectory;
-    use srd_enrol::{frame, tls};
-    use std::io::Write;
+    use crate::control_plane::state::{NEXT_KEY, StateDirectory};
+    use srd_enrol::Identity;
     use std::os::unix::fs::PermissionsExt;
-    use std::sync::Arc;
+
+    fn enrolment() -> Enrolment {
+        Enrolment {
+            controller: Identity::draw().unwrap().fingerprint(),
+            next_controller: None,
+            name: "a".to_owned(),
+            address: "10.77.0.1/16".parse().unwrap(),
+            endpoints: vec!["127.0.0.1:7471".parse().unwrap()],
+            generation: 1,
+            peers: Vec::new(),
+            is_removed: false,
+        }
+    }
 
     #[test]
     fn the_size_of_the_memory_is_read_in_bytes() {
@@ -381,15 +309,7 @@ mod tests {
         assert!(!at("state").exists());
         let state = StateDirectory::new(at("state"));
         state.create().unwrap();
-        let enrolment = Enrolment {
-            controller: identity.fingerprint(),
-            name: "a".to_owned(),
-            address: "10.77.0.1/16".parse().unwrap(),
-            endpoints: Vec::new(),
-            generation: 1,
-            peers: Vec::new(),
-            is_removed: false,
-        };
+        let enrolment = enrolment();
         state.store(&enrolment).unwrap();
         assert!(checked().unwrap().is_none());
         // A host that was removed has to enrol again.
@@ -399,69 +319,32 @@ mod tests {
         assert!(error().contains("was removed from the control plane"), "{}", error());
     }
 
-    /// A controller that ends the first connections after their first message, and welcomes the
-    /// host on the next one. Returns its address.
-    fn controller(identity: &Identity, lost: usize) -> SocketAddr {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
-        let settings = tls::of_controller(identity).unwrap();
-        thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
-                let connection = rustls::ServerConnection::new(Arc::clone(&settings)).unwrap();
-                let mut stream = rustls::StreamOwned::new(connection, stream.unwrap());
-                let mut inbox = frame::Inbox::new(frame::HOST_BYTES_MAX);
-                while inbox.take::<FromHost>().unwrap().is_none() {
-                    let mut bytes = [0; 4096];
-                    let count = stream.read(&mut bytes).unwrap();
-                    inbox.push(&bytes[..count]);
-                }
-                if number >= lost {
-                    let (name, address) = ("a".to_owned(), "10.77.0.1/16".parse().unwrap());
-                    let welcome = FromController::Welcome { name, address };
-                    let bytes = frame::encode(&welcome, frame::CONTROLLER_BYTES_MAX).unwrap();
-                    stream.write_all(&bytes).and_then(|()| stream.flush()).unwrap();
-                }
-            }
-        });
-        at
-    }
-
-    /// The daemon started with the former key, which its peers refused.
+    /// A host that was killed while it changed its key started with the former key, which its peers
+    /// refused until the host reached the controller again. There is no controller here.
     #[test]
-    fn regression_a_key_whose_change_was_not_answered_is_not_used() {
-        let identity = Identity::draw().unwrap();
-        for lost in [ATTEMPTS_MAX, ATTEMPTS_MAX - 1] {
+    fn regression_a_start_uses_the_key_that_was_offered_to_the_controller() {
+        for is_offered in [true, false] {
             let directory = tempfile::tempdir().unwrap();
-            let at = controller(&identity, usize::try_from(lost).unwrap());
             let file = directory.path().join("srd0.toml");
             let text = format!(
-                "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\ncontroller = \"{at}\"\n\
-                 directory = \"state\"\n[control]\nsocket = \"{}\"\n",
+                "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\n\
+                 controller = \"127.0.0.1:1\"\ndirectory = \"state\"\n[control]\nsocket = \"{}\"\n",
                 directory.path().join("srd0.sock").display()
             );
             std::fs::write(&file, text).unwrap();
             let state = StateDirectory::new(directory.path().join("state"));
             state.create().unwrap();
             let [former, next] = [PRIVATE_KEY, NEXT_KEY].map(|name| state.key(name).unwrap());
-            let enrolment = Enrolment {
-                controller: identity.fingerprint(),
-                name: "a".to_owned(),
-                address: "10.77.0.1/16".parse().unwrap(),
-                endpoints: vec!["127.0.0.1:7471".parse().unwrap()],
-                generation: 1,
-                peers: Vec::new(),
-                is_removed: false,
-            };
-            state.store(&enrolment).unwrap();
-            let prepared = prepare(&file);
-            let public = state.key(PRIVATE_KEY).unwrap().public();
-            if lost == ATTEMPTS_MAX {
-                let error = format!("{:#}", prepared.unwrap_err());
-                assert!(error.contains("start this host again"), "{error}");
-                assert_eq!(public.to_string(), former.public().to_string());
-            } else {
-                prepared.unwrap();
-                assert_eq!(public.to_string(), next.public().to_string());
+            state.store(&enrolment()).unwrap();
+            if is_offered {
+                state.mark_offered().unwrap();
+            }
+            // The second start finds the outcome of the first one.
+            for _ in 0..2 {
+                prepare(&file).unwrap();
+                let expected = if is_offered { &next } else { &former };
+                assert_eq!(&state.key(PRIVATE_KEY).unwrap(), expected);
+                assert_eq!(state.next_key().unwrap().is_some(), !is_offered);
             }
         }
     }

@@ -12,7 +12,10 @@
 //! `srd status` shows the state of the connection, and the reason of the last end of one
 //! ([`ControllerPage`]). The log has each reason at its beginning, and again every [`LOG_EVERY`].
 
+mod identity;
 mod next_key;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -26,13 +29,14 @@ use srd_enrol::{FromController, FromHost, Identity, Peer, RefusalKind};
 use super::cloud::CloudPart;
 use super::enrol;
 use super::link::{Link, LinkError};
-use super::pods::{PodRequests, SessionAddress, Turns};
-use super::state::{Enrolment, NEXT_KEY};
+use super::pods::{PodRequests, SharedSession, Turns};
+use super::state::Enrolment;
 use crate::config::{Config, Enrol, Interface};
 use crate::keys::{PublicKey, SecretKey};
 use crate::pages::controller::ControllerPage;
 use crate::plane::{PlaneError, PlaneHandle};
 use crate::run::evidence::Problem;
+use crate::waiting::WaitingThread;
 
 /// Shortest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -54,11 +58,11 @@ const ATTEMPTS_MAX: u32 = 10;
 const LOG_EVERY: Duration = Duration::from_secs(600);
 
 /// Returns the sender of requests about pods; `None` if this host accepts no pods. `session`: the
-/// address that the thread of [`start`] sets.
+/// session that the thread of [`prepare`] sets.
 ///
 /// # Errors
 /// If the state directory cannot be read.
-pub(crate) fn pods(config: &Config, session: &SessionAddress) -> Result<Option<PodRequests>> {
+pub(crate) fn pods(config: &Config, session: &SharedSession) -> Result<Option<PodRequests>> {
     let Some(enrol) = &config.enrol else { return Ok(None) };
     if !enrol.capacity.as_ref().is_some_and(|capacity| capacity.pods) {
         return Ok(None);
@@ -66,26 +70,30 @@ pub(crate) fn pods(config: &Config, session: &SessionAddress) -> Result<Option<P
     let state = &enrol.directory;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
     let enrolment = state.enrolment().map_err(anyhow::Error::msg)?;
-    let fingerprint = enrolment.context("this host has not enrolled")?.controller;
+    let enrolment = enrolment.context("this host has not enrolled")?;
+    session.lock().unwrap_or_else(PoisonError::into_inner).accepted =
+        enrolment.identities().accepted();
     let (controller, session) = (enrol.controller.clone(), Arc::clone(session));
     let turns = Turns::default();
-    Ok(Some(PodRequests { controller, identity, fingerprint, session, turns }))
+    Ok(Some(PodRequests { controller, identity, session, turns }))
 }
 
 /// Starts the thread, which writes the state of the connection to `page`, and the address of the
-/// controller to `session`.
+/// controller to `session`, as soon as it begins to work. It begins with the enrolment that has
+/// changed meanwhile, if there is one, whose peers the daemon uses. Returns `None` if the host has
+/// no controller.
 ///
 /// # Errors
 /// If the state directory cannot be read, or the thread cannot start.
-pub(crate) fn start(
+pub(crate) fn prepare(
     config: &Config,
     plane: PlaneHandle,
-    session: SessionAddress,
+    session: SharedSession,
     page: Arc<ControllerPage>,
-) -> Result<()> {
+) -> Result<Option<WaitingThread<Option<Enrolment>>>> {
     let (Some(enrol), Some(key)) = (&config.enrol, config.interface.protection.private_key())
     else {
-        return Ok(());
+        return Ok(None);
     };
     let state = &enrol.directory;
     let identity = state.identity().map_err(anyhow::Error::msg)?;
@@ -99,7 +107,7 @@ pub(crate) fn start(
         applied: enrolment.peers.clone(),
         interface: config.interface.clone(),
         key: key.public(),
-        next: state.key_if_any(NEXT_KEY).map_err(anyhow::Error::msg)?,
+        next: state.next_key().map_err(anyhow::Error::msg)?,
         enrol: enrol.clone(),
         enrolment,
         identity,
@@ -107,17 +115,18 @@ pub(crate) fn start(
         cloud: CloudPart::default(),
         first_address: 0,
     };
-    let work = move || follower.run();
-    thread::Builder::new()
-        .name("srd-follow".into())
-        .spawn(work)
-        .context("cannot start a thread")?;
-    Ok(())
+    let work = move |newer: Option<Enrolment>| {
+        if let Some(newer) = newer {
+            follower.continue_with(newer);
+        }
+        follower.run();
+    };
+    Ok(Some(WaitingThread::start("srd-follow", work).context("cannot start a thread")?))
 }
 
 struct Follower {
-    /// Address of the controller of the present session.
-    session: SessionAddress,
+    /// The present session, for requests about pods.
+    session: SharedSession,
     /// The state of the connection, for readers.
     page: Arc<ControllerPage>,
     enrol: Enrol,
@@ -204,6 +213,19 @@ impl From<LinkError> for End {
 }
 
 impl Follower {
+    /// Continues with an enrolment that another process has stored meanwhile, and whose peers the
+    /// daemon uses.
+    fn continue_with(&mut self, newer: Enrolment) {
+        self.applied = newer.peers.clone();
+        self.enrolment = newer;
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).accepted =
+            self.enrolment.identities().accepted();
+        match self.enrol.directory.next_key() {
+            Ok(next) => self.next = next,
+            Err(why) => tracing::error!("the next key of this host is as before for now: {why}"),
+        }
+    }
+
     fn run(&mut self) {
         let mut pause = PAUSE_MIN;
         let mut log = LogRate::default();
@@ -262,7 +284,7 @@ impl Follower {
     }
 
     fn set_session(&self, address: Option<SocketAddr>) {
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).address = address;
     }
 
     /// Connects, and applies changes until the connection ends.
@@ -270,16 +292,22 @@ impl Follower {
         &mut self,
         admitted_at: &mut Option<Instant>,
     ) -> Result<std::convert::Infallible, End> {
-        let controller = self.enrolment.controller;
-        let mut link =
-            Link::open(&self.enrol.controller, &self.identity, controller, self.first_address)?;
+        let identities = self.enrolment.identities();
+        let (at, accepted) = (&self.enrol.controller, identities.accepted());
+        let mut link = Link::open(at, &self.identity, &accepted, self.first_address)?;
         let endpoints = enrol::endpoints(&self.interface, &self.enrol, link.local()?);
         let endpoints = endpoints.unwrap_or_else(|| self.enrolment.endpoints.clone());
         let key = self.next.as_ref().map_or(self.key, SecretKey::public);
         let host = enrol::describe(key, endpoints, self.enrol.capacity.clone());
         // A host that was removed has forgotten its peers.
         let generation = self.enrolment.generation;
-        link.send(&FromHost::Follow { version: VERSION, generation, host })?;
+        if self.next.is_some() {
+            // The controller may send the key to the peers as soon as it has the message, and this
+            // host may be killed before it has the answer.
+            self.enrol.directory.mark_offered().map_err(End::State)?;
+        }
+        let identities = Some(identities);
+        link.send(&FromHost::Follow { version: VERSION, generation, host, identities })?;
         self.set_session(Some(link.address()?));
         let mut pinged_at = Instant::now();
         // Time of the first ping since the last message of the controller.
@@ -336,6 +364,7 @@ impl Follower {
             }
             FromController::Rotate => self.offer_key(link, true)?,
             FromController::KeyStored { public_key } => self.keep_key(&public_key)?,
+            FromController::Identities(identities) => self.accept(link, identities)?,
             FromController::Cloud(_)
             | FromController::Pong
             | FromController::Pod { .. }
@@ -442,84 +471,4 @@ fn merge(before: &[Peer], changed: Vec<Peer>, removed: &[String]) -> Vec<Peer> {
 fn jittered(pause: Duration) -> Duration {
     let random = srd_net::clock::seed().map_or(0, |seed| u32::from(seed[0]));
     pause / 2 + pause / 2 * random / 255
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use srd_enrol::Refusal;
-
-    fn peer(name: &str, last: u8) -> Peer {
-        Peer {
-            name: name.to_owned(),
-            public_key: name.to_owned(),
-            endpoints: Vec::new(),
-            address: [10, 77, 0, last].into(),
-        }
-    }
-
-    #[test]
-    fn a_delta_removes_changes_and_adds_peers() {
-        let before = [peer("a", 1), peer("b", 2), peer("c", 3)];
-        let after = merge(&before, vec![peer("d", 4), peer("b", 9)], &["a".to_owned()]);
-        assert_eq!(after, [peer("b", 9), peer("c", 3), peer("d", 4)]);
-        assert_eq!(merge(&after, Vec::new(), &["x".to_owned()]), after);
-    }
-
-    /// Each session reset the pause, so a host connected several times in a second to a controller
-    /// that ended each session.
-    #[test]
-    fn regression_sessions_that_are_short_do_not_shorten_the_pause() {
-        let refusal = |reason| End::Link(LinkError::Refused(Refusal::new(reason, "")));
-        let broken = || End::Link(LinkError::Broken(String::new()));
-        let short = Duration::from_millis(50);
-        for end in [broken(), refusal(RefusalKind::Unavailable)] {
-            let mut pause = PAUSE_MIN;
-            for _ in 0..6 {
-                pause = (pause_after(pause, short, &end) * 2).min(PAUSE_MAX);
-            }
-            assert_eq!(pause, PAUSE_MAX);
-            assert_eq!(pause_after(pause, LONG_SESSION + short, &end), PAUSE_MIN);
-        }
-        assert_eq!(pause_after(PAUSE_MIN, short, &refusal(RefusalKind::OtherKey)), REFUSED_PAUSE);
-    }
-
-    /// A reason was in the log once, and never again.
-    #[test]
-    fn regression_the_log_repeats_why_the_host_is_not_connected() {
-        let mut log = LogRate::default();
-        let begin = Instant::now();
-        let mut lines = 0;
-        for second in (0..3600).step_by(10) {
-            let now = begin + Duration::from_secs(second);
-            lines += u32::from(log.is_due("other-controller", false, now));
-        }
-        assert_eq!(lines, 6);
-        assert!(log.is_due("unreachable", false, begin), "another reason");
-        assert!(!log.is_due("unreachable", false, begin));
-        assert!(log.is_due("unreachable", true, begin), "the end of a connection");
-    }
-
-    #[test]
-    fn each_end_of_a_connection_has_its_own_word() {
-        let refused = |reason| End::Link(LinkError::Refused(Refusal::new(reason, "no")));
-        let word = |end: End| end.problem().map(|problem| problem.kind);
-        assert_eq!(word(End::Link(LinkError::Broken(String::new()))), Some("unreachable"));
-        let other = End::Link(LinkError::OtherController(String::new()));
-        assert_eq!(word(other), Some("other-controller"));
-        assert_eq!(word(refused(RefusalKind::HostUnknown)), Some("removed"));
-        assert_eq!(word(refused(RefusalKind::Superseded)), Some("refused"));
-        assert_eq!(word(End::State(String::new())), Some("state-directory"));
-        assert_eq!(word(End::Cloud(String::new())), Some("cloud"));
-        assert_eq!(word(End::Daemon), None);
-        assert_eq!(word(End::NextKey), None);
-    }
-
-    #[test]
-    fn the_pause_between_attempts_is_at_most_the_bound() {
-        for _ in 0..50 {
-            let pause = jittered(PAUSE_MAX);
-            assert!(pause >= PAUSE_MAX / 2 && pause <= PAUSE_MAX, "{pause:?}");
-        }
-    }
 }

@@ -62,31 +62,32 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to the controller, and checks its fingerprint. If its name resolves to several
-    /// addresses, they are tried in turn, until one of them is that of the controller. `first` is
-    /// the number of the address that is tried first; the others follow it in a circle.
+    /// Connects to the controller, and checks that its fingerprint is one of the accepted ones. If
+    /// its name resolves to several addresses, they are tried in turn, until one of them is that of
+    /// the controller. `first` is the number of the address that is tried first; the others follow
+    /// it in a circle.
     pub(super) fn open(
         controller: &HostPort,
         own: &Identity,
-        fingerprint: Fingerprint,
+        accepted: &[Fingerprint],
         first: usize,
     ) -> Result<Self, LinkError> {
         let broken = |why: String| LinkError::Broken(format!("{controller}: {why}"));
         let mut addresses = controller.resolve(false).map_err(broken)?;
         let count = addresses.len();
         addresses.rotate_left(first % count.max(1));
-        Self::open_any(controller, &addresses, own, fingerprint)
+        Self::open_any(controller, &addresses, own, accepted)
     }
 
-    /// Connects to the first of these addresses of the controller that has its fingerprint.
+    /// Connects to the first of these addresses of the controller that has an accepted fingerprint.
     pub(super) fn open_any(
         controller: &HostPort,
         addresses: &[SocketAddr],
         own: &Identity,
-        fingerprint: Fingerprint,
+        accepted: &[Fingerprint],
     ) -> Result<Self, LinkError> {
         let at = controller.to_string();
-        let settings = tls::of_host(own, fingerprint)
+        let settings = tls::of_host(own, accepted)
             .map_err(|error| LinkError::Broken(format!("{at}: {error}")))?;
         let (mut causes, mut is_other) = (Vec::new(), false);
         for address in addresses {
@@ -98,10 +99,13 @@ impl Link {
                 Ok(link) => return Ok(link),
                 Err(Failed::Other) => {
                     is_other = true;
+                    let accepted: Vec<String> = accepted.iter().map(ToString::to_string).collect();
                     causes.push(format!(
-                        "{shown}: the controller there does not have the fingerprint \
-                         {fingerprint}: check the address, or remove the directory of [enrol], \
-                         and enrol this host again with a new token"
+                        "{shown}: the controller there does not have the fingerprint {}: check the \
+                         address; if the controller has another identity now, remove this host \
+                         there by `srd control hosts remove`, remove the directory of [enrol], and \
+                         enrol this host again with a new token",
+                        accepted.join(" or ")
                     ));
                 }
                 Err(Failed::Broken(why)) => causes.push(format!("{shown}: {why}")),
@@ -274,7 +278,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let settings = tls::of_host(&own, own.fingerprint()).unwrap();
+        let settings = tls::of_host(&own, &[own.fingerprint()]).unwrap();
         let connection = ClientConnection::new(settings, tls::controller_name()).unwrap();
         let mut stream = StreamOwned::new(connection, connect(at).unwrap());
         let error = shake(&mut stream, Duration::from_millis(200)).unwrap_err();
@@ -298,10 +302,11 @@ mod tests {
             stream.read_exact(&mut vec![0; length]).unwrap();
         });
         let controller = HostPort { host: at.ip().to_string(), port: at.port() };
-        let error = Link::open(&controller, &own, own.fingerprint(), 0).unwrap_err().to_string();
+        let accepted = [own.fingerprint()];
+        let error = Link::open(&controller, &own, &accepted, 0).unwrap_err().to_string();
         ends.join().unwrap();
         assert!(error.ends_with(CLOSED) && !error.contains("://"), "{error}");
-        let error = Link::open(&controller, &own, own.fingerprint(), 0).unwrap_err().to_string();
+        let error = Link::open(&controller, &own, &accepted, 0).unwrap_err().to_string();
         assert!(error.contains("start `srd control up --hosts` there"), "{error}");
     }
 
@@ -310,7 +315,8 @@ mod tests {
     fn serve(own: &Identity) -> SocketAddr {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let settings = tls::of_controller(own).unwrap();
+        let own = own.clone();
+        let settings = tls::of_controller(move || vec![own.clone()]).unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let connection = rustls::ServerConnection::new(Arc::clone(&settings)).unwrap();
@@ -333,7 +339,7 @@ mod tests {
         let silent = (silent.local_addr().unwrap(), silent);
         let named = HostPort { host: "ctl".to_owned(), port: 1 };
         let open = |addresses: &[SocketAddr]| {
-            Link::open_any(&named, addresses, &own, controller.fingerprint())
+            Link::open_any(&named, addresses, &own, &[controller.fingerprint()])
         };
         let [right, wrong] = [&controller, &other].map(serve);
         let mut link = open(&[silent.0, wrong, right]).unwrap();

@@ -12,9 +12,10 @@
 //! |---|---|
 //! | [`state`] | the files of the state directory |
 //! | `link` | the connection to the controller |
-//! | [`enrol`] | the first enrolment, and the change of the key at a start |
+//! | [`enrol`] | the first enrolment, and the choice of the key at a start |
 //! | `follow` | the thread that applies changes while the daemon runs |
 //! | `follow/next_key` | the change of the key while the daemon runs |
+//! | `follow/identity` | the change of the controller's identity while the daemon runs |
 //! | `cloud` | the part of the cloud that this host needs |
 //! | [`pods`] | requests about pods of this host |
 

@@ -24,17 +24,24 @@ const AT_ONCE_MAX: u32 = 4;
 /// socket waits longer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(12);
 
-/// Address of the controller to which the session of this host is connected; `None`: there is no
-/// session.
-pub(crate) type SessionAddress = Arc<Mutex<Option<SocketAddr>>>;
+/// The session of this host with the controller, which requests about pods follow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionOrigin {
+    /// Address of the controller; `None`: there is no session.
+    pub(super) address: Option<SocketAddr>,
+    /// Fingerprints of the controllers that this host accepts.
+    pub(super) accepted: Vec<Fingerprint>,
+}
+
+/// The session, as the thread that follows the controller has it at present.
+pub(crate) type SharedSession = Arc<Mutex<SessionOrigin>>;
 
 /// Sends requests about pods of this host to the controller.
 pub struct PodRequests {
     pub(super) controller: HostPort,
     pub(super) identity: Identity,
-    pub(super) fingerprint: Fingerprint,
     /// Of several controllers, the one that sends the part of the cloud places the instances.
-    pub(super) session: SessionAddress,
+    pub(super) session: SharedSession,
     pub(super) turns: Turns,
 }
 
@@ -52,8 +59,8 @@ impl PodRequests {
     pub fn send(&self, request: PodRequest) -> Result<PodAnswer, String> {
         let until = Instant::now() + ANSWER_WAIT_MAX;
         let _turn = self.turns.take(until)?;
-        let address = *self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.exchange(address, request, until) {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match self.exchange(&session, request, until) {
             Ok(answer) => Ok(answer),
             Err(LinkError::Refused(refusal)) => {
                 let code = if refusal.reason.is_temporary() { "Unavailable" } else { "Refused" };
@@ -65,14 +72,14 @@ impl PodRequests {
 
     fn exchange(
         &self,
-        address: Option<SocketAddr>,
+        session: &SessionOrigin,
         request: PodRequest,
         until: Instant,
     ) -> Result<PodAnswer, LinkError> {
         let (controller, own) = (&self.controller, &self.identity);
-        let mut link = match address {
-            Some(address) => Link::open_any(controller, &[address], own, self.fingerprint)?,
-            None => Link::open(controller, own, self.fingerprint, 0)?,
+        let mut link = match session.address {
+            Some(address) => Link::open_any(controller, &[address], own, &session.accepted)?,
+            None => Link::open(controller, own, &session.accepted, 0)?,
         };
         link.send(&FromHost::Pod { version: VERSION, request })?;
         match link.expect(until)? {

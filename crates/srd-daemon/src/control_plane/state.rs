@@ -8,7 +8,8 @@
 //! | `identity.key` | identity of the host at the controller |
 //! | `private.key` | private key of the transport |
 //! | `pending.key` | next private key, which the controller has not stored yet |
-//! | `next.key` | next private key, which replaces `private.key` at the next start |
+//! | `next.key` | next private key, which the controller has stored |
+//! | `offered.key` | next private key, which the controller may have sent to the peers already: it replaces `private.key` as soon as the controller has admitted this host, and at the next start |
 //! | `cloud.toml` | the part of the cloud that the controller has sent, for the card |
 //! | `cloud.former.toml` | the former part, until the card has accepted the new one |
 //! | `enrolment.json` | [`Enrolment`]: name, overlay address, peers |
@@ -24,7 +25,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, linkat, open, openat, renameat, unlinkat
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use srd_enrol::frame::CONTROLLER_BYTES_MAX;
-use srd_enrol::{Fingerprint, Identity, Peer};
+use srd_enrol::{ControllerIdentities, Fingerprint, Identity, Peer};
 use srd_trust::{place, private, privileges};
 
 use crate::keys::SecretKey;
@@ -33,8 +34,10 @@ use crate::keys::SecretKey;
 pub const PRIVATE_KEY: &str = "private.key";
 /// Name of the file with the next private key, which the controller has not stored yet.
 pub(super) const PENDING_KEY: &str = "pending.key";
-/// Name of the file with the next private key.
+/// Name of the file with the next private key, which no session has offered to the controller yet.
 pub(super) const NEXT_KEY: &str = "next.key";
+/// Name of the file with the next private key, which a session has offered to the controller.
+pub(super) const OFFERED_KEY: &str = "offered.key";
 /// Name of the file with the part of the cloud that the controller has sent.
 pub const CLOUD: &str = "cloud.toml";
 /// Name of the file with the former part of the cloud, until the card has accepted the new one.
@@ -49,6 +52,10 @@ const FILE_BYTES_MAX: usize = 2 * CONTROLLER_BYTES_MAX;
 pub struct Enrolment {
     /// Fingerprint of the controller.
     pub controller: Fingerprint,
+    /// Fingerprint of the next identity of the controller; `None`: the identity is not being
+    /// changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_controller: Option<Fingerprint>,
     /// Name of this host.
     pub name: String,
     /// Overlay address of this host, with the length of the overlay's prefix.
@@ -61,6 +68,13 @@ pub struct Enrolment {
     pub peers: Vec<Peer>,
     /// Whether the controller has removed this host. It may enrol again with a new token.
     pub is_removed: bool,
+}
+
+impl Enrolment {
+    /// Returns the identities of the controller that this host accepts.
+    pub fn identities(&self) -> ControllerIdentities {
+        ControllerIdentities { present: self.controller, next: self.next_controller }
+    }
 }
 
 /// The state directory of a host.
@@ -298,6 +312,43 @@ impl StateDirectory {
     }
 }
 
+impl StateDirectory {
+    /// Returns the next private key of the transport that the controller has stored; `None` if
+    /// there is no such key.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(super) fn next_key(&self) -> Result<Option<SecretKey>, String> {
+        match self.key_if_any(OFFERED_KEY)? {
+            Some(key) => Ok(Some(key)),
+            None => self.key_if_any(NEXT_KEY),
+        }
+    }
+
+    /// Records that the next key is offered to the controller, which may send it to the peers. The
+    /// record is durable when the call returns. Nothing changes if there is no next key.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(super) fn mark_offered(&self) -> Result<(), String> {
+        match self.key_if_any(NEXT_KEY)? {
+            Some(_) => self.rename(NEXT_KEY, OFFERED_KEY),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a key that an earlier process has offered to the controller the key of this host.
+    /// Returns whether there was one.
+    ///
+    /// # Errors
+    /// A text for the operator.
+    pub(super) fn use_offered_key(&self) -> Result<bool, String> {
+        let Some(_) = self.key_if_any(OFFERED_KEY)? else { return Ok(false) };
+        self.rename(OFFERED_KEY, PRIVATE_KEY)?;
+        Ok(true)
+    }
+}
+
 /// Gives a directory to the user `srd`, if this user exists and this process runs as root. A link
 /// in the path is followed only where no other user can change the path.
 fn give(path: &Path) -> io::Result<()> {
@@ -321,6 +372,7 @@ mod tests {
     fn enrolment() -> Enrolment {
         Enrolment {
             controller: Identity::draw().unwrap().fingerprint(),
+            next_controller: None,
             name: "a".to_owned(),
             address: "10.77.0.1/16".parse().unwrap(),
             endpoints: vec!["192.0.2.1:7471".parse().unwrap()],
@@ -348,6 +400,22 @@ mod tests {
         for file in files {
             assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
         }
+    }
+
+    /// The file of a host of an earlier build.
+    #[test]
+    fn an_enrolment_without_a_next_controller_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::new(directory.path().to_owned());
+        let before = enrolment();
+        state.store(&before).unwrap();
+        let text = fs::read_to_string(state.file(ENROLMENT)).unwrap();
+        assert!(!text.contains("next_controller"), "{text}");
+        assert_eq!(state.enrolment(), Ok(Some(before.clone())));
+        let next_controller = Some(Identity::draw().unwrap().fingerprint());
+        let during = Enrolment { next_controller, ..before };
+        state.store(&during).unwrap();
+        assert_eq!(state.enrolment(), Ok(Some(during)));
     }
 
     /// Root followed links that the user of the daemon had made.

@@ -7,29 +7,25 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
+use super::decision::Decision;
 use super::instances::HeldInstances;
-use super::successor::Successor;
 use super::wire::{DESCRIPTORS_MAX, LineConnection, file_of};
-use super::{BACK, DONE, ENDS, GO, READY, VERSION};
+use super::{DONE, GO, READY, VERSION};
 use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
 use crate::plane::{Command, PlaneHandle, oneshot};
-use srd_trust::process::Process;
 
 /// Longest time from the request until the other process is ready, and again from `go` to `done`.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Longest time in which the other process must take the line that ends it.
-const BACK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Text with which the kernel marks the path of a program that was replaced.
 const DELETED: &[u8] = b" (deleted)";
 
 /// Hands the daemon over to the process at the other end of `stream`, which has the number
 /// `process` and reads the form `version`. `leaves` is called with true when the other process may
 /// accept connections, and with false if the hand-over fails after that. After success, the control
-/// thread has stopped all workers and is about to end. After an error, this process continues,
-/// unless the other process does not end ([`Unsettled::Ends`]).
+/// thread has stopped all workers and is about to end. After an error, this process goes on.
 pub(crate) fn give(
     stream: &UnixStream,
     plane: &PlaneHandle,
@@ -43,10 +39,6 @@ pub(crate) fn give(
              restart the daemon"
         );
     }
-    // The other process answers after it has received the state. If it has ended before, and
-    // another process has its id by now, that process sends no answer.
-    let successor = Successor::open(process)?;
-    let own = Process::own()?;
     // The configuration stays as it is while the other process reads it.
     let _alone = plane.alone();
     let frozen = plane.freeze_instances().map_err(|why| anyhow!(why))?;
@@ -54,7 +46,8 @@ pub(crate) fn give(
     let estate = plane.ask(|reply| Command::Describe { reply })?.map_err(|why| anyhow!(why))?;
     let state = serde_json::to_vec(&estate.state)?;
     let file = file_of(&[&state, &serde_json::to_vec(&socket)?])?;
-    let mut all = vec![file.as_fd(), own.as_fd(), listener];
+    let (decision, of_other) = Decision::new()?;
+    let mut all = vec![file.as_fd(), of_other.as_fd(), listener];
     all.extend(estate.descriptors.iter().map(|descriptor| descriptor.as_fd()));
     if all.len() > DESCRIPTORS_MAX {
         bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
@@ -64,14 +57,15 @@ pub(crate) fn give(
     line.say(&serde_json::to_string(&Answer::Ok(all.len()))?)?;
     line.hand(&all)?;
     // The processes of this daemon end when their input is closed, and these descriptors would keep
-    // it open.
+    // it open. The decision fails after the end of the other process, unless this process has the
+    // other end of its socket as well.
     drop(all);
-    drop(estate);
+    drop((estate, of_other));
     if line.next_line()? != READY {
         bail!("the other process does not report that it is ready");
     }
     leaves(true);
-    let given = hand_over(plane, line, successor);
+    let given = hand_over(plane, line, (decision, process));
     match given {
         // Requests to the instances are refused until this process ends.
         Ok(()) => std::mem::forget(frozen),
@@ -81,45 +75,29 @@ pub(crate) fn give(
 }
 
 /// Lets the control thread hand over, and waits until it has done so, or has failed.
-fn hand_over(plane: &PlaneHandle, line: LineConnection, successor: Successor) -> Result<()> {
+fn hand_over(
+    plane: &PlaneHandle,
+    line: LineConnection,
+    (decision, process): (Decision, u32),
+) -> Result<()> {
     let (reply, answer) = oneshot();
-    plane.command(Command::HandOver { line, successor, reply })?;
+    plane.command(Command::HandOver { line, decision, process, reply })?;
     // The control thread waits with a limit of its own.
     let given = answer.recv().unwrap_or_else(|_| Err(String::from("the daemon is ending")));
     given.map_err(|why| anyhow!(why))
 }
 
-/// Failure of [`settle`].
-#[derive(Debug)]
-pub(crate) enum Unsettled {
-    /// The other process has ended, or moves no packets. This process continues.
-    Continues(anyhow::Error),
-    /// The other process does not end, and may move packets as soon as this process ends. This
-    /// process has to end.
-    Ends(anyhow::Error),
-}
-
-/// Lets the other process move packets, while this process moves none, and waits until it does.
-/// `held`: the instances, which have stopped. If this fails, ends the other process.
+/// Lets the other process prepare its last steps, while this process moves no packets, and decides
+/// that the other process goes on when it is ready. `held`: the instances, which have stopped.
+///
+/// # Errors
+/// The reason why this process goes on, which the decision lets the other process know.
 pub(crate) fn settle(
     line: &mut LineConnection,
+    decision: Decision,
     held: Option<&HeldInstances>,
-    successor: &Successor,
-) -> Result<(), Unsettled> {
+) -> Result<()> {
     line.limit(Instant::now() + WAIT_MAX);
-    let Err(why) = let_go(line, held) else { return Ok(()) };
-    // If the other process has ended, or does not read, this line reaches no process.
-    line.limit(Instant::now() + BACK_WAIT_MAX);
-    let _ = line.say(BACK);
-    let _ = line.stream().shutdown(std::net::Shutdown::Both);
-    // The process that takes over from a node moves no packets before the line `ends`.
-    match successor.end() || held.is_some() {
-        true => Err(Unsettled::Continues(why)),
-        false => Err(Unsettled::Ends(why)),
-    }
-}
-
-fn let_go(line: &mut LineConnection, held: Option<&HeldInstances>) -> Result<()> {
     let mut all = Vec::new();
     if let Some(HeldInstances { state, descriptors, .. }) = held {
         all.push(state.as_fd());
@@ -134,8 +112,7 @@ fn let_go(line: &mut LineConnection, held: Option<&HeldInstances>) -> Result<()>
     if said != DONE {
         bail!("the other process reports `{said}` instead");
     }
-    // If the other process has ended since, this fails, and this process continues.
-    line.say(ENDS)
+    decision.hand_over().context("the other process does not wait any more")
 }
 
 /// Returns the path of this program, at which a package may have put a later build.
@@ -147,29 +124,50 @@ pub(crate) fn program() -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
+    use super::super::decision::AwaitedDecision;
     use super::*;
 
-    /// Calls [`settle`] for the process of `command`, whose end of the connection is closed, and
-    /// returns whether the process has ended afterwards.
-    fn has_ended_after(command: &mut Command) -> bool {
-        let mut child = command.spawn().unwrap();
-        let successor = Successor::open(child.id()).unwrap();
-        let (here, there) = UnixStream::pair().unwrap();
-        drop(there);
-        let settled = settle(&mut LineConnection::new(here), None, &successor);
-        assert!(matches!(settled, Err(Unsettled::Continues(_))), "{settled:?}");
-        let has_ended = child.try_wait().unwrap().is_some();
-        let _ = child.kill();
-        let _ = child.wait();
-        has_ended
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Calls [`settle`] with a connection, and returns whether it has succeeded, and whether the
+    /// other process goes on.
+    fn settled(here: UnixStream) -> (bool, bool) {
+        let (decision, of_other) = Decision::new().unwrap();
+        let is_given = settle(&mut LineConnection::new(here), decision, None).is_ok();
+        (is_given, AwaitedDecision::from(of_other).goes_on(LONG))
     }
 
-    /// Both processes moved packets if the line `back` did not reach the other process.
     #[test]
-    fn regression_a_process_that_no_line_reaches_is_ended_before_this_process_continues() {
-        assert!(has_ended_after(Command::new("sleep").arg("600")));
-        assert!(has_ended_after(Command::new("sleep").arg("0.2")));
+    fn the_other_process_goes_on_when_it_is_ready() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut there = LineConnection::new(there);
+        let other = std::thread::spawn(move || {
+            assert_eq!(there.next_line().unwrap(), "go 0");
+            there.say(DONE).unwrap();
+            there
+        });
+        assert_eq!(settled(here), (true, true));
+        other.join().unwrap();
+    }
+
+    /// This process could end both: a line that it could not send did not reach the other process.
+    #[test]
+    fn regression_a_full_connection_does_not_keep_the_decision_from_the_other_process() {
+        let (here, _there) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        while io::Write::write(&mut &here, &[b'x'; 4096]).is_ok() {}
+        assert_eq!(settled(here), (false, false));
+    }
+
+    /// Both processes moved packets, or this one had to end the other one by SIGKILL.
+    #[test]
+    fn regression_a_process_that_ends_or_sends_something_else_does_not_go_on() {
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(there);
+        assert_eq!(settled(here), (false, false));
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut there = LineConnection::new(there);
+        there.say("another line").unwrap();
+        assert_eq!(settled(here), (false, false));
     }
 }

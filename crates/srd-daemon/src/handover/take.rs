@@ -4,27 +4,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
+use super::decision::AwaitedDecision;
 use super::state::State;
 use super::wire::{DESCRIPTORS_MAX, LineConnection, parts_of};
-use super::{BACK, DONE, Differs, ENDS, GO, READY, STOP, VERSION};
+use super::{DONE, Differs, GO, READY, STOP, VERSION};
 use crate::config::Config;
 use crate::control::protocol::Answer;
 use crate::control::socket::SocketState;
 use crate::control::{Client, ClientError, RefusalKind, Request};
-use srd_trust::process::Process;
 
-/// Longest wait for a line of the daemon that runs: longer than that daemon waits.
+/// Longest wait for a line or the decision of the daemon that runs: longer than that daemon waits.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for a process that the daemon starts: longer than that daemon needs for all steps.
 const SUCCESSION_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Longest wait for the end of the daemon that runs, after it has closed the connection: it may
-/// have many descriptors to close.
-const END_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the reason why the daemon that runs goes on.
+const REASON_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Result of the request for a hand-over.
 pub(crate) enum Offer {
@@ -40,8 +39,7 @@ pub(crate) enum Offer {
 #[derive(Debug)]
 pub(crate) struct Taken {
     line: LineConnection,
-    /// The daemon that runs.
-    giver: Process,
+    decision: AwaitedDecision,
     pub(crate) state: State,
     pub(crate) socket: SocketState,
     descriptors: std::vec::IntoIter<OwnedFd>,
@@ -75,12 +73,11 @@ pub(crate) fn request(config: &Config, by_input: bool) -> Result<Offer> {
     }
     let mut descriptors = line.descriptors(count)?.into_iter();
     let file = descriptors.next().context("the state is missing")?;
-    let giver = descriptors.next().context("the process of the daemon that runs is missing")?;
-    let giver = Process::from(giver);
+    let decision = descriptors.next().context("the socket of the decision is missing")?.into();
     let [state, socket] = parts_of(&file.into())?;
     let state = serde_json::from_slice(&state).context("the state of the daemon that runs")?;
     let socket = serde_json::from_slice(&socket).context("the socket of the daemon that runs")?;
-    Ok(Offer::Taken(Box::new(Taken { line, giver, state, socket, descriptors })))
+    Ok(Offer::Taken(Box::new(Taken { line, decision, state, socket, descriptors })))
 }
 
 /// Parses the answer to the request. A card of an earlier version (`srd card up`) refuses in
@@ -190,14 +187,14 @@ impl Taken {
         }
     }
 
-    /// Reports that this process moves packets, or, for a node, that it is about to do so. Waits
-    /// until the other process does not go on any more.
+    /// Reports that this process is ready to move packets, and waits until the other process has
+    /// decided that this one goes on, or has ended. After that, no other process goes on, so the
+    /// caller must not end because of any further error.
     ///
     /// # Errors
-    /// If the other process goes on, because this process took too long, or may go on. This process
-    /// has to end.
+    /// If the other process goes on. This process has to end.
     pub(crate) fn done(&mut self) -> Result<()> {
-        done(&mut self.line, &self.giver, END_WAIT_MAX)
+        done(&mut self.line, &self.decision, WAIT_MAX)
     }
 
     /// Waits until the other process has ended. Returns whether it was requested to stop meanwhile,
@@ -228,17 +225,17 @@ fn ready(line: &mut LineConnection) -> Result<String> {
     said.ok_or_else(gone)
 }
 
-fn done(line: &mut LineConnection, giver: &Process, wait: Duration) -> Result<()> {
-    // If the other process was killed, this process continues alone.
+fn done(line: &mut LineConnection, decision: &AwaitedDecision, wait: Duration) -> Result<()> {
+    // If the other process was killed, this process goes on alone.
     let _ = line.say(DONE);
-    match line.line_or_end().context("the daemon that runs may go on as before")? {
-        None if giver.ends_within(wait)? => Ok(()),
-        None => bail!("the daemon that runs has closed the connection, and may go on as before"),
-        Some(said) if said == ENDS => Ok(()),
-        Some(said) if said == BACK => {
-            bail!("the daemon that runs goes on as before: this process took too long")
-        }
-        Some(said) => bail!("the daemon that runs may go on as before: {said}"),
+    if decision.goes_on(wait) {
+        return Ok(());
+    }
+    line.limit(Instant::now() + REASON_WAIT_MAX);
+    let said = line.line_or_end().ok().flatten();
+    match said.and_then(|said| serde_json::from_str::<Answer<()>>(&said).ok()) {
+        Some(Answer::Error(refusal)) => Err(ClientError::Refused(refusal).into()),
+        _ => bail!("the daemon that runs goes on as before: this process took too long"),
     }
 }
 
@@ -246,34 +243,9 @@ fn done(line: &mut LineConnection, giver: &Process, wait: Duration) -> Result<()
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    use std::time::Instant;
 
+    use super::super::decision::Decision;
     use super::*;
-
-    /// Time for which a test waits for the end of a process that does not end.
-    const SHORT: Duration = Duration::from_millis(50);
-
-    /// Calls [`done`], whose other end `other` has sent its lines before. `giver`: the daemon that
-    /// runs.
-    fn done_with(
-        giver: &Process,
-        other: impl FnOnce(UnixStream) -> Option<UnixStream>,
-    ) -> Result<()> {
-        let (here, there) = UnixStream::pair().unwrap();
-        let _stays = other(there);
-        let mut line = LineConnection::new(here);
-        line.limit(Instant::now() + Duration::from_millis(200));
-        done(&mut line, giver, SHORT)
-    }
-
-    /// Returns a process that has ended.
-    fn ended() -> Process {
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let process = Process::open(child.id()).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        process
-    }
 
     /// The text was `Broken pipe (os error 32)`, or that the daemon goes on as before.
     #[test]
@@ -304,37 +276,48 @@ mod tests {
         assert!(answer_of("{}").is_err() && answer_of("").is_err());
     }
 
+    /// Calls [`done`] for a daemon that makes its decision by `decides`, and sends a line before.
+    fn done_with(line: &str, decides: impl FnOnce(Decision)) -> Result<()> {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        there.write_all(line.as_bytes()).unwrap();
+        let (decision, of_other) = Decision::new().unwrap();
+        decides(decision);
+        done(&mut LineConnection::new(here), &of_other.into(), Duration::from_millis(50))
+    }
+
     #[test]
-    fn only_the_end_of_the_other_process_lets_this_process_continue() {
-        let says = |text: &'static str| {
-            move |mut there: UnixStream| {
-                there.write_all(text.as_bytes()).unwrap();
-                Some(there)
-            }
-        };
-        let lives = Process::own().unwrap();
-        done_with(&lives, says("ends\n")).unwrap();
-        // The other process was killed.
-        done_with(&ended(), |_| None).unwrap();
-        // It was killed before it has read everything.
-        let (mut here, there) = UnixStream::pair().unwrap();
-        here.write_all(b"unread").unwrap();
-        drop(there);
-        done(&mut LineConnection::new(here), &ended(), SHORT).unwrap();
-        let error = done_with(&lives, says("back\n")).unwrap_err().to_string();
-        assert!(error.contains("took too long"), "{error}");
-        // A silent process may continue later.
-        assert!(
-            done_with(&lives, says("")).is_err() && done_with(&lives, says("other\n")).is_err()
-        );
+    fn the_decision_of_the_daemon_lets_this_process_go_on_and_a_line_does_not() {
+        done_with("", |decision| decision.hand_over().unwrap()).unwrap();
+        let text = r#"{"error":{"kind":"refused","text":"the daemon continues as before: x"}}"#;
+        let error = done_with(&format!("{text}\n"), drop).unwrap_err();
+        assert!(error.to_string().contains("continues as before: x"), "{error}");
+        let error = done_with("ends\n", drop).unwrap_err();
+        assert!(error.to_string().contains("took too long"), "{error}");
+        // A silent daemon goes on later, and cannot decide otherwise any more.
+        let silent = std::cell::Cell::new(None);
+        done_with("", |decision| silent.set(Some(decision))).unwrap_err();
+        silent.take().unwrap().hand_over().unwrap_err();
+    }
+
+    /// A daemon that was killed has closed both sockets.
+    #[test]
+    fn this_process_goes_on_alone_after_the_end_of_the_daemon() {
+        let [(here, there), (of_daemon, of_other)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        drop((there, of_daemon));
+        let awaited = std::os::fd::OwnedFd::from(of_other).into();
+        done(&mut LineConnection::new(here), &awaited, WAIT_MAX).unwrap();
     }
 
     /// A daemon that could not send `back` closed the connection and went on, and so did this
     /// process.
     #[test]
     fn regression_the_end_of_the_connection_alone_does_not_let_this_process_continue() {
-        let error = done_with(&Process::own().unwrap(), |_| None).unwrap_err().to_string();
-        assert!(error.contains("may go on as before"), "{error}");
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(there);
+        let (decision, of_other) = Decision::new().unwrap();
+        let wait = Duration::from_millis(50);
+        done(&mut LineConnection::new(here), &of_other.into(), wait).unwrap_err();
+        decision.hand_over().unwrap_err();
     }
 
     #[test]

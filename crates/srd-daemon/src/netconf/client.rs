@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -15,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use super::plan::Spec;
 use super::{Answer, LINE_BYTES_MAX, Request};
 use crate::handover::owner::{Owner, Pipes};
+use crate::waiting::WaitingThread;
 
 /// Longest wait for an answer: the process may have to wait until another one releases the routing
 /// table.
@@ -44,6 +44,33 @@ enum From {
     Pipe(BufReader<File>),
     /// A thread that reads the child's output, logs its notes, and passes on its answers.
     Thread(Receiver<Answer>),
+}
+
+/// A thread that waits for the output of a network process, which it then reads.
+pub(crate) type Listener = WaitingThread<Output>;
+
+/// The output of a network process, and the place of its answers.
+pub(crate) struct Output {
+    pipe: BufReader<File>,
+    answers: SyncSender<Answer>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Output {
+    /// Logs notes, and passes answers on, until the process ends.
+    fn pass_on(mut self) {
+        while let Some(answer) = read(&mut self.pipe) {
+            match answer {
+                Answer::Note(note) => tracing::warn!("{note}"),
+                answer => {
+                    if self.answers.send(answer).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Network {
@@ -89,7 +116,7 @@ impl Network {
     }
 
     /// Returns the pipes to and from the process, for another daemon. Call it before
-    /// [`Network::listen`].
+    /// [`Network::listen_by`].
     ///
     /// # Errors
     /// An error of the operating system, if there is no free descriptor.
@@ -174,37 +201,32 @@ impl Network {
     }
 
     /// Returns a flag that becomes true when the child ends. The flag works only after
-    /// [`Network::listen`].
-    pub fn has_ended(&self) -> Arc<AtomicBool> {
+    /// [`Network::listen_by`].
+    pub(crate) fn has_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.has_ended)
     }
 
-    /// Starts the thread that logs the child's notes. Call it after privileges were dropped,
-    /// because a thread keeps the privileges with which it was started.
+    /// Starts a thread for [`Network::listen_by`]. Call it after privileges were dropped, because a
+    /// thread keeps the privileges with which it was started.
     ///
     /// # Errors
     /// The operating system's error.
-    pub fn listen(mut self) -> Result<Self> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let From::Pipe(mut pipe) = std::mem::replace(&mut self.from, From::Thread(receiver)) else {
-            bail!("it is listened to already");
-        };
-        let has_ended = Arc::clone(&self.has_ended);
-        let listen = move || {
-            while let Some(answer) = read(&mut pipe) {
-                match answer {
-                    Answer::Note(note) => tracing::warn!("{note}"),
-                    answer => {
-                        if sender.send(answer).is_err() {
-                            return;
-                        }
-                    }
-                }
+    pub(crate) fn listener() -> io::Result<Listener> {
+        WaitingThread::start("srd-network", Output::pass_on)
+    }
+
+    /// Lets the thread log the child's notes, and pass on its answers.
+    pub(crate) fn listen_by(mut self, listener: Listener) -> Self {
+        let (answers, receiver) = mpsc::sync_channel(1);
+        match std::mem::replace(&mut self.from, From::Thread(receiver)) {
+            From::Pipe(pipe) => {
+                let has_ended = Arc::clone(&self.has_ended);
+                listener.begin(Output { pipe, answers, has_ended });
             }
-            has_ended.store(true, Ordering::Relaxed);
-        };
-        thread::Builder::new().name("srd-network".into()).spawn(listen)?;
-        Ok(self)
+            // It is listened to already.
+            from @ From::Thread(_) => self.from = from,
+        }
+        self
     }
 }
 
@@ -240,6 +262,8 @@ impl Drop for Network {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     /// Returns a network process of another daemon, and its ends of the two pipes.
@@ -303,7 +327,7 @@ mod tests {
     fn regression_a_late_answer_is_not_taken_for_the_answer_to_the_next_request() {
         let (mut network, mut requests, mut answers) = other();
         network.answer_wait = Duration::from_millis(10);
-        let mut network = network.listen().unwrap();
+        let mut network = network.listen_by(Network::listener().unwrap());
         let slow = network.ask(&Request::Apply).unwrap_err().to_string();
         assert!(slow.contains("has not answered for 0.01 s"), "{slow}");
         network.answer_wait = ANSWER_WAIT_MAX;

@@ -41,6 +41,7 @@ mod sockets;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use client::Listener;
 pub use client::Network;
 pub use plan::{GUARDED_MAX, Route, Spec};
 pub use serve::{release, serve};

@@ -49,6 +49,13 @@ impl ControllerPage {
         });
     }
 
+    /// Records the fingerprint that the controller has from now on.
+    pub(crate) fn identify(&self, fingerprint: String) {
+        if let Some(seen) = &mut *self.lock() {
+            seen.fingerprint = fingerprint;
+        }
+    }
+
     /// Records a message of the controller, and the generation of the peers after it.
     pub(crate) fn heard(&self, generation: u64) {
         if let Some(seen) = &mut *self.lock() {
@@ -115,5 +122,7 @@ mod tests {
         assert_eq!(page.lock().as_ref().unwrap().since, began, "another reason is no other state");
         page.heard(5);
         assert_eq!(page.snapshot().unwrap().problem, None);
+        page.identify("g".to_owned());
+        assert_eq!(page.snapshot().unwrap().fingerprint, "g");
     }
 }

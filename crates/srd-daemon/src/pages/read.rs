@@ -11,7 +11,7 @@ use super::peer::PeerFigures;
 use super::rows::{FlowRow, PathRow};
 use super::totals::{Totals, Transport};
 use super::{Directory, Listed, Pages, names};
-use crate::config::in_words;
+use crate::config::{Mode, in_words};
 use crate::plane::{Detail, PathsOf, PeerNumber, PlaneError};
 use crate::run::evidence::Problem;
 use crate::run::problems;
@@ -42,7 +42,9 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
     Ok(Snapshot {
         version: env!("CARGO_PKG_VERSION").into(),
         interface: about.interface.clone(),
-        interface_down: srd_net::link::is_up(&about.interface).is_ok_and(|is_up| !is_up),
+        // Without an interface, a device of this name belongs to another program.
+        interface_down: about.mode != Mode::Cloud
+            && srd_net::link::is_up(&about.interface).is_ok_and(|is_up| !is_up),
         file: about.file.clone(),
         mode: about.mode,
         encrypted: about.encrypted,

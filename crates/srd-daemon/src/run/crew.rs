@@ -192,13 +192,12 @@ impl Crew {
         self.members.iter().filter(|of| !of.is_of_instances).map(hold).collect()
     }
 
-    /// Lets the cards of instances move packets, which wait for this after a take-over.
-    ///
-    /// # Errors
-    /// If a thread has ended.
-    pub(crate) fn begin_instances(&self) -> Result<()> {
-        let mut all = self.members.iter().filter(|of| of.is_of_instances);
-        all.try_for_each(|member| member.send(Order::Begin))
+    /// Lets all workers move packets, which wait for this after a take-over. [`Crew::has_ended`]
+    /// tells of a worker that has ended.
+    pub(crate) fn begin(&self) {
+        for member in &self.members {
+            member.orders.send(Order::Begin);
+        }
     }
 
     /// Passes all waiting reports to `each`. Returns whether reports were lost, in which case the

@@ -20,6 +20,7 @@
 //! | `evidence`, `problems` | the reason why a peer does not answer |
 //! | `resolve`, `peer_log` | host names of peers; log lines about peers that come up and go down |
 //! | `moderation`, `waker` | pauses of a worker, and the end of a pause of the control thread |
+//! | `take_over` | the last steps of a take-over from another process |
 //! | `tapped`, `signals` | copies of packets for captures; SIGTERM, SIGINT and SIGHUP |
 //! | `lone` | a worker without a daemon, for tests |
 
@@ -37,6 +38,7 @@ mod queues;
 pub(crate) mod resolve;
 mod setup;
 mod signals;
+mod take_over;
 mod tapped;
 #[cfg(test)]
 mod tests;
@@ -52,8 +54,7 @@ use anyhow::{Context as _, Result};
 
 use crate::config::{Config, Mode};
 use crate::control_plane::follow;
-use crate::control_plane::pods::SessionAddress;
-use crate::control_plane::state::Enrolment;
+use crate::control_plane::pods::SharedSession;
 use crate::handover::state::{Belongings, State, WorkerState};
 use crate::handover::take::{self, Offer, Taken};
 use crate::netconf::{self, Network, Request};
@@ -69,6 +70,7 @@ use orders::WorkerWaker;
 use queues::Queues;
 use resolve::Resolver;
 use srd_trust::privileges;
+use take_over::Heritage;
 use waker::Waker;
 use worker::Worker;
 use worker::hosts::NoHosts;
@@ -150,15 +152,6 @@ impl Daemon {
                 // rest.
                 std::mem::forget(self);
                 return Ok(ended);
-            }
-            Ok(Ended::Displaced(process)) => {
-                // Both processes have the queues and the sockets.
-                std::mem::forget(self);
-                anyhow::bail!(
-                    "process {process}, which was to take over, has failed and does not end: this \
-                     process ends instead, so that only one moves packets. End that process, and \
-                     start the daemon again"
-                );
             }
             done => done,
         };
@@ -381,82 +374,46 @@ impl Prepared {
         let handle = handle.with_instances(changes);
         let ipv4_only = config.interface.is_ipv4_only();
         let resolver = Resolver::start(Arc::new(move |host| host.resolve(ipv4_only)), wake)?;
-        let of_file = config.clone();
+        let (of_file, mode) = (config.clone(), config.interface.mode);
         let enrolled = config.enrol.is_some().then(|| config.clone());
         let parts = Parts { config, crew, pages, waker, resolver, mtu, belongings, known };
         let (network, theirs) = if taken.is_some() { (None, network) } else { (network, None) };
         let mut control = Control::new(parts, network)?;
-        let (mut has_to_stop, mut silence) = (false, None);
-        if let Some(mut taken) = taken {
-            let before = enrolled.as_ref().map(|of| read_again(of, &mut control)).transpose()?;
-            let changes = enrolled.as_ref().map(|of| taken.state.changes(of)).unwrap_or_default();
-            taken.done()?;
-            control.begin_instances()?;
-            let no_packet = Duration::from_nanos(srd_net::clock::now().since(began).as_nanos());
-            silence = Some(no_packet);
-            has_to_stop = taken.end();
-            hooks.begin();
-            socket.begin();
-            if let Some(mut network) = theirs {
-                network.begin()?;
-                control.keep_routes(network)?;
-            }
-            // The daemon before may have stored other peers of the controller until its end. After
-            // an error this process continues, because it is the only one that is left, and the
-            // controller sends the peers again.
-            if let (Some(of), Some(before)) = (&enrolled, before)
-                && let Err(error) =
-                    enrolment(of).and_then(|now| control.follow(&before.peers, &now.peers))
-            {
-                tracing::error!("peers of the controller are as before for now: {error:#}");
-            }
-            tracing::info!(
-                "took over from another process; no packet moved for {} ms",
-                no_packet.as_millis()
-            );
-            if !changes.is_empty() {
-                tracing::info!("settings of [enrol] taken over: {}", changes.join(", "));
-            }
-        }
         let has_file = of_file.has_file();
         let loader: control_socket::Loader = Arc::new(move || of_file.load_again());
-        let of_socket = Arc::clone(&loader);
-        let session = SessionAddress::default();
+        let session = SharedSession::default();
         let pods = enrolled.as_ref().map(|of| follow::pods(of, &session)).transpose()?.flatten();
         let services = control_socket::Services { instances: serve, pods: pods.map(Arc::new) };
-        let socket = control_socket::Server::start(socket, handle.clone(), of_socket, services)?;
-        let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose()?;
-        signals::serve(handle.clone(), loader, has_file)?;
-        if let Some(config) = enrolled {
-            follow::start(&config, handle.clone(), session, controller)?;
-        }
-        if has_to_stop {
+        let of_socket = Arc::clone(&loader);
+        let socket = control_socket::Server::prepare(socket, handle.clone(), of_socket, services)?;
+        let signals = signals::prepare(handle.clone(), loader, has_file)?;
+        let follow = |of: &Config| follow::prepare(of, handle.clone(), session, controller);
+        let follower = enrolled.as_ref().map(follow).transpose()?.flatten();
+        let heritage =
+            taken.map(|taken| Heritage { taken, network: theirs, mode, enrolled, began });
+        let completed =
+            heritage.map(|of| take_over::complete(of, &mut control, &mut hooks)).transpose()?;
+        socket.begin();
+        let metrics = listener.map(|l| metrics::start(l, handle.clone(), figures)).transpose();
+        let metrics = match (metrics, &completed) {
+            (Err(error), Some(_)) => {
+                // No other process goes on, and the next one gets the socket as well.
+                tracing::error!("metrics are not served before the next take-over: {error}");
+                None
+            }
+            (metrics, _) => metrics?,
+        };
+        if completed.as_ref().is_some_and(|of| of.has_to_stop) {
             tracing::info!("ends, because the process before was requested to stop");
-            handle.stop()?;
+            handle.stop().unwrap_or_else(|error| tracing::error!("SIGTERM is needed: {error}"));
+        }
+        signals.begin(());
+        let silence = completed.as_ref().map(|of| of.silence);
+        if let Some(follower) = follower {
+            follower.begin(completed.and_then(|of| of.newer));
         }
         Ok(Daemon { control, handle, commands, socket, metrics, notify, hooks, silence })
     }
-}
-
-/// Applies the present configuration of a host that has enrolled, and returns the enrolment that it
-/// contains. An error leaves the daemon that runs as it is.
-fn read_again(of: &Config, control: &mut Control) -> Result<Enrolment> {
-    let before = enrolment(of)?;
-    let fresh = of.load_again()?;
-    if enrolment(of)? != before {
-        anyhow::bail!("the controller changes the peers of this host at the moment: try again");
-    }
-    if fresh.interface.protection != of.interface.protection {
-        anyhow::bail!("the key of this host changes at the moment: try again");
-    }
-    control.refresh(&fresh)?;
-    Ok(before)
-}
-
-/// Returns the enrolment of a host in its state directory.
-fn enrolment(of: &Config) -> Result<Enrolment> {
-    let read = of.enrol.as_ref().map(|enrol| enrol.directory.enrolment()).transpose();
-    read.map_err(anyhow::Error::msg)?.flatten().context("this host has not enrolled")
 }
 
 /// Returns the parts that a process which takes over later continues.
@@ -490,6 +447,7 @@ fn start_workers(
     (cards, mut state): (Option<PreparedCards>, Option<Vec<OwnedFd>>),
 ) -> Result<(Crew, Arc<Pages>)> {
     let about = setup::about(config, &endpoints, mtu);
+    let takes_over = state.is_some();
     let (mut crew, mut totals, mut orders) = (Crew::default(), Vec::new(), Vec::new());
     let (wakes, begin) = cards.unzip();
     if let Some(wakes) = &wakes
@@ -534,6 +492,9 @@ fn start_workers(
         let port = (queue, NoHosts);
         let mut worker = Worker::new(number, endpoint, port, card, worker_ends, publisher);
         worker.set_poll(config.interface.poll);
+        if takes_over {
+            worker.take_over();
+        }
         crew.start(worker, control_ends, waker.clone())?;
     }
     if let Some(begin) = begin {

@@ -50,7 +50,7 @@ pub(crate) enum Order {
     Descriptors(Oneshot<io::Result<WorkerDescriptors>>),
     /// Stops the worker until the hold is dropped.
     Hold(Hold),
-    /// Lets a card of instances move packets that has taken over from another process.
+    /// Lets a worker move packets that has taken over from another process.
     Begin,
 }
 

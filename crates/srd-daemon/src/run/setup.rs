@@ -210,8 +210,10 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
         Some(mtu) => Ok(mtu),
         None if fits < least => bail!(
             "the network card of {} leaves {fits} bytes for inner packets, and {protocol} needs \
-             {least}: raise its MTU (`ip link set dev CARD mtu 1500`), or set interface.mtu",
-            in_words(config.interface.listens())
+             {least}: raise its MTU (`ip link set dev CARD mtu 1500`){}",
+            in_words(config.interface.listens()),
+            // Without an interface, its MTU is no setting.
+            if mode == Mode::Cloud { "" } else { ", or set interface.mtu" }
         ),
         None => Ok(fits.min(MTU_MAX)),
     }
@@ -352,7 +354,10 @@ pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About 
         file: absolute(&config.file),
         mode: interface.mode,
         encrypted: core.is_some_and(|core| core.protection.is_on()),
-        listen: in_words(interface.listens()),
+        listen: match interface.is_alone() {
+            true => String::new(),
+            false => in_words(interface.listens()),
+        },
         mtu,
         paths: core.map_or(0, |core| core.paths),
         link_rate_bps: core.map_or(0, |core| core.link_rate_bps),

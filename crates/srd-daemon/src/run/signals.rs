@@ -2,13 +2,13 @@
 //! configuration again; a daemon without a file ends by SIGHUP as well. If another process has
 //! taken over, SIGTERM and SIGINT end that process.
 
-use std::thread;
+use std::io;
 
-use anyhow::{Context as _, Result};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::control::Loader;
 use crate::plane::PlaneHandle;
+use crate::waiting::WaitingThread;
 
 fn ours() -> SigSet {
     let mut set = SigSet::empty();
@@ -18,17 +18,24 @@ fn ours() -> SigSet {
     set
 }
 
-/// Blocks the signals in this thread and in all threads that it starts, so that only [`serve`]
-/// receives them.
+/// Blocks the signals in this thread and in all threads that it starts, so that only the
+/// thread of [`prepare`] receives them.
 pub(super) fn hold() {
     // This call can fail only if its argument is invalid.
     let _ = ours().thread_block();
 }
 
-/// Starts a thread that waits for the signals and processes them. `has_file`: whether a file
-/// contains the configuration.
-pub(super) fn serve(plane: PlaneHandle, loader: Loader, has_file: bool) -> Result<()> {
-    let wait = move || {
+/// Starts a thread that waits for the signals and processes them, as soon as it begins to work.
+/// `has_file`: whether a file contains the configuration.
+///
+/// # Errors
+/// If no thread can be started.
+pub(super) fn prepare(
+    plane: PlaneHandle,
+    loader: Loader,
+    has_file: bool,
+) -> io::Result<WaitingThread<()>> {
+    let wait = move |()| {
         loop {
             match ours().wait() {
                 Ok(Signal::SIGHUP) if has_file => reload(&plane, &loader),
@@ -40,9 +47,7 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader, has_file: bool) -> Resul
             }
         }
     };
-    let thread = thread::Builder::new().name("srd-signals".into()).spawn(wait);
-    thread.context("cannot start a thread")?;
-    Ok(())
+    WaitingThread::start("srd-signals", wait)
 }
 
 fn reload(plane: &PlaneHandle, loader: &Loader) {
@@ -56,6 +61,8 @@ fn reload(plane: &PlaneHandle, loader: &Loader) {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::plane::tests::quiet;
     use crate::plane::{COMMANDS_MAX, Command};

@@ -39,11 +39,11 @@ const LONG: Duration = Duration::from_secs(60);
 /// Results of reading from an interface in memory, which a test can select: a frame, an error, or a
 /// panic.
 const WORKS: u8 = 0;
-const IS_GONE: u8 = 1;
+pub(super) const IS_GONE: u8 = 1;
 const PANICS: u8 = 2;
 
 /// An interface in memory, as one worker uses it.
-struct MemoryPort {
+pub(super) struct MemoryPort {
     from_guest: Receiver<Vec<u8>>,
     to_guest: Sender<Vec<u8>>,
     does: Arc<AtomicU8>,
@@ -67,7 +67,7 @@ impl Port for MemoryPort {
 pub(super) struct GuestEnd {
     to_host: Sender<Vec<u8>>,
     from_host: Receiver<Vec<u8>>,
-    does: Arc<AtomicU8>,
+    pub(super) does: Arc<AtomicU8>,
     waker: Arc<IoWaker>,
 }
 
@@ -187,7 +187,12 @@ type WithEnds<H> = (
     Arc<Page<crate::pages::totals::Totals>>,
 );
 
-fn worker<H: Hosts>(number: usize, io: MemoryIo, control: &Waker, hosts: H) -> WithEnds<H> {
+pub(super) fn worker<H: Hosts>(
+    number: usize,
+    io: MemoryIo,
+    control: &Waker,
+    hosts: H,
+) -> WithEnds<H> {
     let mut core = CoreConfig::sockets();
     core.protection = srd_proto::Protection::Plain;
     core.idle_reclaim = srd_proto::Duration::MAX;

@@ -23,7 +23,7 @@ use srd_vpc_file::VpcFile;
 use crate::cloud::guests::check;
 use crate::cloud::pending::{Change, Step, Then};
 use crate::cloud::world::Vpc;
-use crate::control::orders::Command;
+use crate::control::orders::{Command, Repair, RulesReply};
 use crate::control::protocol::{Answer, Attach, NamespaceName};
 use crate::machine::maker::Needs;
 use crate::machine::namespace;
@@ -41,7 +41,7 @@ impl Service {
         now: Instant,
         file: Arc<VpcFile>,
         began: Instant,
-        back: Sender<Answer>,
+        back: Sender<RulesReply>,
     ) {
         let is_new = !self.vpc.is_same_file(&file);
         let vpc = self.vpc.replaced(file);
@@ -163,28 +163,30 @@ impl Service {
         self.change(now, Ok(vpc), Then::Begun);
     }
 
-    /// Sends the helper a request to restore the parts of the instances that other programs have
-    /// changed.
-    fn restore(&self) {
+    /// Begins to restore the parts of the instances that other programs have changed.
+    fn restore(&self) -> Repair {
+        let (repair, back) = Repair::new();
         let running = self.guests.by_name.values().filter_map(|running| {
             let devices = running.interfaces.iter().map(|(.., device)| device.clone()).collect();
             Some((running.namespace.as_ref()?.name().clone(), devices))
         });
-        if let Err(error) = self.maker.restore(running.collect()) {
-            tracing::warn!("what other programs have changed of instances stays so: {error:#}");
+        if let Err(error) = self.maker.restore(running.collect(), back.clone()) {
+            let left = format!("what other programs have changed of instances stays so: {error:#}");
+            tracing::warn!("{left}");
+            let _ = back.send(vec![left]);
         }
+        repair
     }
 
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
         match then {
             Then::Applied { began, is_new, back } => {
-                if done.is_ok() {
-                    self.restore();
-                }
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
-                let answer = done.map(|()| Answer::Applied { microseconds, is_new });
-                let failed = |error| Answer::Failed { what: format!("{error:#}") };
-                let _ = back.send(answer.unwrap_or_else(failed));
+                let (answer, repair) = match done {
+                    Ok(()) => (Answer::Applied { microseconds, is_new }, Some(self.restore())),
+                    Err(error) => (Answer::Failed { what: format!("{error:#}") }, None),
+                };
+                let _ = back.send(RulesReply { answer, repair });
             }
             Then::Attached(name, back) => {
                 let answer = done.map(|()| name).map_err(|error| format!("{error:#}"));

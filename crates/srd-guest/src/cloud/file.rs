@@ -1,31 +1,47 @@
 //! The file that describes a cloud: opened once, and checked if a controller has sent its content.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Seek;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use srd_trust::private;
+use srd_trust::{private, sealed};
 use srd_vpc::object::PUBLIC_POOL;
-use srd_vpc_file::{TypePlaces, VpcFile};
+use srd_vpc_file::{FILE_BYTES_MAX, TypePlaces, VpcFile};
 
-/// Opens the file of a cloud, and reads it. The position of the open file is the file's beginning.
-/// The call never waits for a writer, and follows a link only if no other user can change the path
-/// ([`private::open`]). `quotes`: whether an error may quote the text of the file.
+/// The file of a cloud, read once.
+#[derive(Debug)]
+pub(crate) struct CloudFile {
+    /// Owner and mode of the file.
+    pub(crate) facts: Metadata,
+    /// The text from which `file` was read, for a process that may not have the file itself. Its
+    /// position is its beginning.
+    pub(crate) copy: File,
+    pub(crate) file: VpcFile,
+}
+
+/// Reads the file of a cloud. The call never waits for a writer, and follows a link only if no
+/// other user can change the path ([`private::open`]). `quotes`: whether an error may quote the
+/// text of the file.
 ///
 /// # Errors
 /// The path leads to no regular file, the file cannot be read, or its text is wrong.
-pub(crate) fn open(path: &Path, quotes: bool) -> Result<(File, VpcFile)> {
+pub(crate) fn open(path: &Path, quotes: bool) -> Result<CloudFile> {
     let shown = path.display();
     let opened = private::open(path).with_context(|| shown.to_string())?;
-    let mut opened = opened.with_context(|| format!("{shown} is no regular file"))?;
-    let read = srd_vpc_file::read_from(opened.try_clone()?, path);
+    let opened = opened.with_context(|| format!("{shown} is no regular file"))?;
+    let failed = || format!("{shown} cannot be read");
+    let facts = opened.metadata().with_context(failed)?;
+    let mut copy = sealed::copy(opened, FILE_BYTES_MAX + 1).with_context(failed)?;
+    let read = srd_vpc_file::read_from(copy.try_clone()?, path);
     // The two descriptors have one position.
-    opened.rewind()?;
+    copy.rewind()?;
     match read {
-        Ok(file) if quotes => Ok((opened, file)),
+        Ok(file) if quotes => Ok(CloudFile { facts, copy, file }),
         // An error about an instance type would quote its line.
-        Ok(file) => Ok((opened, VpcFile { types: TypePlaces::default(), ..file })),
+        Ok(file) => {
+            Ok(CloudFile { facts, copy, file: VpcFile { types: TypePlaces::default(), ..file } })
+        }
         Err(error) if quotes => Err(error.into()),
         Err(error) => match &error.place {
             Some(at) => bail!("{shown}:{}:{}: this is no file of a cloud", at.line, at.column),
@@ -103,15 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn an_opened_file_is_at_its_beginning_and_an_error_quotes_only_if_it_may() {
+    fn the_copy_is_what_was_read_and_an_error_quotes_only_if_it_may() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.toml");
         std::fs::write(&path, CLOUD).unwrap();
-        let (mut opened, _) = open(&path, false).unwrap();
-        let mut text = String::new();
-        opened.read_to_string(&mut text).unwrap();
-        assert_eq!(text, CLOUD);
+        let mut copy = open(&path, false).unwrap().copy;
         std::fs::write(&path, "hush = 1\n").unwrap();
+        let mut text = String::new();
+        copy.read_to_string(&mut text).unwrap();
+        assert_eq!(text, CLOUD);
+        // Nobody can change the text afterwards, for a process that has the copy as well.
+        std::io::Write::write_all(&mut copy, b"x").unwrap_err();
         let error = |quotes| format!("{:#}", open(&path, quotes).unwrap_err());
         assert!(error(true).contains("hush") && !error(false).contains("hush"));
         // A plain `open` of a pipe waits for its writer.

@@ -7,8 +7,7 @@ use anyhow::Error;
 use srd_proto::time::Instant;
 
 use crate::cloud::world::Vpc;
-use crate::control::orders::Command;
-use crate::control::protocol::Answer;
+use crate::control::orders::{Command, RulesReply};
 
 /// Maximum number of changes that wait for the change under way. If the list is full, no other
 /// command is taken from the queue of the loop either. If this queue is full, threads wait before
@@ -61,7 +60,7 @@ pub(crate) enum Then {
         /// Whether the file describes other objects than the file before.
         is_new: bool,
         /// Receives the answer.
-        back: Sender<Answer>,
+        back: Sender<RulesReply>,
     },
     /// The answer to a request for an additional instance. It contains the name of the instance.
     Attached(String, Sender<Result<String, String>>),

@@ -1,6 +1,7 @@
 //! Reading the configuration again: to check it without a card, or to apply it to a running card.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use srd_daemon::config::Config;
@@ -11,11 +12,15 @@ use srd_vpc_file::VpcFile;
 use crate::cloud::file::check_of_controller;
 use crate::cloud::guests;
 use crate::cloud::world::Vpc;
-use crate::control::orders::Orders;
+use crate::control::orders::{Orders, RulesReply};
 use crate::control::protocol::Answer;
 use crate::control::several;
 use crate::state::Options;
 use crate::warnings;
+
+/// Longest wait for the repair of instances that other programs have changed. It is shorter than a
+/// command waits for the answer to a reload.
+const REPAIR_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Applies a changed configuration from a thread other than the loop's thread.
 #[derive(Clone, Debug)]
@@ -63,7 +68,17 @@ impl Reloader {
 
     /// Returns whether the file describes other objects than before.
     fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
-        match several::apply(&self.orders, file, began)? {
+        let RulesReply { answer, repair } = several::apply(&self.orders, file, began)?;
+        // The helper has logged changes by other programs that are left.
+        if let Some(repair) = repair
+            && repair.wait(REPAIR_WAIT_MAX).is_none()
+        {
+            tracing::warn!(
+                "what other programs have changed of instances is still being restored after {} s",
+                REPAIR_WAIT_MAX.as_secs()
+            );
+        }
+        match answer {
             Answer::Applied { is_new, .. } => Ok(is_new),
             Answer::Failed { what } => bail!(what),
             _ => bail!("the card answers something else"),

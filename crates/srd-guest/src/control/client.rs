@@ -196,6 +196,22 @@ impl Client {
         }
     }
 
+    /// Waits until the card has restored the parts of instances that other programs have changed,
+    /// after a request for other rules over this connection. Returns the changes that are left, and
+    /// the seconds after which the card has stopped to wait; `None` if all is restored that can be.
+    /// A card of an earlier version does not wait.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn repaired(&mut self) -> Result<(Vec<String>, Option<u64>)> {
+        match self.ask(&Request::Repaired) {
+            Ok(Answer::Repaired { warnings, unfinished_s }) => Ok((warnings, unfinished_s)),
+            Err(error) if error.is::<Refused>() => Ok((Vec::new(), None)),
+            Ok(_) => bail!("the card answers something else"),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Begins a trace of packets. The trace ends with this connection. Returns the number of the
     /// trace.
     ///

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
@@ -38,6 +38,43 @@ pub(crate) type CommandQueue = (Orders, Receiver<Command>, Arc<OwnedFd>);
 /// The file with the state of a card that has stopped, and the descriptors of its devices.
 pub(crate) type CardState = (File, Vec<Arc<OwnedFd>>);
 
+/// Result of a request for other rules.
+#[derive(Debug)]
+pub(crate) struct RulesReply {
+    pub(crate) answer: Answer,
+    /// Repair of instances that other programs have changed; `None` if the rules are not in force.
+    pub(crate) repair: Option<Repair>,
+}
+
+/// A repair of instances by the helper, which goes on after the rules are in force.
+#[derive(Debug)]
+pub(crate) struct Repair(Vec<Receiver<Vec<String>>>);
+
+impl Repair {
+    /// Returns a repair, and the sender of its result: changes by other programs that are left, as
+    /// sentences with remedies.
+    pub(crate) fn new() -> (Self, Sender<Vec<String>>) {
+        let (back, done) = channel();
+        (Self(vec![done]), back)
+    }
+
+    /// Returns the repairs of several workers as one.
+    pub(crate) fn of_workers(all: impl IntoIterator<Item = Self>) -> Self {
+        Self(all.into_iter().flat_map(|of| of.0).collect())
+    }
+
+    /// Waits for the end of the repair, for at most `time`. Returns the changes by other programs
+    /// that are left; `None` if the repair has not ended.
+    pub(crate) fn wait(&self, time: Duration) -> Option<Vec<String>> {
+        let began = WallInstant::now();
+        let mut left = Vec::new();
+        for done in &self.0 {
+            left.extend(done.recv_timeout(time.saturating_sub(began.elapsed())).ok()?);
+        }
+        Some(left)
+    }
+}
+
 /// A request to the loop with the channel for its answer, or the end of an instance or a trace that
 /// a connection has begun. Reading figures needs no command: [`crate::pages`].
 pub(crate) enum Command {
@@ -47,7 +84,7 @@ pub(crate) enum Command {
     /// Copy a part of the flows of an interface.
     Flows(PartRequest),
     /// Put the rules of a file in force. The time is that at which the request arrived.
-    Apply(Arc<VpcFile>, Instant, Sender<Answer>),
+    Apply(Arc<VpcFile>, Instant, Sender<RulesReply>),
     Detach(String),
     /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
@@ -164,6 +201,20 @@ impl Orders {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repair_is_waited_for_until_it_has_ended_or_for_a_time() {
+        let (repair, back) = Repair::new();
+        assert_eq!(repair.wait(Duration::from_millis(1)), None);
+        let ends = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            back.send(vec![String::from("left")]).unwrap();
+        });
+        assert_eq!(repair.wait(Duration::from_secs(60)), Some(vec![String::from("left")]));
+        ends.join().unwrap();
+        // The helper has ended.
+        assert_eq!(repair.wait(Duration::from_secs(60)), None);
+    }
 
     #[test]
     fn so_many_commands_wait_and_the_next_one_waits_for_a_place() {

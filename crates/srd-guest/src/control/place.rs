@@ -12,7 +12,7 @@ use crate::machine::earlier;
 use crate::machine::locks::DIRECTORY_MODE;
 
 /// Prepares the place of the socket of a new card: creates the directory if it is missing, and
-/// removes the socket of a dead card.
+/// checks that the path is free. The card removes the socket of a dead card when it listens.
 ///
 /// # Errors
 /// A card serves the socket, or an earlier version of a card runs; the file is no socket
@@ -26,7 +26,7 @@ pub fn prepare_socket(path: &Path) -> Result<()> {
         );
     }
     make_directory_of(path)?;
-    remove_stale(path)
+    check_free(path)
 }
 
 /// Creates the directory of a socket if it is missing. Returns an error if another user could
@@ -40,10 +40,10 @@ fn make_directory_of(path: &Path) -> Result<()> {
     })
 }
 
-/// Removes the socket of a dead card. A file that is no socket, or a socket in use, is an error.
-fn remove_stale(path: &Path) -> Result<()> {
+/// Returns an error for a file that is no socket, and for a socket in use.
+fn check_free(path: &Path) -> Result<()> {
     let shown = path.display();
-    match socket::remove_dead(path) {
+    match socket::is_dead(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let what = format!("{shown} is there and no socket: name another place with --socket");
@@ -52,9 +52,7 @@ fn remove_stale(path: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
             "a card serves {shown} already: `srd card status` shows it, --socket names another"
         ),
-        Err(error) => {
-            Err(error).with_context(|| format!("cannot remove {shown}, or tell whose it is"))
-        }
+        Err(error) => Err(error).with_context(|| format!("which process has {shown} is unknown")),
     }
 }
 
@@ -94,12 +92,12 @@ mod tests {
         let _queued: Vec<_> = std::iter::from_fn(|| socket::connect(&path).ok()).collect();
         let (send, receive) = channel();
         let of_card = path.clone();
-        thread::spawn(move || send.send(remove_stale(&of_card)));
-        let removed = receive.recv_timeout(Duration::from_secs(60)).expect("it waits");
-        assert!(removed.unwrap_err().to_string().contains("serves"));
-        assert!(path.exists());
+        thread::spawn(move || send.send(check_free(&of_card)));
+        let checked = receive.recv_timeout(Duration::from_secs(60)).expect("it waits");
+        assert!(checked.unwrap_err().to_string().contains("serves"));
         rustix::net::shutdown(&lives, rustix::net::Shutdown::Both).unwrap();
-        remove_stale(&path).unwrap();
-        assert!(!path.exists());
+        check_free(&path).unwrap();
+        // The socket of the card replaces it.
+        assert!(path.exists());
     }
 }

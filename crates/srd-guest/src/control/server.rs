@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -17,7 +18,7 @@ use srd_daemon::control::ServeInstances;
 use srd_net::clock;
 use srd_trust::peer;
 
-use crate::control::orders::{Command, Orders};
+use crate::control::orders::{Command, Orders, Repair, RulesReply};
 use crate::control::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
 use crate::control::several;
 use crate::control::tracing::Tracing;
@@ -28,6 +29,9 @@ use crate::figures::pages::WRITTEN_WITHIN;
 const CONNECTIONS_MAX: usize = 256;
 /// Longest wait for an answer of the card's loop. A loop that takes longer counts as ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for the repair of instances that other programs have changed, after other rules are
+/// in force.
+const REPAIR_WAIT_MAX: Duration = Duration::from_secs(20);
 /// Longest time for one write. The connection of a slower reader is closed.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Error message for a process of a user that may not send requests to the card.
@@ -73,6 +77,8 @@ struct Begun<'a> {
     traces: BTreeMap<u64, Tracing>,
     /// Number of the last trace of this connection.
     last_trace: u64,
+    /// Repair of instances that follows the last request for other rules.
+    repair: Option<Repair>,
 }
 
 impl Drop for Begun<'_> {
@@ -92,7 +98,7 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
     }
     let mut stream = BufReader::new(stream);
     let (instances, traces) = (Vec::new(), BTreeMap::new());
-    let mut begun = Begun { orders, instances, traces, last_trace: 0 };
+    let mut begun = Begun { orders, instances, traces, last_trace: 0, repair: None };
     loop {
         let mut line = String::new();
         let bytes = (&mut stream).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
@@ -105,6 +111,8 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
         let answer = match serde_json::from_str::<Request>(&line) {
             Ok(Request::Traced { id }) => begun.traced(id)?,
             Ok(Request::Attach(attach)) => begun.attached(attach)?,
+            Ok(Request::Apply { file }) => begun.applied(&file)?,
+            Ok(Request::Repaired) => begun.repaired(REPAIR_WAIT_MAX),
             Ok(request @ Request::Trace { .. }) => begun.tracing(&request)?,
             Ok(request) => ask(orders, request)?,
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
@@ -132,6 +140,35 @@ impl Begun<'_> {
             Ok(instance) => Answer::Attached(instance),
             Err(error) => Answer::Failed { what: format!("{error:#}") },
         })
+    }
+
+    /// Puts the rules of a file in force.
+    fn applied(&mut self, file: &Path) -> Result<Answer> {
+        // Until the rules are in force, or refused.
+        let _passage = match self.orders.gate.enter() {
+            Ok(passage) => passage,
+            Err(what) => return Ok(Answer::Failed { what }),
+        };
+        let began = clock::now();
+        // The file is read here and not in the packet thread, because reading may take a while.
+        let file = match self.orders.helper().and_then(|helper| helper.vpc(file)) {
+            Ok(file) => file,
+            Err(error) => return Ok(Answer::Failed { what: format!("{error:#}") }),
+        };
+        let RulesReply { answer, repair } = several::apply(self.orders, file, began)?;
+        self.repair = repair;
+        Ok(answer)
+    }
+
+    /// Waits until instances are repaired, for at most `time`.
+    fn repaired(&mut self, time: Duration) -> Answer {
+        let Some(repair) = &self.repair else {
+            let what = String::from("this connection has put no rules in force");
+            return Answer::Failed { what };
+        };
+        let left = repair.wait(time);
+        let unfinished_s = left.is_none().then_some(time.as_secs());
+        Answer::Repaired { warnings: left.unwrap_or_default(), unfinished_s }
     }
 
     /// Begins a trace.
@@ -164,11 +201,6 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
             None => return failed(views::why_unknown(orders, instance)),
         }
     }
-    // Until the rules are in force, or refused.
-    let _passage = match matches!(request, Request::Apply { .. }).then(|| orders.gate.enter()) {
-        Some(Err(what)) => return failed(what),
-        passage => passage,
-    };
     let (back, answer) = channel();
     let command = match request {
         Request::Status => return views::status(orders).map(Answer::Status),
@@ -184,14 +216,6 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         }
         Request::Device { instance, device, change } if change.tx_ring.is_some() => {
             return set_rings(orders, (&instance, device.as_deref()), change);
-        }
-        // The file is read here and not in the packet thread, because reading may take a while.
-        Request::Apply { file } => {
-            let began = clock::now();
-            return match orders.helper().and_then(|helper| helper.vpc(&file)) {
-                Ok(file) => several::apply(orders, file, began),
-                Err(error) => failed(format!("{error:#}")),
-            };
         }
         request => Command::Ask(request, back),
     };
@@ -248,4 +272,32 @@ pub(crate) fn receive<T>(is_given: bool, answer: &Receiver<T>) -> Result<T> {
         bail!("the service has ended");
     }
     answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `srd card apply` ended before a deleted namespace was there again.
+    #[test]
+    fn regression_a_repair_is_over_when_it_has_ended_or_after_a_limit() {
+        let (orders, _commands, _wake) = Orders::new().unwrap();
+        let (instances, traces) = (Vec::new(), BTreeMap::new());
+        let mut begun = Begun { orders: &orders, instances, traces, repair: None };
+        let failed = begun.repaired(Duration::from_secs(60));
+        assert!(matches!(failed, Answer::Failed { .. }), "{failed:?}");
+        let (repair, back) = Repair::new();
+        begun.repair = Some(repair);
+        let unfinished = Answer::Repaired { warnings: Vec::new(), unfinished_s: Some(0) };
+        assert_eq!(begun.repaired(Duration::from_millis(1)), unfinished);
+        let warnings = vec![String::from("the name srd-i-a leads to another namespace")];
+        let left = warnings.clone();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            back.send(left)
+        });
+        let answer = begun.repaired(Duration::from_secs(60));
+        assert_eq!(answer, Answer::Repaired { warnings, unfinished_s: None });
+        ends.join().unwrap().unwrap();
+    }
 }

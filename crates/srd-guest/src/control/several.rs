@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::control::orders::{Command, Orders};
+use crate::control::orders::{Command, Orders, Repair, RulesReply};
 use crate::control::protocol::{Answer, Attach};
 use crate::control::server::{hand, receive};
 
@@ -24,8 +24,8 @@ fn begin(orders: &Orders) -> Changing<'_> {
 }
 
 /// Puts the rules of a file in force at all workers (W5). The answer is [`Answer::Applied`], or the
-/// failure of a worker; then the file before is in force again.
-pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<Answer> {
+/// failure of a worker; then the file before is in force again. The repair is that of all workers.
+pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<RulesReply> {
     let file = Arc::new(file);
     if !orders.are_several() {
         let (back, answer) = channel();
@@ -33,7 +33,7 @@ pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<An
     }
     let mut in_force = begin(orders);
     let answers = apply_to(orders.all(), &file, began);
-    let failure = answers.iter().find_map(|answer| match answer {
+    let failure = answers.iter().find_map(|reply| match reply.as_ref().map(|of| &of.answer) {
         Ok(Answer::Applied { .. }) => None,
         Ok(Answer::Failed { what }) => Some(what.clone()),
         Ok(_) => Some(String::from("a worker answers something else")),
@@ -41,25 +41,26 @@ pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<An
     });
     let Some(what) = failure else {
         *in_force = Some(file);
-        return Ok(longest(answers));
+        return Ok(of_all(answers));
     };
-    let applied = orders.all().zip(&answers);
-    let applied = applied.filter(|(_, answer)| matches!(answer, Ok(Answer::Applied { .. })));
+    let applied = orders.all().zip(&answers).filter(|(_, reply)| is_applied(reply));
     let applied: Vec<&Orders> = applied.map(|(orders, _)| orders).collect();
     let reverted = match &*in_force {
         Some(before) => apply_to(applied.into_iter(), before, began),
         None => Vec::new(),
     };
-    let is_reverted = |answer: &Result<Answer>| matches!(answer, Ok(Answer::Applied { .. }));
-    Ok(Answer::Failed {
-        what: match reverted.iter().all(is_reverted) {
-            true => what,
-            false => format!(
-                "{what}; some workers have the new rules, and others the rules before: apply a \
-                 file that is right"
-            ),
-        },
-    })
+    let what = match reverted.iter().all(is_applied) {
+        true => what,
+        false => format!(
+            "{what}; some workers have the new rules, and others the rules before: apply a file \
+             that is right"
+        ),
+    };
+    Ok(RulesReply { answer: Answer::Failed { what }, repair: None })
+}
+
+fn is_applied(reply: &Result<RulesReply>) -> bool {
+    reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Applied { .. }))
 }
 
 /// Sends a file to workers, and returns their answers in order.
@@ -67,7 +68,7 @@ fn apply_to<'a>(
     orders: impl Iterator<Item = &'a Orders>,
     file: &Arc<VpcFile>,
     began: Instant,
-) -> Vec<Result<Answer>> {
+) -> Vec<Result<RulesReply>> {
     let asked = orders.map(|orders| {
         let (back, answer) = channel();
         (orders.give(Command::Apply(Arc::clone(file), began, back)), answer)
@@ -77,14 +78,17 @@ fn apply_to<'a>(
     asked.into_iter().map(|(is_given, answer)| receive(is_given, &answer)).collect()
 }
 
-/// Returns the answer of the worker that took longest.
-fn longest(answers: Vec<Result<Answer>>) -> Answer {
+/// Returns the answer of the worker that took longest, and the repairs of all workers as one.
+fn of_all(replies: Vec<Result<RulesReply>>) -> RulesReply {
     let took = |answer: &Answer| match answer {
         Answer::Applied { microseconds, .. } => *microseconds,
         _ => 0,
     };
-    let longest = answers.into_iter().flatten().max_by_key(took);
-    longest.unwrap_or(Answer::Applied { microseconds: 0, is_new: false })
+    let all = replies.into_iter().flatten().map(|of| (of.answer, of.repair));
+    let (answers, repairs): (Vec<Answer>, Vec<Option<Repair>>) = all.unzip();
+    let longest = answers.into_iter().max_by_key(took);
+    let answer = longest.unwrap_or(Answer::Applied { microseconds: 0, is_new: false });
+    RulesReply { answer, repair: Some(Repair::of_workers(repairs.into_iter().flatten())) }
 }
 
 /// Adds an instance. Returns its name, or the reason of the failure.

@@ -71,6 +71,7 @@ impl Service {
             scale: self.options.scale,
             internet: self.options.internet,
             began: Some(self.began),
+            began_unix_ns: self.began_unix_ns,
             has_transport: transport.is_some(),
         };
         let known = self.publisher.known_rows();

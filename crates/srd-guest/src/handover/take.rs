@@ -91,7 +91,7 @@ impl Service {
     /// Continues after the card of the other process, which does not go on any more. All objects
     /// belong to this process from now on.
     pub(crate) fn begin_taken(&mut self, now: Instant, taken: TakenOver) {
-        if self.options.config.is_some() && self.gateways.are_first() {
+        if self.gateways.are_first() {
             self.helper.renew();
         }
         if let Some(transport) = &mut self.gateways.transport {
@@ -105,7 +105,10 @@ impl Service {
     /// card has released its objects, this process must be able to end without a change to them.
     fn adopt(&mut self, now: Instant, handed: &mut Handed, mut transport: Transport) -> Result<()> {
         let state = &handed.state;
-        self.began = Instant::from_nanos(state.began_ns);
+        let began = Instant::from_nanos(state.began_ns);
+        let earlier_ns = self.began.since(began).as_nanos();
+        self.began_unix_ns = self.began_unix_ns.saturating_sub(earlier_ns);
+        self.began = began;
         self.services.set_token_key(state.tokens);
         let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
         let private = self.options.internet_private;

@@ -101,6 +101,7 @@ impl Request {
             | Self::Vpc(_)
             | Self::Reload
             | Self::Another
+            | Self::Output
             | Self::Renew
             | Self::Listens => Ok(()),
         }

@@ -436,7 +436,8 @@ impl Helper {
         Ok(vec![self.another()?, adds.try_clone()?.into()])
     }
 
-    /// Makes the helper read the configuration with which this process has taken the node over.
+    /// Makes the helper continue for this process, which has taken the node over: it writes messages
+    /// to the standard error of this process, and reads the configuration of this process.
     pub(crate) fn renew(&self) {
         self.tell(Request::Renew);
     }
@@ -458,7 +459,7 @@ pub(super) fn reloaded(
     Ok((Some(opened(descriptors, &path)?), others))
 }
 
-/// Reads the file of a cloud, which the helper has opened.
+/// Reads the copy of the file of a cloud.
 pub(super) fn opened(descriptors: Vec<OwnedFd>, path: &Path) -> Result<VpcFile> {
     let file = descriptors.into_iter().next().context("the helper opened nothing")?;
     Ok(srd_vpc_file::read_from(File::from(file), path)?)

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use srd_vpc_file::VpcFile;
 
 use super::Spec;
 use super::publics::Publics;
-use crate::cloud::file::{check_of_controller, open};
+use crate::cloud::file::{CloudFile, check_of_controller, open};
 use crate::control::config;
 use crate::figures::logs::files;
 use crate::state::Options;
@@ -23,6 +23,8 @@ use crate::state::Options;
 /// Mode of a file of a flow log. The card writes the file, so the file never counts as one that
 /// only root may change, whatever its name is.
 const LOG_MODE: u32 = 0o664;
+/// Maximum number of files that have been standard output or error of the helper.
+const OUTPUTS_MAX: usize = 1024;
 /// Error of a reload, if the command line contains all settings.
 const NO_FILE: &str =
     "no file contains the settings of this card: `srd card apply FILE` gives it other rules";
@@ -37,6 +39,10 @@ pub(super) struct Files {
     is_of_controller: bool,
     /// The settings at the start of the card; `None` if they came from no file.
     runs: Option<Options>,
+    /// Device and inode of each file that is or was standard output or error of the helper. The
+    /// card could write to it as well, so it never counts as one that only root may change. At most
+    /// [`OUTPUTS_MAX`].
+    outputs: BTreeSet<(u64, u64)>,
 }
 
 /// Returns the directories of all flow logs of a cloud.
@@ -46,13 +52,32 @@ pub(crate) fn directories(file: &VpcFile) -> BTreeSet<String> {
 
 impl Files {
     /// # Errors
-    /// The file of the cloud at the start names too many public addresses.
+    /// The file of the cloud at the start names too many public addresses, or an error of the
+    /// operating system.
     pub(super) fn new(spec: &Spec) -> Result<Self> {
         let read = |path: &std::path::PathBuf| config::read(path).ok();
         let is_of_controller = spec.is_of_controller;
         let runs = spec.config.as_ref().and_then(read);
         let publics = Publics::new(&spec.publics)?;
-        Ok(Self { logs: spec.logs.clone(), publics, is_of_controller, runs })
+        let (logs, outputs) = (spec.logs.clone(), BTreeSet::new());
+        let mut files = Self { logs, publics, is_of_controller, runs, outputs };
+        files.add_output(io::stdout().as_fd())?;
+        files.add_output(io::stderr().as_fd())?;
+        Ok(files)
+    }
+
+    /// Records a file that is, or is to be, standard output or error of the helper.
+    ///
+    /// # Errors
+    /// There were too many such files, or an error of the operating system.
+    pub(super) fn add_output(&mut self, output: BorrowedFd<'_>) -> Result<()> {
+        let facts = rustix::fs::fstat(output)?;
+        self.outputs.insert((facts.st_dev, facts.st_ino));
+        if self.outputs.len() > OUTPUTS_MAX {
+            self.outputs.remove(&(facts.st_dev, facts.st_ino));
+            bail!("messages were written to {OUTPUTS_MAX} files since the start of the helper");
+        }
+        Ok(())
     }
 
     /// Returns the public addresses that may be routed.
@@ -94,16 +119,17 @@ impl Files {
         Ok(())
     }
 
-    /// Opens a file that describes a cloud, and refuses any other file. If only root may change the
-    /// file, the directories of its flow logs and its public addresses are permitted from then on.
+    /// Returns a copy of a file that describes a cloud, and refuses any other file. If only root may
+    /// change the file, the directories of its flow logs and its public addresses are permitted
+    /// from then on.
     pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
         // The file may be one that the card may not read, so an error does not quote it.
-        let (opened, file) = open(path, false)?;
-        if !self.is_of_controller && is_roots_alone(path, &opened)? {
+        let CloudFile { facts, copy, file } = open(path, false)?;
+        if !self.is_of_controller && self.is_roots_alone(path, &facts) {
             self.publics.add_of(&file)?;
             self.logs.extend(directories(&file));
         }
-        Ok(opened)
+        Ok(copy)
     }
 
     /// Reads the configuration with which another process has taken the node over.
@@ -113,7 +139,7 @@ impl Files {
         Ok(())
     }
 
-    /// Reads the configuration again, and opens the file of its cloud.
+    /// Reads the configuration again, and copies the file of its cloud.
     pub(super) fn reload(&mut self, spec: &Spec) -> Result<Reloaded> {
         let path = spec.config.as_ref().context(NO_FILE)?;
         let new = config::read(path)?;
@@ -126,40 +152,28 @@ impl Files {
         let is_of_controller = self.is_of_controller || new.is_of_controller;
         // The configuration names this file, so an error may quote it, and the directories of its
         // flow logs and its public addresses are permitted, unless a controller sends its content.
-        let (opened, file) = open(&path, !is_of_controller)?;
+        let CloudFile { copy, file, .. } = open(&path, !is_of_controller)?;
         if is_of_controller {
             check_of_controller(&file, (&new.host, new.pods))?;
         } else {
             self.publics.add_of(&file)?;
             self.logs.extend(directories(&file));
         }
-        Ok(Reloaded { vpc: Some((opened, path)), others })
+        Ok(Reloaded { vpc: Some((copy, path)), others })
     }
-}
 
-/// Whether only root or this process's user can change an open file and the path that leads to it.
-/// The owner is that of the open file, because the path may have led to another file before.
-fn is_roots_alone(path: &Path, opened: &File) -> io::Result<bool> {
-    let facts = opened.metadata()?;
-    let is_own = facts.uid() == 0 || facts.uid() == geteuid().as_raw();
-    let is_theirs = facts.mode() & 0o022 != 0 || is_output(&facts)?;
-    Ok(is_own && !is_theirs && place::is_roots_alone(path))
-}
-
-/// Whether a file is the standard output or error of this process, which the card has as well.
-fn is_output(facts: &fs::Metadata) -> io::Result<bool> {
-    let (out, error) = (io::stdout(), io::stderr());
-    for descriptor in [out.as_fd(), error.as_fd()] {
-        let of = rustix::fs::fstat(descriptor)?;
-        if (of.st_dev, of.st_ino) == (facts.dev(), facts.ino()) {
-            return Ok(true);
-        }
+    /// Whether only root or this process's user can change a file and the path that leads to it.
+    /// `facts` are those of the open file, because the path may have led to another file before.
+    fn is_roots_alone(&self, path: &Path, facts: &fs::Metadata) -> bool {
+        let is_own = facts.uid() == 0 || facts.uid() == geteuid().as_raw();
+        let is_output = self.outputs.contains(&(facts.dev(), facts.ino()));
+        is_own && facts.mode() & 0o022 == 0 && !is_output && place::is_roots_alone(path)
     }
-    Ok(false)
 }
 
 /// Result of reading a configuration again.
 pub(super) struct Reloaded {
+    /// A copy of the file of the cloud, and the path of the file.
     pub(super) vpc: Option<(File, std::path::PathBuf)>,
     /// Keys of changed settings that are not applied.
     pub(super) others: Vec<String>,

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
@@ -38,11 +39,19 @@ enum Named {
 }
 
 fn named(name: &NamespaceName, of: Identity) -> Named {
-    match fs::metadata(namespace::path_of(name)) {
+    let path = namespace::path_of(name);
+    match fs::metadata(&path) {
         Ok(facts) if (facts.dev(), facts.ino()) == of => Named::It,
-        Ok(_) => Named::Other,
-        Err(_) => Named::Nothing,
+        Ok(facts) if is_mounted(&path, &facts) => Named::Other,
+        Ok(_) | Err(_) => Named::Nothing,
     }
+}
+
+/// Whether a namespace is mounted at the file with these facts. The file exists a moment before, and
+/// stays if the program that creates the name is killed.
+fn is_mounted(path: &Path, facts: &fs::Metadata) -> bool {
+    let above = path.parent().and_then(|above| fs::metadata(above).ok());
+    above.is_none_or(|above| above.dev() != facts.dev())
 }
 
 /// Addresses and routes that a device has lost.
@@ -178,6 +187,10 @@ pub(super) fn restore(owned: &Owned, of: Identity, devices: &[Device]) -> Result
     let is_named = match named(name, of) {
         Named::It => true,
         Named::Nothing => {
+            if namespace::path_of(name).exists() {
+                // A file without a namespace, of a program that was killed.
+                namespace::ip(&["netns", "del", name.as_str()])?;
+            }
             owned.name_again()?;
             false
         }

@@ -31,6 +31,12 @@
 //! | `inspect` | namespaces and devices after changes by other programs |
 //! | `upkeep` | repairs of changes by other programs |
 //!
+//! A program that has taken control of the card may send anything. No request carries descriptors,
+//! except that of a process of root which takes over. A connection on which others arrive is
+//! closed, and another thread closes the descriptors, because closing them may block
+//! ([`srd_trust::closing`]). The card gets no descriptor of a file that it may not open itself,
+//! except a new file of a flow log: it gets a copy of the file of a cloud.
+//!
 //! Bounds: a packet has `PACKET_BYTES_MAX` bytes and `DESCRIPTORS_ONCE` descriptors;
 //! `JOBS_MAX` requests wait.
 
@@ -38,6 +44,8 @@ mod check;
 mod client;
 mod files;
 mod holds;
+#[cfg(test)]
+mod hostile_tests;
 mod inspect;
 mod publics;
 mod serve;
@@ -170,14 +178,18 @@ enum Request {
     Log { directory: String, stem: String, ending: String },
     /// Complete a file of a flow log if `is_whole`; otherwise remove it.
     LogEnded { directory: String, name: String, is_whole: bool },
-    /// Open the file of a cloud.
+    /// Copy the file of a cloud.
     Vpc(PathBuf),
-    /// Read the configuration again, and open the file of its cloud.
+    /// Read the configuration again, and copy the file of its cloud.
     Reload,
     /// Return a further connection to this helper, for a process that takes the node over.
     Another,
-    /// Read the configuration again, because another process has taken the node over with it.
-    /// Later reloads report the settings that differ from it.
+    /// Keep the descriptor that comes with this request, standard error of a process that takes the
+    /// node over, until [`Request::Renew`]. Only root or the user of the helper may send it.
+    Output,
+    /// Continue for the sender, which has taken the node over from another process: write messages
+    /// to its standard error, and read the configuration again. Later reloads report the settings
+    /// that differ from it.
     Renew,
     /// Record the present file of the control socket, which the helper removes at the end.
     Listens,
@@ -219,8 +231,8 @@ enum Answer {
     Drops(Vec<Vec<Option<u64>>>),
     /// The name of the file of a flow log that was opened. Its descriptor comes with the answer.
     Log(String),
-    /// The configuration was read again. `vpc`: the path of the cloud's file, whose descriptor
-    /// comes with the answer; `None` if the configuration names no file. `others`: keys of changed
+    /// The configuration was read again. `vpc`: the path of the cloud's file, of which a copy comes
+    /// with the answer; `None` if the configuration names no file. `others`: keys of changed
     /// settings that are not applied.
     Reloaded { vpc: Option<PathBuf>, others: Vec<String> },
 }

@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
+use rustix::process::geteuid;
 use srd_daemon::handover::wire::parts_of;
+use srd_trust::closing::Closing;
 use srd_trust::privileges;
 
 use super::files::{Files, Reloaded};
@@ -23,13 +26,15 @@ use super::wire::{self, Received, Receiver};
 use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, Spec};
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
-use crate::machine::locks;
+use crate::machine::{edge, locks};
 use crate::{interfaces::kernel_counts, machine::place};
 
 /// Time between two checks of those settings of the machine of whose changes the kernel does not
 /// notify the helper.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 
+/// Longest wait for space for an answer. The card has a thread that does nothing but read answers.
+const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(30);
 /// Largest number of characters of a reason, so that every reason fits into an answer.
 const REASON_CHARS_MAX: usize = 4096;
 
@@ -61,10 +66,13 @@ fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let spec = said.message.map_err(anyhow::Error::msg)?.body.context("no settings")?;
     let publics = said.descriptors.into_iter().next().context("no public addresses")?;
     let [publics] = parts_of(&publics.into())?;
+    // The card sends nothing more before the answer.
+    wire::name_users(card)?;
     let spec = Spec { publics: serde_json::from_slice(&publics)?, ..spec };
     let directory = Path::new(locks::DIRECTORY);
     let lock = locks::keep(directory)?;
     locks::wait_for_keepers(directory);
+    edge::clean_left();
     Ok((spec, lock))
 }
 
@@ -80,8 +88,8 @@ pub(super) fn failed(error: &anyhow::Error) -> Answer {
 
 /// An event for which the helper's loop waits.
 enum Next {
-    /// A packet has arrived on this connection.
-    From(Arc<OwnedFd>),
+    /// A packet has arrived on the connection with this index.
+    From(usize),
     /// Other programs may have changed settings of the machine, which have to be checked.
     Tend,
     /// All connections are closed.
@@ -105,12 +113,28 @@ struct Job {
     back: Arc<OwnedFd>,
 }
 
+/// A connection of the card, or of a process that takes it over.
+struct Connection {
+    socket: Arc<OwnedFd>,
+    /// Standard error of the process at the other end, until the process has taken the card over.
+    output: Option<OwnedFd>,
+}
+
+impl Connection {
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket: Arc::new(socket), output: None }
+    }
+}
+
 /// State of the helper's loop.
 pub(super) struct Helping {
     spec: Arc<Spec>,
     files: Files,
     /// Connections of the card, and of processes that take it over: at most [`CARDS_MAX`].
-    cards: Vec<Arc<OwnedFd>>,
+    cards: Vec<Connection>,
+    /// Descriptors that other processes have sent, and connections in whose queues more of them may
+    /// wait. Closing them may block.
+    closing: Closing,
     /// The last connection, after its other end has closed it.
     last: Option<Arc<OwnedFd>>,
     jobs: SyncSender<Work>,
@@ -125,6 +149,7 @@ pub(super) struct Helping {
 
 impl Helping {
     pub(super) fn new(spec: Spec, locks: &Path, card: OwnedFd) -> Result<Self> {
+        wire::name_users(&card)?;
         let (jobs, queue) = sync_channel(JOBS_MAX);
         let spec = Arc::new(spec);
         let upkeep = upkeep::Shared::default();
@@ -140,8 +165,9 @@ impl Helping {
             );
             None
         });
-        let (cards, last, tended) = (vec![Arc::new(card)], None, Instant::now());
-        Ok(Self { spec, files, cards, last, jobs, notices, tended, upkeep, thread })
+        let (cards, last, tended) = (vec![Connection::new(card)], None, Instant::now());
+        let closing = Closing::default();
+        Ok(Self { spec, files, cards, closing, last, jobs, notices, tended, upkeep, thread })
     }
 
     /// Executes requests until all connections are closed by their other ends, then gives
@@ -150,8 +176,8 @@ impl Helping {
     pub(super) fn run(mut self) -> Result<Option<Arc<OwnedFd>>> {
         let mut receiver = Receiver::new();
         loop {
-            let from = match self.wait() {
-                Ok(Next::From(from)) => from,
+            let at = match self.wait() {
+                Ok(Next::From(at)) => at,
                 Ok(Next::Tend) => {
                     self.tend();
                     continue;
@@ -162,10 +188,10 @@ impl Helping {
                     break;
                 }
             };
-            match receiver.next::<Request>(&*from) {
-                Ok(Some(received)) => self.obey(&from, received),
+            match receiver.next::<Request>(&*self.cards[at].socket) {
+                Ok(Some(received)) => self.obey(at, received),
                 // A closed and a broken connection are handled alike.
-                Ok(None) | Err(_) => self.close(&from),
+                Ok(None) | Err(_) => self.close(at),
             }
         }
         let Self { jobs, thread, last, .. } = self;
@@ -188,7 +214,7 @@ impl Helping {
         let until = if since < upkeep::PAUSE { upkeep::PAUSE } else { TEND_EVERY };
         let pause = is_tended.then(|| until.saturating_sub(since));
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
-        let fds = all.iter().map(|fd| PollFd::new(&**fd, PollFlags::IN));
+        let fds = all.iter().map(|of| PollFd::new(&*of.socket, PollFlags::IN));
         let notices = notices.map(|notices| PollFd::new(notices, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = fds.chain(notices).collect();
         match poll(&mut fds, pause.as_ref()) {
@@ -196,9 +222,9 @@ impl Helping {
             Err(error) => return Err(error.into()),
         }
         let ready = fds.iter().position(|fd| !fd.revents().is_empty());
-        Ok(match ready.map(|at| all.get(at)) {
-            Some(Some(from)) => Next::From(Arc::clone(from)),
-            Some(None) => Next::Tend,
+        Ok(match ready {
+            Some(at) if at < all.len() => Next::From(at),
+            Some(_) => Next::Tend,
             // The wait may have ended before the next check is due. In this case it starts again.
             None if is_tended && self.tended.elapsed() >= TEND_EVERY => Next::Tend,
             None => return self.wait(),
@@ -213,27 +239,55 @@ impl Helping {
         let _ = self.jobs.try_send(Work::Tend { rules });
     }
 
-    fn close(&mut self, from: &Arc<OwnedFd>) {
-        self.cards.retain(|card| !Arc::ptr_eq(card, from));
-        if self.cards.is_empty() {
-            self.last = Some(Arc::clone(from));
+    /// Closes a connection, in whose queue descriptors of its other end may wait.
+    fn close(&mut self, at: usize) {
+        let Connection { socket, output } = self.cards.remove(at);
+        self.close_later(output);
+        match self.cards.is_empty() {
+            true => self.last = Some(socket),
+            // A request of this connection that is still being executed has the socket as well.
+            false => self.close_later(Arc::into_inner(socket)),
         }
     }
 
-    fn obey(&mut self, from: &Arc<OwnedFd>, received: Received<Request>) {
-        let Received { message, .. } = received;
+    fn close_later(&mut self, descriptors: impl IntoIterator<Item = OwnedFd>) {
+        self.closing.add(descriptors);
+        // This starts the thread that closes them.
+        self.closing.is_done();
+    }
+
+    fn obey(&mut self, at: usize, received: Received<Request>) {
+        let Received { message, mut descriptors, user } = received;
+        if !descriptors.is_empty() {
+            let is_output = matches!(&message, Ok(Message { body: Some(Request::Output), .. }));
+            let may = user.is_some_and(|of| of == 0 || of == geteuid().as_raw());
+            let output = descriptors.pop();
+            if !is_output || !may || !descriptors.is_empty() || !self.closing.is_done() {
+                tracing::error!(
+                    "a card has sent descriptors, which no request of a card has: its connection \
+                     is closed. A guest may have taken control of the card"
+                );
+                self.close_later(descriptors.into_iter().chain(output));
+                // The thread that closes the connection may have to close those first.
+                let _ = shutdown(&*self.cards[at].socket, Shutdown::Both);
+                return self.close(at);
+            }
+            let former = std::mem::replace(&mut self.cards[at].output, output);
+            self.close_later(former);
+        }
+        let from = Arc::clone(&self.cards[at].socket);
         let (id, request) = match message {
             Ok(Message { id, body: Some(request) }) => (id, request),
-            Ok(Message { id, body: None }) => return say(from, id, refused("no request")),
-            Err(what) => return say(from, 0, refused(what)),
+            Ok(Message { id, body: None }) => return say(&from, id, refused("no request")),
+            Err(what) => return say(&from, 0, refused(what)),
         };
         if let Err(error) = request.check(&self.spec, self.files.publics()) {
-            return say(from, id, Err(error));
+            return say(&from, id, Err(error));
         }
-        match self.at_once(request) {
-            Ok(said) => say(from, id, said),
+        match self.at_once(at, request) {
+            Ok(said) => say(&from, id, said),
             Err(request) => {
-                let job = Job { id, request, back: Arc::clone(from) };
+                let job = Job { id, request, back: from };
                 // If the queue is full, the helper waits, and so does the thread of the card that
                 // has sent the request.
                 let _ = self.jobs.send(Work::Job(job));
@@ -242,7 +296,7 @@ impl Helping {
     }
 
     /// Executes a request that needs no other thread. Returns any other request as an error.
-    fn at_once(&mut self, request: Request) -> Result<Result<Reply>, Request> {
+    fn at_once(&mut self, at: usize, request: Request) -> Result<Result<Reply>, Request> {
         Ok(match request {
             Request::Ring { namespace, device, entries } if self.has(&namespace) => {
                 place::set_tx_ring(&namespace, &device, entries).map(|()| done())
@@ -267,7 +321,9 @@ impl Helping {
                 (Answer::Reloaded { vpc, others }, file.into_iter().map(OwnedFd::from).collect())
             }),
             Request::Another => self.another(),
-            Request::Renew => self.files.renew(&self.spec).map(|()| done()),
+            Request::Output if self.cards[at].output.is_none() => refused("no descriptor"),
+            Request::Output => Ok(done()),
+            Request::Renew => self.renew(at).map(|()| done()),
             request => return Err(request),
         })
     }
@@ -288,13 +344,34 @@ impl Helping {
         all
     }
 
+    /// Continues for the process at the other end of a connection, which has taken the node over.
+    fn renew(&mut self, at: usize) -> Result<()> {
+        if let Some(output) = self.cards[at].output.take() {
+            let replaced = self.files.add_output(output.as_fd());
+            let replaced = replaced.and_then(|()| Ok(srd_net::raw::replace_stderr(&output)?));
+            if let Err(error) = replaced {
+                tracing::warn!("messages stay in the log of the process before: {error:#}");
+            }
+            self.close_later([output]);
+        }
+        match self.spec.config {
+            Some(_) => self.files.renew(&self.spec),
+            None => Ok(()),
+        }
+    }
+
     /// Creates a further connection, for a process that takes the node over.
     fn another(&mut self) -> Result<Reply> {
         if self.cards.len() >= CARDS_MAX {
             bail!("{CARDS_MAX} processes have this helper already");
         }
+        // Otherwise the number of descriptors that wait to be closed would have no bound.
+        if !self.closing.is_done() {
+            bail!("descriptors that a card has sent are still being closed: try again");
+        }
         let (end, other) = wire::pair()?;
-        self.cards.push(Arc::new(end));
+        wire::name_users(&end)?;
+        self.cards.push(Connection::new(end));
         Ok((Answer::Done, vec![other]))
     }
 }
@@ -308,29 +385,46 @@ fn refused(what: impl Into<String>) -> Result<Reply> {
 }
 
 pub(super) fn say(to: &OwnedFd, id: u64, said: Result<Reply>) {
+    say_within(to, id, said, ANSWER_TAKEN_MAX);
+}
+
+/// Sends an answer. A connection without space for it until the end of this time is closed:
+/// otherwise a card that reads nothing would keep the helper from its other work.
+pub(super) fn say_within(to: &OwnedFd, id: u64, said: Result<Reply>, wait: Duration) {
     let (answer, descriptors) = said.unwrap_or_else(|error| (failed(&error), Vec::new()));
     let all: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let message = Message { id, body: Some(answer) };
-    let sent = match wire::send(to, &message, &all, wire::WITHOUT_LIMIT) {
+    let sent = match wire::send(to, &message, &all, wait) {
         // Without an answer, the card would wait until its limit.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             let answer = failed(&anyhow::Error::new(error).context("the answer is too long"));
             let message = Message { id, body: Some(answer) };
-            wire::send(to, &message, &[], wire::WITHOUT_LIMIT)
+            wire::send(to, &message, &[], wait)
         }
         sent => sent,
     };
-    if let Err(error) = sent {
-        // Usually the thread that has sent the request does not wait any more.
-        tracing::debug!("an answer to {}: {error}", to.as_raw_fd());
+    match sent {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            tracing::error!("a card does not read answers: its connection is closed");
+            let _ = shutdown(to, Shutdown::Both);
+        }
+        // Usually the card has ended.
+        Err(error) => tracing::debug!("an answer to {}: {error}", to.as_raw_fd()),
     }
 }
 
 /// Body of the thread that executes one task after the other. Returns the objects at the end.
 fn work(mut holds: Holds, queue: &Jobs<Work>) -> Holds {
+    // Connections that the loop has closed meanwhile.
+    let mut closing = Closing::default();
     for work in queue {
         match work {
-            Work::Job(Job { id, request, back }) => say(&back, id, holds.obey(request)),
+            Work::Job(Job { id, request, back }) => {
+                say(&back, id, holds.obey(request));
+                closing.add(Arc::into_inner(back));
+                closing.is_done();
+            }
             Work::Tend { rules } => holds.tend(rules),
         }
     }

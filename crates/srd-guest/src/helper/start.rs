@@ -2,7 +2,7 @@
 //! has threads.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use srd_daemon::handover::wire::file_of;
+use srd_trust::privileges;
 use srd_vpc_file::VpcFile;
 
 use super::client::{Helper, opened, reloaded};
@@ -76,22 +77,38 @@ impl Starting {
     /// Reads the configuration again, as [`Helper::reload`] does. Returns its cloud; `None` if it
     /// names no file of a cloud.
     pub(crate) fn reload(&self) -> Result<Option<VpcFile>> {
-        let (answer, descriptors) = self.ask(Request::Reload)?;
+        let (answer, descriptors) = self.ask(Request::Reload, &[])?;
         Ok(reloaded(answer, descriptors)?.0)
     }
 
     /// Reads the file of a cloud, as [`Helper::vpc`] does.
     pub(crate) fn vpc(&self, path: &Path) -> Result<VpcFile> {
         let path = std::path::absolute(path)?;
-        let (_, descriptors) = self.ask(Request::Vpc(path.clone()))?;
+        let (_, descriptors) = self.ask(Request::Vpc(path.clone()), &[])?;
         opened(descriptors, &path)
     }
 
-    fn ask(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>)> {
+    /// Gives the helper of another process the standard error of this one, to which it writes its
+    /// messages after [`Helper::renew`]. A process without privileges is a child of that process,
+    /// and has the same standard error.
+    pub(crate) fn offer_output(&self) -> Result<()> {
+        if privileges::has_none() {
+            return Ok(());
+        }
+        let stderr = std::io::stderr();
+        self.ask(Request::Output, &[stderr.as_fd()]).map(drop)
+    }
+
+    fn ask(
+        &self,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>)> {
         let Self { socket, .. } = self;
         set_socket_timeout(socket, Timeout::Recv, Some(START_WAIT_MAX))?;
         let message = Message { id: 1, body: Some(request) };
-        wire::send(socket, &message, &[], START_WAIT_MAX).context("the helper cannot be asked")?;
+        let sent = wire::send(socket, &message, descriptors, START_WAIT_MAX);
+        sent.context("the helper cannot be asked")?;
         let said = Receiver::new().next::<Answer>(socket).context("the helper")?;
         let said = said.context("the helper has ended")?;
         set_socket_timeout(socket, Timeout::Recv, None)?;

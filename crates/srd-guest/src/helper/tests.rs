@@ -14,20 +14,20 @@ use super::publics::Publics;
 use super::serve::Helping;
 use super::*;
 
-struct Site {
+pub(super) struct Site {
     directory: tempfile::TempDir,
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn spec(&self) -> Spec {
+    pub(super) fn spec(&self) -> Spec {
         let logs = self.path("logs").to_str().unwrap().to_owned();
         Spec {
             socket: self.path("card.sock"),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
@@ -28,6 +29,12 @@ const ATTEMPT_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Makes the kernel name the user of each packet that is sent to this end from now on. No packet
+/// may wait that was sent before.
+pub(super) fn name_users(socket: &OwnedFd) -> io::Result<()> {
+    Ok(set_socket_passcred(socket, true)?)
 }
 
 /// Sends a message with these descriptors, in several packets if the descriptors do not fit into
@@ -102,6 +109,8 @@ pub(super) struct Receiver {
 pub(super) struct Received<T> {
     pub(super) message: Result<Message<T>, String>,
     pub(super) descriptors: Vec<OwnedFd>,
+    /// The effective user of the sender, after [`name_users`].
+    pub(super) user: Option<u32>,
 }
 
 impl Receiver {
@@ -114,7 +123,8 @@ impl Receiver {
         &mut self,
         socket: impl AsFd,
     ) -> io::Result<Option<Received<T>>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut self.buffer)];
         let received = loop {
@@ -123,10 +133,12 @@ impl Receiver {
                 received => break received?,
             }
         };
-        let mut descriptors = Vec::new();
+        let (mut descriptors, mut user) = (Vec::new(), None);
         for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(some) = message {
-                descriptors.extend(some);
+            match message {
+                RecvAncillaryMessage::ScmRights(some) => descriptors.extend(some),
+                RecvAncillaryMessage::ScmCredentials(of) => user = Some(of.uid.as_raw()),
+                _ => {}
             }
         }
         if received.bytes == 0 {
@@ -138,6 +150,6 @@ impl Receiver {
             let bytes = &self.buffer[..received.bytes];
             serde_json::from_slice(bytes).map_err(|error| format!("not a message: {error}"))
         };
-        Ok(Some(Received { message, descriptors }))
+        Ok(Some(Received { message, descriptors, user }))
     }
 }

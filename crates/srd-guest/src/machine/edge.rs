@@ -10,19 +10,24 @@
 //! carried. The packet rules here enforce this, and [`crate::machine::own`] does so without them.
 //!
 //! All changes are undone when this process ends. If another program removes a part meanwhile, as a
-//! firewall does that reloads its rules, the helper puts it back ([`crate::helper`]).
+//! firewall does that reloads its rules, the helper puts it back ([`crate::helper`]). If the helper
+//! is killed as well, the packet rules stay, and tell whether the card had switched forwarding on.
+//! The next card undoes both ([`clean_left`]).
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use srd_net::Tun;
 
 use crate::machine::batch::{batch, failed_line};
 use crate::machine::namespace::{ip, run};
 use crate::machine::own::{OWN, Own};
+use crate::machine::programs;
 
 /// Name of the TUN device between instances and the network of this machine.
 pub(crate) const DEVICE: &str = "srd-igw";
@@ -30,6 +35,8 @@ pub(crate) const DEVICE: &str = "srd-igw";
 pub(crate) const TABLE: &str = "srd_card";
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+/// Directory with an entry for each device of this network namespace.
+const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 
 /// The card's state of the internet's side.
 #[derive(Debug)]
@@ -108,12 +115,28 @@ impl Edge {
 
 /// Creates the device of the internet's side with its address, and routes `publics` into it.
 pub(crate) fn make(publics: &BTreeSet<Ipv4Addr>) -> Result<Tun> {
-    let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
+    let tun = Tun::open(DEVICE).map_err(|error| match error.kind() {
+        ErrorKind::ResourceBusy => in_use(),
+        _ => anyhow::Error::new(error).context("a TUN device for the internet's side"),
+    })?;
     let mtu = MTU.to_string();
     ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
     ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
     route(publics, &BTreeSet::new())?;
     Ok(tun)
+}
+
+/// The error for a device that another process has.
+fn in_use() -> anyhow::Error {
+    let holders = programs::holders_of_tun(DEVICE);
+    let by = match holders.is_empty() {
+        true => String::from("another process"),
+        false => programs::Named(&holders).to_string(),
+    };
+    anyhow!(
+        "{by} has the device {DEVICE}, since one card of a machine connects its instances to the \
+         internet: start this one without --internet (`internet = true`), or end the other one"
+    )
 }
 
 /// Routes the addresses in `add` into the device, all or none, and removes the routes of the
@@ -197,10 +220,33 @@ pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
         to_machine(private)
     );
     if before != "1" {
+        // This rule also tells the next card that this one had switched forwarding on.
         rules +=
             &format!("add rule ip {TABLE} through iifname != {DEVICE} oifname != {DEVICE} drop\n");
     }
     run("nft", &[&rules])
+}
+
+/// Undoes the changes of a card that was killed together with its helper: its packet rules, and the
+/// value of `net.ipv4.ip_forward`. Does nothing while a card has the device of the internet's side.
+pub(crate) fn clean_left() {
+    if Path::new(SETTINGS).join(DEVICE).exists() {
+        return;
+    }
+    let Some(rules) = rules() else { return };
+    let before = before(&rules);
+    give_back(before);
+    let forwarding = forwarding().unwrap_or_default();
+    tracing::info!(
+        "a card was killed, and its helper as well: its packet rules (table ip {TABLE}) are \
+         removed, and net.ipv4.ip_forward is {forwarding}"
+    );
+}
+
+/// Returns the value of `net.ipv4.ip_forward` before the start of the card that has set these
+/// rules, which `nft` has listed: `1`, or `0` if the card switched forwarding on.
+fn before(rules: &str) -> &'static str {
+    if rules.contains(&format!("oifname != \"{DEVICE}\" drop")) { "0" } else { "1" }
 }
 
 /// Returns the card's packet rules as `nft` lists them; `None` if the table does not exist.
@@ -226,6 +272,23 @@ pub(crate) fn give_back(before: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `net.ipv4.ip_forward` stayed 1 after a card and its helper were killed.
+    #[test]
+    fn regression_the_packet_rules_tell_whether_the_card_has_switched_forwarding_on() {
+        let listed = |through: &str| {
+            format!(
+                "table ip srd_card {{\n\tchain out {{\n\t\ttype nat hook postrouting priority \
+                 srcnat; policy accept;\n\t\tiifname \"srd-igw\" oifname != \"srd-igw\" \
+                 masquerade\n\t}}\n\n\tchain through {{\n\t\ttype filter hook forward priority \
+                 filter; policy accept;\n{through}\t}}\n\n\tchain in {{\n\t\tiifname \
+                 \"srd-igw\" drop\n\t}}\n}}\n"
+            )
+        };
+        assert_eq!(before(&listed("")), "1");
+        let drops = "\t\tiifname != \"srd-igw\" oifname != \"srd-igw\" drop\n";
+        assert_eq!(before(&listed(drops)), "0");
+    }
 
     #[test]
     fn addresses_are_routed_once_and_none_while_the_device_is_gone() {

@@ -81,7 +81,7 @@ enum Job {
     Edge(u64, BTreeSet<Ipv4Addr>),
     Route { add: BTreeSet<Ipv4Addr>, remove: BTreeSet<Ipv4Addr> },
     Resolvers(Vec<(NamespaceName, Option<Ipv4Addr>)>),
-    Restore(Vec<(NamespaceName, Vec<Device>)>),
+    Restore(Vec<(NamespaceName, Vec<Device>)>, Sender<Vec<String>>),
     Device(Box<DeviceRebuild>),
     Queues(Box<More>),
     Front(PortId, PathBuf),
@@ -166,9 +166,14 @@ impl Maker {
         self.give(Job::Resolvers(all))
     }
 
-    /// Begins to restore namespaces and their devices after changes by other programs.
-    pub(crate) fn restore(&self, of: Vec<(NamespaceName, Vec<Device>)>) -> Result<()> {
-        self.give(Job::Restore(of))
+    /// Begins to restore namespaces and their devices after changes by other programs. `back`
+    /// receives the changes that are left.
+    pub(crate) fn restore(
+        &self,
+        of: Vec<(NamespaceName, Vec<Device>)>,
+        back: Sender<Vec<String>>,
+    ) -> Result<()> {
+        self.give(Job::Restore(of, back))
     }
 
     /// Begins to create a device of an instance again. The caller limits the number of devices to
@@ -274,10 +279,18 @@ fn work(helper: &Helper, job: Job) -> Option<JobResult> {
             }
             None
         }
-        Job::Restore(of) => {
-            if let Err(error) = caught(|| helper.restore(of)) {
-                tracing::warn!("what other programs have changed of instances: {error:#}");
-            }
+        Job::Restore(of, back) => {
+            let left = match caught(|| helper.restore(of.clone())) {
+                // A helper without time for an answer leaves nothing to report.
+                Ok(()) => helper.look(of).map(|found| found.warnings).unwrap_or_default(),
+                Err(error) => {
+                    let left = format!("what other programs have changed of instances: {error:#}");
+                    tracing::warn!("{left}");
+                    vec![left]
+                }
+            };
+            // The request that waited for the repair may have ended.
+            let _ = back.send(left);
             None
         }
         Job::Device(again) => {

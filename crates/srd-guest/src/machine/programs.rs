@@ -15,6 +15,8 @@ use srd_trust::process::Process;
 pub(crate) const LOG_TARGET: &str = module_path!();
 /// Maximum number of programs that a log line names.
 const NAMED_MAX: usize = 8;
+/// Maximum number of descriptors of a program that are examined.
+const DESCRIPTORS_MAX: usize = 65_536;
 /// Time for a program to end after SIGTERM, and again after SIGKILL.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Pause between two checks whether the programs have ended.
@@ -74,6 +76,23 @@ pub(crate) fn that(shows: impl Fn(&Path) -> bool) -> Vec<Program> {
         Some(Program { pid, name: name.collect() })
     };
     processes.filter_map(program).collect()
+}
+
+/// Returns the programs of this network namespace that hold a queue of the TUN device with this
+/// name.
+pub(crate) fn holders_of_tun(device: &str) -> Vec<Program> {
+    let own = key(Path::new("/proc/self/ns/net"));
+    let line = format!("iff:\t{device}");
+    that(|at| key(&at.join("ns/net")) == own && holds(at, &line))
+}
+
+/// Whether the description of a descriptor of the program with this directory has this line.
+fn holds(at: &Path, line: &str) -> bool {
+    let all = fs::read_dir(at.join("fdinfo")).into_iter().flatten().flatten();
+    all.take(DESCRIPTORS_MAX).any(|of| {
+        let text = fs::read_to_string(of.path()).unwrap_or_default();
+        text.lines().any(|other| other == line)
+    })
 }
 
 impl Program {

@@ -66,6 +66,14 @@ pub fn keep_descriptors_from_children() -> io::Result<()> {
     os::close_on_exec_from(3)
 }
 
+/// Makes a copy of a descriptor standard error of this process.
+///
+/// # Errors
+/// An error of the operating system.
+pub fn replace_stderr(by: &impl AsFd) -> io::Result<()> {
+    os::replace_stderr(by.as_fd())
+}
+
 /// Makes a program start with an empty signal mask. Otherwise it inherits the mask of the thread
 /// that starts it, and signals that this thread blocks would have no effect on the program.
 pub fn unblock_signals(command: &mut Command) {

@@ -56,6 +56,15 @@ pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a copy of a descriptor standard error.
+pub(crate) fn replace_stderr(by: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the call takes two integers. Standard error has no owner that could close it, and the
+    // copy keeps its number.
+    let result = unsafe { libc::dup2(by.as_raw_fd(), libc::STDERR_FILENO) };
+    check(isize::try_from(result).unwrap_or(-1))?;
+    Ok(())
+}
+
 /// Makes a program start with an empty signal mask.
 pub(crate) fn unblock_signals(command: &mut Command) {
     let unblock = || {

@@ -214,16 +214,30 @@ impl Calls {
         self.callbacks.retain(|_, on| *on != id);
         self.connections.get_mut(&id)?.is_up = false;
         let (&heir, _) = self.connections.iter().find(|(_, connection)| connection.is_up)?;
+        self.replace(id, heir);
+        Some(heir)
+    }
+
+    /// Removes a connection that will never be up. Its calls move to another connection, which may
+    /// be down. The only connection stays.
+    pub(super) fn remove(&mut self, id: ConnectionId) {
+        let others = self.connections.iter().filter(|(other, _)| **other != id);
+        if let Some((&heir, _)) = others.min_by_key(|(_, connection)| !connection.is_up) {
+            self.replace(id, heir);
+        }
+    }
+
+    /// Removes a connection, and moves its calls to `heir`.
+    fn replace(&mut self, id: ConnectionId, heir: ConnectionId) {
         self.connections.remove(&id);
         let mut items = Vec::new();
         for (number, call) in self.calls.iter_mut().filter(|(_, call)| call.on == id) {
             call.on = heir;
             items.push(Item::Call(*number));
         }
-        let connection = self.connections.get_mut(&heir).expect("found above");
+        let connection = self.connections.get_mut(&heir).expect("the caller found it");
         connection.unanswered += items.len();
         connection.queue.extend(items);
-        Some(heir)
     }
 
     /// Whether one more connection may help. This is the case if all connections are up and, on

@@ -73,6 +73,23 @@ fn a_connection_that_is_not_up_gets_no_calls_while_another_is() {
     assert_eq!(calls.call(&call(9)), Taken::On(1));
 }
 
+/// Regression: a connection whose thread could not be started stayed in the table if no other one
+/// was up at that moment, and its calls were never sent.
+#[test]
+fn regression_a_connection_that_is_never_up_leaves_its_calls_to_another() {
+    let mut calls = calls(1);
+    calls.down(0);
+    let added = calls.add_connection();
+    let on: Vec<_> = (0..4).map(|xid| calls.call(&call(xid))).collect();
+    assert!(on.contains(&Taken::On(added)), "{on:?}");
+    calls.remove(added);
+    assert_eq!(calls.connections(), 1);
+    calls.up(0);
+    assert_eq!(sent(&mut calls, 0), [0, 1, 2, 3]);
+    calls.remove(0);
+    assert_eq!(calls.connections(), 1, "a client has a connection");
+}
+
 #[test]
 fn calls_of_the_only_connection_are_sent_again_in_their_order() {
     let mut calls = calls(1);

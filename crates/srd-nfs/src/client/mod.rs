@@ -18,6 +18,7 @@ mod calls_tests;
 mod silence;
 mod upstream;
 
+use std::fmt;
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::accept::{Acceptor, Admission, ConnectionSlot};
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
+use crate::lines::Lines;
 use crate::link::{self, Pacing};
 use crate::metrics::Metrics;
 use crate::record::{self, Kind, Record};
@@ -74,7 +76,7 @@ pub fn start(
     metrics: &Metrics,
 ) -> io::Result<Acceptor> {
     let stop = Stop::default();
-    let watch = Watch::start()?;
+    let (watch, lines) = (Watch::start()?, Arc::new(Lines::default()));
     let (options, metrics) = (options.clone(), metrics.clone());
     let counted = metrics.clone();
     let stopping = stop.clone();
@@ -88,9 +90,9 @@ pub fn start(
     let serve = move |stream: TcpStream, place: &ConnectionSlot| {
         let from = place.from;
         tracing::info!("{from}: a client, for {}", dialer.target);
-        let ours = (Arc::clone(&dialer), Arc::clone(&watch));
+        let ours = (Arc::clone(&dialer), Arc::clone(&watch), Arc::clone(&lines));
         let served = Client::new(&stream, ours, options.clone(), metrics.clone())
-            .map_err(record::RecordError::Io)
+            .map_err(|error| record::RecordError::Io(metrics.explained(error)))
             .and_then(|client| client.run(&stream, &stopping));
         match served {
             Ok(()) => tracing::info!("{from}: the client has left"),
@@ -107,6 +109,8 @@ pub fn start(
 struct Client {
     dialer: Arc<Dialer>,
     watch: Arc<Watch>,
+    /// Limits the log lines of all clients about connections to the server.
+    lines: Arc<Lines>,
     options: Options,
     metrics: Metrics,
     table: Mutex<Table>,
@@ -128,7 +132,7 @@ struct Table {
 impl Client {
     fn new(
         stream: &TcpStream,
-        (dialer, watch): (Arc<Dialer>, Arc<Watch>),
+        (dialer, watch, lines): (Arc<Dialer>, Arc<Watch>, Arc<Lines>),
         options: Options,
         metrics: Metrics,
     ) -> io::Result<Self> {
@@ -137,6 +141,7 @@ impl Client {
         Ok(Self {
             dialer,
             watch,
+            lines,
             options,
             metrics,
             table: Mutex::new(table),
@@ -144,6 +149,11 @@ impl Client {
             work: Condvar::new(),
             replies: Mutex::new(stream.try_clone()?),
         })
+    }
+
+    /// Logs a line about a connection to the server.
+    fn say(&self, text: fmt::Arguments<'_>) {
+        self.lines.say(|more| tracing::warn!("{}: {text}{more}", self.dialer.target));
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -157,14 +167,13 @@ impl Client {
                 let spawned = thread::Builder::new()
                     .name("srd-nfs-upstream".to_owned())
                     .spawn_scoped(scope, move || upstream::run(self, id));
-                if let Err(error) = spawned {
-                    tracing::warn!("no thread for a connection to the server: {error}");
-                    // The first connection is required; without a further one the service is only
-                    // slower.
-                    self.lock().calls.down(id);
-                    return Err(error);
-                }
-                Ok(())
+                // The first connection is required; without a further one the service is only
+                // slower.
+                spawned.map(drop).inspect_err(|error| {
+                    self.say(format_args!("no thread for a connection to the server: {error}"));
+                    self.lock().calls.remove(id);
+                    self.work.notify_all();
+                })
             };
             let read = add().map_err(record::RecordError::Io).and_then(|()| {
                 let mut looked = Instant::now();

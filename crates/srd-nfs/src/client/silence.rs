@@ -16,8 +16,9 @@
 //! for that time. The counts of repetitions and of probes are columns of `/proc/net/tcp`, which is
 //! read only while a connection waits for a reply and gets none.
 
-use std::fs;
-use std::io;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,6 +50,9 @@ pub(super) struct Progress {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     watched: Mutex<Vec<Watched>>,
+    /// The kernel's tables. They stay open, because connections use up the descriptors of a process
+    /// just when they are lost.
+    tables: Vec<File>,
 }
 
 #[derive(Debug)]
@@ -66,7 +70,9 @@ impl Watch {
     /// # Errors
     /// An error of the operating system, if the thread cannot be started.
     pub(super) fn start() -> io::Result<Arc<Self>> {
-        let watch = Arc::new(Self::default());
+        // A machine without IPv6 has only the first table.
+        let tables = TABLES.into_iter().filter_map(|table| File::open(table).ok()).collect();
+        let watch = Arc::new(Self { tables, ..Self::default() });
         let kept = Arc::downgrade(&watch);
         let look = move || {
             while let Some(watch) = kept.upgrade() {
@@ -114,10 +120,10 @@ impl Watch {
         if waits.is_empty() {
             return;
         }
-        let tables = TABLES.map(|table| fs::read_to_string(table).unwrap_or_default());
+        let repeated: HashMap<u64, u32> =
+            self.tables.iter().flat_map(|table| repeated(&text(table))).collect();
         for one in waits.into_iter().map(|place| &watched[place]) {
-            let repeated = tables.iter().find_map(|table| repeated(table, one.inode));
-            if repeated.is_some_and(|count| count >= REPEATED_MAX) {
+            if repeated.get(&one.inode).is_some_and(|count| *count >= REPEATED_MAX) {
                 tracing::warn!("a connection's packets are not acknowledged: it is made anew");
                 let _ = one.socket.shutdown(Shutdown::Both);
             }
@@ -125,21 +131,28 @@ impl Watch {
     }
 }
 
-/// Returns the number of times in a row that the kernel has retransmitted data of a socket, or has
-/// sent a keepalive probe, without an answer. `table` is the text of `/proc/net/tcp`; `inode`
-/// identifies the socket.
-fn repeated(table: &str, inode: u64) -> Option<u32> {
-    let inode = inode.to_string();
-    let sockets = table.lines().skip(1).map(|line| line.split_ascii_whitespace());
-    let mut sockets = sockets.map(|fields| fields.take(COLUMNS).collect::<Vec<_>>());
-    let fields = sockets.find(|fields| fields.get(INODE) == Some(&inode.as_str()))?;
-    let (timer, _) = fields.get(TIMER)?.split_once(':')?;
-    match timer {
-        "01" => u32::from_str_radix(fields.get(RETRANSMITTED)?, 16).ok(),
-        "02" => fields.get(PROBES)?.parse().ok(),
-        // The columns also count probes of a closed window; then the path is not silent.
-        _ => Some(0),
-    }
+/// Returns the current text of one of the kernel's tables; an empty text if it cannot be read.
+fn text(mut table: &File) -> String {
+    let mut text = String::new();
+    let read = table.rewind().and_then(|()| table.read_to_string(&mut text));
+    read.map(|_| text).unwrap_or_default()
+}
+
+/// Returns, for each socket in the text of `/proc/net/tcp`, its inode and the number of times in a
+/// row that the kernel has retransmitted data, or has sent a keepalive probe, without an answer.
+fn repeated(table: &str) -> Vec<(u64, u32)> {
+    let read = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().take(COLUMNS).collect();
+        let (timer, _) = fields.get(TIMER)?.split_once(':')?;
+        let count = match timer {
+            "01" => u32::from_str_radix(fields.get(RETRANSMITTED)?, 16).ok()?,
+            "02" => fields.get(PROBES)?.parse().ok()?,
+            // The columns also count probes of a closed window; then the path is not silent.
+            _ => 0,
+        };
+        Some((fields.get(INODE)?.parse().ok()?, count))
+    };
+    table.lines().skip(1).filter_map(read).collect()
 }
 
 /// Columns: `sl local rem st tx:rx tr:tm->when retrnsmt uid timeout inode`. The timer 01 is for
@@ -166,12 +179,10 @@ mod tests {
 
     #[test]
     fn repetitions_of_data_are_read_from_the_kernels_table() {
-        assert_eq!(repeated(TABLE, 77), Some(11));
-        assert_eq!(repeated(TABLE, 7), Some(0));
-        assert_eq!(repeated(TABLE, 78), Some(0), "a closed window is the server's matter");
-        assert_eq!(repeated(TABLE, 79), Some(12), "keepalive probes");
-        assert_eq!(repeated(TABLE, 1), None);
-        assert_eq!(repeated("", 77), None);
+        let [listening, repeats, closed_window, probed] = [(7, 0), (77, 11), (78, 0), (79, 12)];
+        assert_eq!(repeated(TABLE), [listening, repeats, closed_window, probed]);
+        assert!(repeated("").is_empty());
+        assert!(repeated("head\n0: a b\n").is_empty(), "a line without all columns");
     }
 
     #[test]
@@ -179,8 +190,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
-        let table = fs::read_to_string(TABLES[0]).unwrap();
-        assert_eq!(repeated(&table, inode), Some(0), "{table}");
+        let table = File::open(TABLES[0]).unwrap();
+        for look in 0..2 {
+            let table = text(&table);
+            assert!(repeated(&table).contains(&(inode, 0)), "look {look}: {table}");
+        }
     }
 
     #[test]

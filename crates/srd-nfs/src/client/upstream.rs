@@ -1,9 +1,9 @@
 //! One connection to the server: made, lost, and made again.
 
-use std::io::BufReader;
-use std::net::Shutdown;
-use std::sync::PoisonError;
+use std::io::{self, BufReader};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,13 @@ const LINE_PAUSE: Duration = Duration::from_secs(60);
 /// lost and another one has taken over its calls.
 pub(super) fn run(client: &Client, id: ConnectionId) {
     let mut retry = Retry::default();
-    while let Some(link) = connect(client, &mut retry) {
+    while let Some(upstream) = connect(client, &mut retry) {
         client.metrics.upstreams.inc();
         client.lock().calls.up(id);
         let up = Instant::now();
-        converse(client, id, link);
+        if let Err(error) = converse(client, id, upstream) {
+            client.say(format_args!("no thread for replies: {error}"));
+        }
         client.metrics.upstreams.dec();
         // A server that accepts connections and ends them at once is not tried without pause.
         if up.elapsed() > STEADY_MIN {
@@ -48,13 +50,12 @@ pub(super) fn run(client: &Client, id: ConnectionId) {
         let heir = table.calls.down(id);
         let left = table.calls.outstanding();
         drop(table);
-        let target = &client.dialer.target;
         if heir.is_some() {
-            tracing::warn!("{target}: a connection is lost; another takes its calls");
+            client.say(format_args!("a connection is lost; another takes its calls"));
             client.work.notify_all();
             return;
         }
-        tracing::warn!("{target}: the connection is lost; {left} calls wait for the next");
+        client.say(format_args!("the connection is lost; {left} calls wait for the next"));
         retry.pause(client);
     }
 }
@@ -89,14 +90,30 @@ impl Retry {
     }
 }
 
+/// A connection to the server, with everything that needs a file descriptor.
+struct Upstream {
+    link: Link,
+    socket: TcpStream,
+    progress: Arc<Progress>,
+}
+
+impl Upstream {
+    fn open(client: &Client) -> io::Result<Self> {
+        let link = client.dialer.connect()?;
+        let socket = link.socket()?;
+        let progress = client.watch.add(&socket)?;
+        Ok(Self { link, socket, progress })
+    }
+}
+
 /// Tries to connect to the server until it succeeds; `None` if the client leaves before that.
-fn connect(client: &Client, retry: &mut Retry) -> Option<Link> {
+fn connect(client: &Client, retry: &mut Retry) -> Option<Upstream> {
     while !client.lock().is_ending {
-        match client.dialer.connect() {
-            Ok(link) => return Some(link),
+        match Upstream::open(client) {
+            Ok(upstream) => return Some(upstream),
             Err(error) => {
                 client.metrics.upstreams_failed.inc();
-                retry.say(&error.to_string());
+                retry.say(&client.metrics.explained(error).to_string());
                 retry.pause(client);
             }
         }
@@ -106,21 +123,11 @@ fn connect(client: &Client, retry: &mut Retry) -> Option<Link> {
 
 /// Sends calls to the server and passes replies to the client, until the connection or the client
 /// ends.
-fn converse(client: &Client, id: ConnectionId, link: Link) {
-    let socket = match link.socket() {
-        Ok(socket) => socket,
-        Err(error) => {
-            tracing::warn!("no more files: {error}; raise the limit of open files");
-            return;
-        }
-    };
-    let progress = match client.watch.add(&socket) {
-        Ok(progress) => progress,
-        Err(error) => {
-            tracing::warn!("no more files: {error}; raise the limit of open files");
-            return;
-        }
-    };
+///
+/// # Errors
+/// An error of the operating system, if a thread cannot be started.
+fn converse(client: &Client, id: ConnectionId, upstream: Upstream) -> io::Result<()> {
+    let Upstream { link, socket, progress } = upstream;
     let (from, mut to) = link.split();
     let is_lost = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -135,13 +142,11 @@ fn converse(client: &Client, id: ConnectionId, link: Link) {
             client.work.notify_all();
         };
         let name = "srd-nfs-replies".to_owned();
-        if let Err(error) = thread::Builder::new().name(name).spawn_scoped(scope, read) {
-            tracing::warn!("no thread for replies: {error}");
-            return;
-        }
+        thread::Builder::new().name(name).spawn_scoped(scope, read)?;
         send(client, id, &mut to, (&is_lost, &progress));
         let _ = socket.shutdown(Shutdown::Both);
-    });
+        Ok(())
+    })
 }
 
 fn send(
@@ -170,7 +175,7 @@ fn receive(client: &Client, id: ConnectionId, from: ReadHalf, progress: &Progres
             Ok(None) => return,
             Err(error) => {
                 if !client.lock().is_ending {
-                    tracing::warn!("{}: {error}", client.dialer.target);
+                    client.say(format_args!("{error}"));
                 }
                 return;
             }

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use crate::support::{Authority, Server, call, reply};
+use crate::support::{Authority, Server, WAIT, call, eventually, listen, reply, target};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use srd_nfs::accept::Acceptor;
-use srd_nfs::dial::{Dialer, Target, TlsFiles};
+use srd_nfs::dial::{Dialer, TlsFiles};
 use srd_nfs::limits::Limits;
 use srd_nfs::link::Pacing;
 use srd_nfs::metrics::Metrics;
@@ -16,18 +16,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
-const WAIT: Duration = Duration::from_secs(60);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
-
-fn listen() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").unwrap()
-}
-
-fn target(at: SocketAddr) -> Target {
-    Target { host: at.ip().to_string(), port: at.port() }
-}
 
 fn plain(to: SocketAddr) -> Dialer {
     Dialer::new(target(to), None, Pacing::default()).unwrap()
@@ -59,15 +49,6 @@ fn is_served(mut stream: &TcpStream) {
     stream.write_all(call(1, 100).bytes()).unwrap();
     let answer = record::read(&mut stream, 1 << 20).unwrap().expect("a reply");
     assert_eq!(answer, reply(&call(1, 100)));
-}
-
-#[track_caller]
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WAIT;
-    while !is() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Whether ports below 1024 can be bound; prints the reason if not.

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use crate::support::{Server, call, reply};
-#[allow(dead_code)] // each test program uses some of it
 use srd_nfs::accept::Acceptor;
 use srd_nfs::dial::{Dialer, Target};
 use srd_nfs::limits::Limits;

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use crate::support::{Authority, Server, call, reply};
+use crate::support::{Authority, Server, WAIT, call, eventually, listen, reply, target};
 use srd_nfs::accept::Acceptor;
-use srd_nfs::dial::{Dialer, Target, TlsFiles};
+use srd_nfs::dial::{Dialer, TlsFiles};
 use srd_nfs::limits::Limits;
 use srd_nfs::link::Pacing;
 use srd_nfs::metrics::Metrics;
@@ -12,19 +12,9 @@ use srd_nfs::record::{self, Record};
 use srd_nfs::serve::{self, Certificates};
 use srd_nfs::{client, probe};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const WAIT: Duration = Duration::from_secs(60);
-
-fn listen() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").unwrap()
-}
-
-fn target(at: SocketAddr) -> Target {
-    Target { host: at.ip().to_string(), port: at.port() }
-}
 
 fn plain(to: SocketAddr) -> Arc<Dialer> {
     Arc::new(Dialer::new(target(to), None, Pacing::default()).unwrap())
@@ -54,14 +44,6 @@ fn receive(mut stream: &TcpStream) -> Record {
 
 fn is_ended(mut stream: &TcpStream) -> bool {
     matches!(stream.read(&mut [0; 64]), Ok(0) | Err(_))
-}
-
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WAIT;
-    while !is() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

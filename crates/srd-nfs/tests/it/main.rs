@@ -4,6 +4,7 @@
 
 mod admission;
 mod attacks;
+mod files;
 mod halves;
 mod nonsense;
 mod segments;

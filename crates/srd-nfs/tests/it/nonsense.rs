@@ -3,20 +3,17 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
 
-use crate::support::{Server, call, reply};
-#[allow(dead_code)] // each test program uses some of it
+use crate::support::{Server, WAIT, call, eventually, listen, reply, target};
 use srd_nfs::accept::Acceptor;
-use srd_nfs::dial::{Dialer, Target};
+use srd_nfs::dial::Dialer;
 use srd_nfs::limits::Limits;
 use srd_nfs::link::Pacing;
 use srd_nfs::metrics::Metrics;
 use srd_nfs::{client, record, serve};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-const WAIT: Duration = Duration::from_secs(60);
 /// Largest number of records on a connection.
 const ON_A_CONNECTION: u64 = 64;
 
@@ -77,9 +74,8 @@ impl Chance {
 /// server only forwards bytes: whether it counts a connection that the server closes as failed
 /// depends on timing.
 fn halves(server: &Server) -> [(Acceptor, Metrics, bool); 2] {
-    let target = Target { host: server.address.ip().to_string(), port: server.address.port() };
-    let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
-    let dialer = || Arc::new(Dialer::new(target.clone(), None, Pacing::default()).unwrap());
+    let to = target(server.address);
+    let dialer = || Arc::new(Dialer::new(to.clone(), None, Pacing::default()).unwrap());
     let limits = Limits::default();
     let options =
         client::Options { limits, connections_max: 4, pacing: Pacing::default(), any_user: true };
@@ -135,17 +131,10 @@ fn nonsense(records: u64, seed: u64) {
         }
         answers(2);
         // A connection is counted, and its slot freed, only after its client has seen its end.
-        let eventually = |what: &str, is: &dyn Fn() -> bool| {
-            let deadline = Instant::now() + WAIT;
-            while !is() {
-                assert!(Instant::now() < deadline, "{what}");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        };
         if looks_at_records {
-            eventually("some are closed for what they sent", &|| metrics.clients_failed.get() > 0);
+            eventually("some are closed for what they sent", || metrics.clients_failed.get() > 0);
         }
-        eventually("places are given back", &|| metrics.clients.get() <= 1);
+        eventually("places are given back", || metrics.clients.get() <= 1);
     }
 }
 

@@ -6,6 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa,
     KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
+use srd_nfs::dial::Target;
 use srd_nfs::record::{self, Record};
 use srd_nfs::tls::Identity;
 use std::collections::BTreeMap;
@@ -16,9 +17,29 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+/// Time limit of a wait.
+pub(crate) const WAIT: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(crate) fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+pub(crate) fn target(at: SocketAddr) -> Target {
+    Target { host: at.ip().to_string(), port: at.port() }
+}
+
+/// Waits until `is` returns true, and fails after [`WAIT`].
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let deadline = Instant::now() + WAIT;
+    while !is() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// Returns a call with `bytes` bytes after its head, which depend on `xid`.
 pub(crate) fn call(xid: u32, bytes: usize) -> Record {

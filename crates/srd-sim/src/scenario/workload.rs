@@ -412,6 +412,7 @@ fn matrix(
         TimeUnitSpec::Us => cm::TimeUnit::Microseconds,
     };
     let matrix = cm::parse(&text, unit).map_err(|e| fail(&e))?;
+    matrix.check_hosts(place.topology.hosts).map_err(|e| fail(&e))?;
     let mut faults = Vec::new();
     for failure in &matrix.failures {
         let links = failure.link_name(place.topology).map_err(|e| fail(&e))?;

@@ -45,6 +45,8 @@ pub struct Failure {
 pub struct Matrix {
     /// Number of hosts that the matrix assumes.
     pub nodes: u32,
+    /// Number of the line with the number of hosts, from 1.
+    nodes_line: usize,
     /// Flows and triggers of the matrix.
     pub workload: Workload,
     /// Links that fail during the matrix's workload.
@@ -56,7 +58,7 @@ const START_PS_MAX: f64 = 86_400e12;
 
 #[derive(Default)]
 struct Reader {
-    nodes: Option<u32>,
+    nodes: Option<(usize, u32)>,
     connections: Option<usize>,
     triggers: Option<usize>,
     failures: Option<usize>,
@@ -116,7 +118,8 @@ impl Reader {
     fn line(&mut self, line: usize, words: &[&str], unit: TimeUnit) -> Result<(), String> {
         let header = match words[0] {
             "Nodes" => {
-                once(&mut self.nodes, "Nodes", number("Nodes", words.get(1))?)?;
+                let nodes = number("Nodes", words.get(1))?;
+                once(&mut self.nodes, "Nodes", (line, nodes))?;
                 true
             }
             "Connections" => {
@@ -294,7 +297,8 @@ impl Reader {
 
     fn finish(self) -> Result<Matrix, ParseError> {
         let whole = |what: String| ParseError { line: 0, what };
-        let nodes = self.nodes.ok_or_else(|| whole("the file has no `Nodes`".to_owned()))?;
+        let (nodes_line, nodes) =
+            self.nodes.ok_or_else(|| whole("the file has no `Nodes`".to_owned()))?;
         let counts = [
             ("Connections", self.connections, self.flows.len()),
             ("Triggers", self.triggers.or(Some(0)), self.defined),
@@ -324,7 +328,25 @@ impl Reader {
         }
         let flows = self.flows.into_iter().map(|(_, flow)| flow).collect();
         let workload = Workload { flows, triggers, ..Workload::default() };
-        Ok(Matrix { nodes, workload, failures: self.broken })
+        Ok(Matrix { nodes, nodes_line, workload, failures: self.broken })
+    }
+}
+
+impl Matrix {
+    /// Checks that a network has the hosts that the matrix assumes. A network may have more hosts.
+    ///
+    /// # Errors
+    /// If the network has fewer hosts, with the line of the number.
+    pub fn check_hosts(&self, hosts: u32) -> Result<(), ParseError> {
+        let Self { nodes, nodes_line: line, .. } = *self;
+        if nodes <= hosts {
+            return Ok(());
+        }
+        let what = format!(
+            "the file says `Nodes {nodes}`, but the network has {hosts} hosts: run it on a network \
+             with {nodes} hosts or more"
+        );
+        Err(ParseError { line, what })
     }
 }
 

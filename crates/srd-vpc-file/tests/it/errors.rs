@@ -113,6 +113,14 @@ fn what_ec2_would_refuse_is_refused_where_it_stands() {
     assert!(error.what.contains("belongs to interface `e`"), "{error}");
 }
 
+/// The error was an unknown field.
+#[test]
+fn regression_a_file_of_settings_is_named_as_such() {
+    let error = parse("[cloud]\nvpc = \"a.toml\"\n", Path::new("/etc/srd0.toml")).unwrap_err();
+    assert!(error.what.contains("this is a file of settings"), "{error}");
+    assert!(error.remedy.contains("srd card up -c /etc/srd0.toml"), "{error}");
+}
+
 #[test]
 fn a_name_that_is_almost_right_is_suggested() {
     let text = format!("{BASE}[interface.e]\nsubnet = \"ss\"\naddress = []\n");

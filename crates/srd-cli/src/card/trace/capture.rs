@@ -28,8 +28,10 @@ The comment of a packet says where it went, or which table or limit dropped it: 
 held up stands behind later ones.
 
 EXIT CODES
-  0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
-  3 it needs root";
+  0  it worked
+  1  no card answers, or it failed
+  2  wrong arguments, or the card refuses them; or several cards run, and none is named
+  3  it needs root";
 
 /// Arguments of `srd card capture`.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +39,8 @@ EXIT CODES
 pub(crate) struct CaptureArgs {
     #[command(flatten)]
     which: Which,
-    /// Write to this file; `-` is standard output.
+    /// Write to this file, which only its owner may read; `-` is standard output. Default: standard
+    /// output, unless it is a terminal.
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Keep at most this number of bytes of each packet.

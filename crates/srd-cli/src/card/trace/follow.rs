@@ -20,12 +20,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Selection of packets: the instance, the filter, and the number.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Which {
-    /// The instance; `any`: all instances of this host.
+    /// Name of the instance; `any`: all instances of this host.
     instance: String,
     /// Only packets that meet all of these conditions, in the words of tcpdump: tcp, udp, icmp,
     /// icmp6, proto N, host ADDRESS, port N, src ADDRESS, dst ADDRESS, src port N, dst port N.
     filter: Vec<String>,
-    /// End after this number of packets.
+    /// End after this number of packets. Default: at Ctrl-C.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     packets: Option<u32>,
     /// End after this time, in seconds or with a unit, for example 10 or 500ms. Default: at Ctrl-C.
@@ -66,7 +66,7 @@ impl Which {
         let filter = filter::parse(&self.filter).map_err(|error| Usage(error.to_string()))?;
         let is_enough = crate::signals::stop_flag()?;
         let instance = (self.instance != "any").then(|| self.instance.clone());
-        let mut client = Client::connect(&self.socket.path())?;
+        let mut client = Client::connect(&self.socket.path()?)?;
         let most = self.packets.unwrap_or(u32::MAX);
         let id = client.trace(instance, filter, most, head_bytes).map_err(crate::card::or_usage)?;
         let mut to = begun()?;

@@ -14,17 +14,13 @@ mod follow;
 mod packets;
 mod text;
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 pub(super) use capture::{CaptureArgs, run as capture};
 
 use self::follow::{Brought, Which};
-use crate::output::{check_writable, say, tell};
+use crate::output::{JsonLines, JsonOutput, say, tell};
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -37,12 +33,14 @@ ACLs, routes, gateways. Of each packet it prints where it went, how long that to
 that held it up, with the counter of `ethtool -S` that shows them. A packet from one instance of
 this host to another is seen on both interfaces.
 
-Following costs the card time for each packet that the filter takes; more packets than are printed
-are counted and not followed.
+--json writes a line of JSON for each packet. Following costs the card time for each packet that
+the filter takes; more packets than are printed are counted and not followed.
 
 EXIT CODES
-  0 it worked, 1 no card answers, or it failed, 2 wrong arguments, or the card refuses them,
-  3 it needs root";
+  0  it worked
+  1  no card answers, or it failed
+  2  wrong arguments, or the card refuses them; or several cards run, and none is named
+  3  it needs root";
 
 /// Arguments of `srd card trace`.
 #[derive(Args, Clone, Debug)]
@@ -50,40 +48,24 @@ EXIT CODES
 pub(crate) struct TraceArgs {
     #[command(flatten)]
     which: Which,
-    /// Also write each packet to this file, as a line of JSON; `-` is standard output, which then
-    /// carries nothing else.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
-    let owns_stdout = args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-    let open = || -> Result<Option<Box<dyn Write>>> {
-        Ok(match &args.json {
-            None => None,
-            Some(_) if owns_stdout => Some(Box::new(BufWriter::new(std::io::stdout()))),
-            Some(file) => {
-                let opened = File::create(file);
-                let opened = opened.with_context(|| format!("cannot write {}", file.display()))?;
-                Some(Box::new(BufWriter::new(opened)))
-            }
-        })
-    };
-    if let Some(file) = args.json.as_ref().filter(|_| !owns_stdout) {
-        check_writable(file)?;
-    }
-    let at = if owns_stdout { "standard output" } else { "the file of JSON" };
-    let one = |lines: &mut Option<Box<dyn Write>>, packet: &packets::Packet| {
-        if let Some(lines) = lines {
-            serde_json::to_writer(&mut *lines, packet).map_err(std::io::Error::from).context(at)?;
-            lines.write_all(b"\n").context(at)?;
+    args.json.check()?;
+    let open = || -> Result<Option<JsonLines>> {
+        let mut lines = args.json.lines();
+        if let Some(lines) = &mut lines {
+            lines.open()?;
         }
-        if owns_stdout { Ok(()) } else { say(text::text(packet)) }
+        Ok(lines)
     };
-    let flush = |lines: &mut Option<Box<dyn Write>>| match lines {
-        Some(lines) => lines.flush().context(at),
-        None => Ok(()),
+    let one = |lines: &mut Option<JsonLines>, packet: &packets::Packet| {
+        lines.as_mut().map_or(Ok(()), |lines| lines.add(packet))?;
+        if args.json.owns_stdout() { Ok(()) } else { say(text::text(packet)) }
     };
+    let flush = |lines: &mut Option<JsonLines>| lines.as_mut().map_or(Ok(()), JsonLines::flush);
     let (_, Brought { packets, lost }) = args.which.follow(0, open, one, flush)?;
     tell!("srd: {packets} packets followed{}", follow::missed(lost));
     Ok(0)

@@ -8,6 +8,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Bar, BarChart, BarGroup, Block, Paragraph, Row, Table, TableState};
+use srd_daemon::config::Mode;
 use srd_daemon::snapshot::{PathSnapshot, PeerSnapshot, PeerState};
 
 /// Columns of the terminal for the bar of one path, including the gap.
@@ -39,7 +40,12 @@ fn bold(text: impl Into<String>) -> Span<'static> {
 fn facts(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let now = &view.now;
     let protection = if now.encrypted { "encrypted" } else { "NOT ENCRYPTED" };
-    let about = format!("  {protection}, MTU {}, up {}", now.mtu, span(now.uptime_s));
+    let up = span(now.uptime_s);
+    let (name, about) = match now.mode {
+        Mode::Cloud if now.is_alone() => ("instances", format!("  no other hosts, up {up}")),
+        Mode::Cloud => ("instances", format!("  {protection}, up {up}")),
+        _ => (now.interface.as_str(), format!("  {protection}, MTU {}, up {up}", now.mtu)),
+    };
     let total = |of: fn(&PeerSnapshot) -> u64| now.peers.iter().map(of).sum::<u64>() as f64;
     let sent = view.per_second(|s| s.counters.ena_srd_tx_pkts);
     let again = view.per_second(|s| s.counters.retransmissions);
@@ -58,7 +64,7 @@ fn facts(frame: &mut Frame<'_>, area: Rect, view: &View) {
         Some(why) => Line::styled(why, Style::new().fg(Color::Red)),
         None => Line::default(),
     };
-    let first = Line::from(vec![bold(now.interface.clone()), about.into()]);
+    let first = Line::from(vec![bold(name), about.into()]);
     frame.render_widget(Paragraph::new(vec![first, second, third]), area);
 }
 

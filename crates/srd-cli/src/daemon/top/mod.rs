@@ -32,7 +32,7 @@ const FLOWS: usize = 50;
 pub(crate) struct TopArgs {
     #[command(flatten)]
     target: Target,
-    /// Time between two updates, for example 1 or 250ms.
+    /// Time between two updates, in seconds or with a unit, for example 1 or 250ms.
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = units::parse_time)]
     interval: Duration,
 }

@@ -52,7 +52,7 @@ fn parts(key: &DrawnKey) -> (hmac::Key, String) {
 /// Returns the account of the key to which a token belongs.
 fn account_of<'a>(keys: &'a Keys, given: &str) -> Option<&'a str> {
     let given = URL_SAFE_NO_PAD.decode(given).ok()?;
-    keys.all().find_map(|(key, account)| {
+    keys.active().find_map(|(key, account)| {
         let (secret, message) = parts(&key);
         hmac::verify(&secret, message.as_bytes(), &given).ok().map(|()| account)
     })
@@ -95,9 +95,12 @@ impl Control {
         if matches!(path, "" | "/") {
             return Ok(HttpResponse::html(srd_http::page(PAGE, &[])));
         }
-        let account = self.console_account(http)?;
+        // A request without a valid token causes no read of the store.
+        self.console_account(http)?;
         let parameters = Parameters(form::parse(&http.query)?);
         self.follow().map_err(super::unavailable)?;
+        // Another controller may have deactivated the key of the token.
+        let account = self.console_account(http)?;
         let answer = match path {
             "/regions" => self.console_regions(&account),
             "/action" => self.console_action(&account, &parameters, now)?,

@@ -11,7 +11,7 @@ fn strangers_beyond_the_bound_wait_until_others_have_gone() {
         .collect();
     let own = Identity::draw().unwrap();
     let short = Duration::from_millis(300);
-    let waits = Client::open(server.at, &own, server.fingerprint(), short);
+    let waits = Client::open(server.at, &own, &[server.fingerprint()], short);
     let kind = waits.map(|_| ()).unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind}");
     drop(idle);

@@ -25,7 +25,7 @@ use super::wire::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use crate::server::RELOAD_PERIOD;
-use crate::tls::{Stamp, read_again, read_pem, stamp};
+use crate::tls::{LastRead, Stamp, read_again, read_pem, stamp};
 
 /// Largest number of members.
 const MEMBERS_MAX: usize = 16;
@@ -110,8 +110,8 @@ pub(super) struct Client {
 #[derive(Debug)]
 struct Connections {
     members: Vec<Channel>,
-    /// The stamps of the files of certificates when they were read.
-    stamps: Vec<Stamp>,
+    /// The last read of the files of certificates.
+    last: LastRead<Vec<Stamp>>,
 }
 
 impl Connections {
@@ -138,7 +138,7 @@ impl Connections {
             Ok(endpoint.connect_with_connector_lazy(tcp()))
         };
         let members = members.iter().map(channel).collect::<Result<_, String>>()?;
-        Ok(Self { members, stamps })
+        Ok(Self { members, last: LastRead::new(stamps) })
     }
 }
 
@@ -158,15 +158,15 @@ impl Client {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the files of certificates again if one of them has changed, for later calls. Returns
-    /// `None` if there was no change. Needs a Tokio runtime.
+    /// Reads the files of certificates again if one of them has changed, or the last read has
+    /// failed, for later calls. Returns `None` if there is nothing new. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// A text for the operator. The former certificates stay in use until the files change again.
+    /// A text for the operator. The former certificates stay in use.
     fn reload(&self) -> Option<Result<(), String>> {
         let stamps = self.tls.as_ref()?.stamps();
         let read = || Connections::new(&self.addresses, self.tls.as_ref());
-        read_again(&self.connections, stamps, |current| &mut current.stamps, read)
+        read_again(&self.connections, stamps, |current| &mut current.last, read)
     }
 
     /// Looks for changes of the files of certificates for ever.

@@ -86,6 +86,35 @@ fn instances_of_one_host_need_no_interface_and_no_key() {
     assert_eq!(spins.interface.poll, PollMode::Spin);
 }
 
+/// The keys were silently ignored.
+#[test]
+fn regression_keys_of_packets_between_hosts_are_refused_without_other_hosts() {
+    const CLOUD: &str = "[interface]\nmode = \"cloud\"\n";
+    for (lines, key) in [
+        ("dscp = 46\n", "dscp"),
+        ("link_rate = \"10G\"\n", "link_rate"),
+        ("protection = \"encrypted\"\n", "protection"),
+        ("[expert]\npaths = 8\n", "paths"),
+        ("[expert]\norder_wait_ms = 5.0\n", "order_wait_ms"),
+        ("[expert]\nqueue_delay_ms = 5.0\n", "queue_delay_ms"),
+    ] {
+        let error = parse(&format!("{CLOUD}{lines}[cloud]\n")).unwrap_err();
+        let line = 2 + lines.lines().count();
+        assert!(error.starts_with(&format!("/etc/srd/srd0.toml:{line}:")), "{error}");
+        let wanted = format!("`{key}` is a setting of packets between hosts, and without `listen`");
+        assert!(error.contains(&wanted) && error.contains("remedy: take it out, or"), "{error}");
+        // With `listen`, they have an effect.
+        let with = match key {
+            "protection" => format!("{PLAIN}{LISTEN}[cloud]\n"),
+            _ => format!("{PLAIN}{LISTEN}{lines}[cloud]\n"),
+        };
+        let config = parse(&with).unwrap();
+        assert!(!config.interface.is_alone());
+    }
+    let expert = parse("[cloud]\n[expert]\npaths = 8\n").unwrap_err();
+    assert!(expert.starts_with("/etc/srd/srd0.toml:3:"), "{expert}");
+}
+
 #[test]
 fn an_overlay_may_have_hosts_of_the_cloud_among_its_peers() {
     let text = format!(

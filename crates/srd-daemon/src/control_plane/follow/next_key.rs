@@ -2,18 +2,19 @@
 //!
 //! ```text
 //!   controller: rotate --> pending.key --public key--> controller stores it --> next.key
-//!   next session: offers next.key --> admitted, all peers get it --> the daemon uses it
-//!                                                                --> private.key
+//!   next session: offered.key, offers it --> admitted, all peers get it --> the daemon uses it
+//!                                                                       --> private.key
 //! ```
 //!
 //! When the daemon uses the key, sessions with peers end, and open again. If the controller refuses
 //! the key that a session offers, the next session offers the other one of the two: the controller
-//! may or may not have taken the next key before its answer was lost. A daemon that ends in the
-//! middle finishes the change at its next start (`prepare` of the module `enrol`).
+//! may or may not have taken the next key before its answer was lost. If the daemon is killed in
+//! the middle, the name of the file decides: `prepare` of the module `enrol` makes a key that was
+//! offered the key of this host, and a key that was not offered waits for a session.
 
 use super::{End, Follower};
 use crate::control_plane::link::Link;
-use crate::control_plane::state::{NEXT_KEY, PENDING_KEY, PRIVATE_KEY};
+use crate::control_plane::state::{NEXT_KEY, OFFERED_KEY, PENDING_KEY, PRIVATE_KEY};
 use crate::plane::PlaneError;
 use srd_enrol::FromHost;
 
@@ -44,12 +45,7 @@ impl Follower {
     /// new one.
     pub(super) fn adopt_key(&mut self) -> Result<(), End> {
         let state = &self.enrol.directory;
-        let Some(next) = self.next.clone() else {
-            return match self.has_next_key() {
-                true => state.rename(NEXT_KEY, PENDING_KEY).map_err(End::State),
-                false => Ok(()),
-            };
-        };
+        let Some(next) = self.next.clone() else { return self.put_key_back() };
         let changed = match self.plane.rekey(next.clone()) {
             Err(PlaneError::Gone) => return Err(End::Daemon),
             Err(error) => Err(error.to_string()),
@@ -58,25 +54,41 @@ impl Follower {
         // The next session tries again.
         changed.map_err(|why| End::State(format!("the next key is not in use: {why}")))?;
         (self.key, self.next) = (next.public(), None);
-        // If this fails, the next start offers the key again, and then renames its file.
-        if let Err(why) = state.rename(NEXT_KEY, PRIVATE_KEY) {
+        // If this fails, the next session or the next start renames the file.
+        if let Err(why) = state.rename(OFFERED_KEY, PRIVATE_KEY) {
             tracing::error!("{why}");
         }
         tracing::info!("this host uses its next key from now on");
         Ok(())
     }
 
+    /// After the controller has admitted this host with its present key: gives the file of another
+    /// key the name that leads to a new offer.
+    fn put_key_back(&self) -> Result<(), End> {
+        let state = &self.enrol.directory;
+        for name in [OFFERED_KEY, NEXT_KEY] {
+            let Some(key) = state.key_if_any(name).map_err(End::State)? else { continue };
+            let is_in_use = key.public() == self.key;
+            let to = if is_in_use { PRIVATE_KEY } else { PENDING_KEY };
+            state.rename(name, to).map_err(End::State)?;
+        }
+        Ok(())
+    }
+
     /// After the controller has refused the key of this host: offers the other one, if there are
     /// two.
     pub(super) fn turn_key(&mut self) {
-        self.next = match self.next.take() {
-            Some(_) => None,
-            None => self.enrol.directory.key_if_any(NEXT_KEY).ok().flatten(),
-        };
+        let state = &self.enrol.directory;
+        if self.next.take().is_none() {
+            self.next = state.next_key().ok().flatten();
+        } else if let Err(why) = state.rename(OFFERED_KEY, NEXT_KEY) {
+            // The controller does not have this key, so the next start must not use it.
+            tracing::error!("{why}");
+        }
     }
 
     pub(super) fn has_next_key(&self) -> bool {
-        matches!(self.enrol.directory.key_if_any(NEXT_KEY), Ok(Some(_)))
+        matches!(self.enrol.directory.next_key(), Ok(Some(_)))
     }
 
     /// Ends the session after the controller has stored the public key of the next key, so that the

@@ -5,13 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::{Control, Ended};
-use crate::handover::give::{self, Unsettled};
+use super::Control;
+use crate::handover::decision::Decision;
+use crate::handover::give;
 use crate::handover::instances::HeldInstances;
 use crate::handover::state::{
     Belongings, CloudState, EnrolState, Estate, PeerState, State, WorkerState, identity,
 };
-use crate::handover::successor::Successor;
 use crate::handover::wire::LineConnection;
 use crate::routing;
 
@@ -19,16 +19,16 @@ use crate::routing;
 /// waits, as long as this exists.
 #[derive(Debug)]
 pub(super) struct Handed {
-    ended: Ended,
+    process: u32,
     instances: Option<HeldInstances>,
     line: LineConnection,
     _holds: Vec<SyncSender<()>>,
 }
 
 impl Handed {
-    /// Returns the result of the control thread.
-    pub(super) fn ended(&self) -> Ended {
-        self.ended
+    /// Returns the id of the process that goes on.
+    pub(super) fn process(&self) -> u32 {
+        self.process
     }
 
     /// Returns a further descriptor of the connection to the other process.
@@ -95,23 +95,19 @@ impl Control {
         Ok(Estate { state, descriptors })
     }
 
-    /// Stops the workers, and lets the other process continue. If this fails, the workers continue,
-    /// unless the other process does not end.
+    /// Stops the workers, and lets the process with this id go on. If this fails, the workers
+    /// continue.
     pub(super) fn hand_over(
         &mut self,
         mut line: LineConnection,
-        successor: &Successor,
+        (decision, process): (Decision, u32),
     ) -> Result<(), String> {
         let holds = self.crew.hold().map_err(|error| format!("{error:#}"))?;
         let instances = self.belongings.instances.as_ref().map(|of| (of.hold)()).transpose();
         let instances = instances.map_err(|error| format!("{error:#}"))?;
-        let id = successor.id();
-        let (ended, done) = match give::settle(&mut line, instances.as_ref(), successor) {
-            Ok(()) => (Ended::HandedOver(id), Ok(())),
-            Err(Unsettled::Continues(error)) => return Err(format!("{error:#}")),
-            Err(Unsettled::Ends(error)) => (Ended::Displaced(id), Err(format!("{error:#}"))),
-        };
-        self.handed = Some(Handed { ended, instances, line, _holds: holds });
-        done
+        let settled = give::settle(&mut line, decision, instances.as_ref());
+        settled.map_err(|error| format!("{error:#}"))?;
+        self.handed = Some(Handed { process, instances, line, _holds: holds });
+        Ok(())
     }
 }

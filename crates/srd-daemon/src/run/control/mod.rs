@@ -97,9 +97,6 @@ pub enum Ended {
     /// The process with this number continues. This process has to end at once: it may drop
     /// nothing, because that would close contexts and remove what now belongs to the other process.
     HandedOver(u32),
-    /// The process with this number neither took over nor ended. Nothing may be dropped, because
-    /// that process continues when this process has ended.
-    Displaced(u32),
 }
 
 /// Everything that the control thread needs when it is created.
@@ -164,7 +161,7 @@ impl Control {
         self.waker.attach();
         let done = self.work(commands);
         if let Some(handed) = &self.handed {
-            return Ok(handed.ended());
+            return Ok(Ended::HandedOver(handed.process()));
         }
         self.pages.end();
         let ended = self.crew.end().map(|end| end.into_error(&self.config.interface.name));
@@ -176,26 +173,18 @@ impl Control {
 
     /// Maintains routes by a network process that was taken over from another process. In
     /// transparent mode, the routes stay as they are until the peers have had time to answer.
-    ///
-    /// # Errors
-    /// The operating system's error.
-    pub(crate) fn keep_routes(&mut self, network: Network) -> Result<()> {
-        let mode = self.config.interface.mode;
-        self.routing = Some(Routing::start(network, mode)?);
+    pub(crate) fn keep_routes(&mut self, routing: Routing) {
+        self.routing = Some(routing);
         self.is_rerouted = true;
-        if mode == Mode::Transparent {
+        if self.config.interface.mode == Mode::Transparent {
             self.routes_from = now() + ANSWERS_WAIT;
         }
         self.settle();
-        Ok(())
     }
 
-    /// Lets the card of the instances move packets, which waits for this after a take-over.
-    ///
-    /// # Errors
-    /// If its thread has ended.
-    pub(crate) fn begin_instances(&self) -> Result<()> {
-        self.crew.begin_instances()
+    /// Lets all workers move packets, which wait for this after a take-over.
+    pub(crate) fn begin(&self) {
+        self.crew.begin();
     }
 
     /// After a hand-over, returns a further descriptor of the connection to the other process.
@@ -278,8 +267,8 @@ impl Control {
             Command::Rekey { key, reply } => reply.send(self.rekey(key)),
             Command::Capture { filter, reply } => reply.send(self.capture(&filter)),
             Command::Describe { reply } => reply.send(self.describe()),
-            Command::HandOver { line, successor, reply } => {
-                reply.send(self.hand_over(line, &successor));
+            Command::HandOver { line, decision, process, reply } => {
+                reply.send(self.hand_over(line, (decision, process)));
             }
             Command::Stop => {}
         }

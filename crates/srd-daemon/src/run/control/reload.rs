@@ -12,12 +12,17 @@ use super::Control;
 use super::peers::{Peer, prefixes};
 use crate::config::diff::{PRIVATE_KEY, REKEYED, is_same};
 use crate::config::{
-    Config, Difference, PeerChange, PeerSettings, Protection, ReloadReport, UdpOrdering,
+    Config, Difference, Mode, PeerChange, PeerSettings, Protection, ReloadReport, UdpOrdering,
 };
 use crate::keys::SecretKey;
 use crate::plane;
 use crate::run::orders::{CardSettings, Change};
 use crate::run::resolve::Lookup;
+
+/// Refusal of a setting of an interface by a node without one.
+const NO_INTERFACE: &str = "this node has no interface: `express` and `express_udp` of \
+                            [interface.N] in the VPC's file switch ENA Express of instances, and \
+                            `srd card apply` applies the file";
 
 /// A peer that was removed because a worker could not add it: its name, and the reason.
 pub(super) type RemovedPeer = (String, srd_proto::AddPeerError);
@@ -28,6 +33,9 @@ impl Control {
     /// # Errors
     /// The reason of a refusal, as a text for people.
     pub(super) fn set(&mut self, change: &plane::Change) -> Result<(), String> {
+        if self.config.interface.mode == Mode::Cloud {
+            return Err(NO_INTERFACE.into());
+        }
         if let Some(wanted) = &change.peer {
             let index = self.find(wanted)?;
             if change.udp_ordering.is_some() {

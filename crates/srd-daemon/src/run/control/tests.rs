@@ -62,3 +62,18 @@ fn a_peer_is_routed_while_any_worker_reaches_it() {
     // If the peer went down and came up between two checks, its routes are requested again.
     assert_eq!(after(0, Link::Up, 2), (PeerState::Up, true));
 }
+
+/// The command confirmed the change, which had no effect on packets of instances.
+#[test]
+fn regression_a_node_without_an_interface_has_no_settings_of_one() {
+    let peers = [("a", outer(2, 0), "10.77.0.2/32")];
+    let (mut control, _commands, host) = control(&net(), 1, 1, configuration(1, &peers));
+    let change = crate::plane::Change { express: Some(false), ..Default::default() };
+    control.set(&change).unwrap();
+    end_workers(&host);
+    control.config.interface.mode = Mode::Cloud;
+    for peer in [None, Some("a".to_owned())] {
+        let error = control.set(&crate::plane::Change { peer, ..change.clone() }).unwrap_err();
+        assert!(error.contains("no interface") && error.contains("srd card apply"), "{error}");
+    }
+}

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use srd_proto::{Duration, Instant};
 
 use super::Control;
-use crate::config::{Mode, Protection};
+use crate::config::{Interface, Mode, Protection};
 use crate::pages::peer::PeerFigures;
 use crate::run::peer_log::{PeerLog, Shown};
 use crate::run::problems;
@@ -18,7 +18,7 @@ const STOOD_STILL: Duration = Duration::from_secs(5);
 impl Control {
     /// Returns the status text for systemd.
     pub(crate) fn readiness(&self) -> String {
-        format!("{} is up, {} peers", self.config.interface.name, self.peers.len())
+        readiness(&self.config.interface, self.peers.len())
     }
 
     /// Whether the prefixes behind peers stay unreachable after the daemon has ended.
@@ -28,28 +28,7 @@ impl Control {
 
     /// Returns one line of text that describes the running daemon.
     pub(crate) fn introduction(&self) -> String {
-        let interface = &self.config.interface;
-        if interface.is_alone() {
-            return format!("{} is up: instances only, no other hosts", interface.name);
-        }
-        let address = match interface.mode {
-            Mode::Transparent => "transparent".to_owned(),
-            Mode::Cloud => "instances only".to_owned(),
-            Mode::Overlay => {
-                let list: Vec<String> = interface.address.iter().map(IpNet::to_string).collect();
-                list.join(", ")
-            }
-        };
-        let protection = match interface.protection {
-            Protection::Encrypted(_) => "encrypted",
-            Protection::Plain => "NOT ENCRYPTED",
-        };
-        let (listen, peers) = (interface.listens_in_words(), self.peers.len());
-        let some = if peers == 1 { "1 peer".to_owned() } else { format!("{peers} peers") };
-        format!(
-            "{} is up: {address}, {protection}, MTU {}, listening on {listen}, {some}",
-            interface.name, self.mtu
-        )
+        introduction(&self.config.interface, self.mtu, self.peers.len())
     }
 
     pub(super) fn tick(&mut self, now: Instant) {
@@ -110,8 +89,77 @@ impl Control {
     }
 }
 
+/// Returns the status text for systemd. A node without an interface has hosts in place of peers.
+fn readiness(interface: &Interface, peers: usize) -> String {
+    match interface.mode {
+        Mode::Cloud => format!("instances run, {}", counted(peers, "other host")),
+        Mode::Overlay | Mode::Transparent => format!("{} is up, {peers} peers", interface.name),
+    }
+}
+
+/// Returns the line of the log that describes a daemon at its start.
+fn introduction(interface: &Interface, mtu: u16, peers: usize) -> String {
+    if interface.is_alone() {
+        return "instances run: no interface, no other hosts".to_owned();
+    }
+    let protection = match interface.protection {
+        Protection::Encrypted(_) => "encrypted",
+        Protection::Plain => "NOT ENCRYPTED",
+    };
+    let (listen, name) = (interface.listens_in_words(), &interface.name);
+    let address = match interface.mode {
+        Mode::Cloud => {
+            let hosts = counted(peers, "other host");
+            return format!(
+                "instances run: no interface, {protection}, listening on {listen}, {hosts}"
+            );
+        }
+        Mode::Transparent => "transparent".to_owned(),
+        Mode::Overlay => {
+            let list: Vec<String> = interface.address.iter().map(IpNet::to_string).collect();
+            list.join(", ")
+        }
+    };
+    let some = counted(peers, "peer");
+    format!("{name} is up: {address}, {protection}, MTU {mtu}, listening on {listen}, {some}")
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Bytes of inner packets sent to a peer, and received from it.
 fn moved_bytes(figures: &PeerFigures) -> [u64; 2] {
     let t = &figures.traffic;
     [t.srd_tx_bytes + t.plain_tx_bytes, t.srd_rx_bytes + t.plain_rx_bytes]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn interface(text: &str) -> Interface {
+        Config::parse(text, Path::new("srd0.toml")).unwrap().interface
+    }
+
+    /// The log of a card was that `srd0` is up, which did not exist.
+    #[test]
+    fn regression_a_node_without_an_interface_names_none_at_its_start() {
+        let alone = interface("[cloud]\n");
+        assert_eq!(introduction(&alone, 8900, 0), "instances run: no interface, no other hosts");
+        assert_eq!(readiness(&alone, 0), "instances run, 0 other hosts");
+        let text = "[interface]\nlisten = \"192.0.2.1:7471\"\nprotection = \"plain\"\n";
+        let hosts = interface(&format!("{text}mode = \"cloud\"\n[cloud]\n"));
+        let said = introduction(&hosts, 1400, 1);
+        assert!(said.starts_with("instances run: no interface, NOT ENCRYPTED,"), "{said}");
+        assert!(said.ends_with("192.0.2.1:7471 (UDP ports up to 7534), 1 other host"), "{said}");
+        let overlay = interface(&format!("{text}address = [\"10.77.0.1/24\"]\n"));
+        let said = introduction(&overlay, 1400, 2);
+        assert!(said.starts_with("srd0 is up: 10.77.0.1/24, NOT ENCRYPTED, MTU 1400,"), "{said}");
+        assert!(said.ends_with(", 2 peers"), "{said}");
+        assert_eq!(readiness(&overlay, 2), "srd0 is up, 2 peers");
+    }
 }

@@ -31,10 +31,11 @@ pub(super) enum Pending {
 
 impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// Carries out the first order, which adds the peers, before any packet is processed. Otherwise
-    /// a peer whose handshake arrives early would be treated as unknown. `takes_over`: also waits
-    /// for [`Order::Begin`], and carries out the orders before it.
-    pub(super) fn wait_for_peers(&mut self, takes_over: bool) {
-        let mut waits = takes_over;
+    /// a peer whose handshake arrives early would be treated as unknown. If this process takes over
+    /// from another one, also waits for [`Order::Begin`], and carries out the orders before it.
+    /// Returns false if the worker has to end before that, and must not use its sockets.
+    pub(super) fn wait_for_peers(&mut self) -> bool {
+        let mut waits = self.takes_over;
         while !self.flags.is_stopped() {
             match self.orders.recv_timeout(LOOK_EVERY) {
                 Ok(order) => {
@@ -44,13 +45,14 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
                         self.take_orders();
                     }
                     if !waits {
-                        return;
+                        break;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        !waits
     }
 
     /// Continues an unfinished order, or takes the next order. Returns false if there is no order.

@@ -105,9 +105,11 @@ impl CardWorker {
         let (interface, taken) = (self.interface, self.taken);
         let arrivals = endpoint.io().inner().arrivals().context("waiting for the sockets")?;
         let descriptors = vec![Arc::new(arrivals), queues.fd(), wake];
-        let worker = Worker::new(number, endpoint, (queues, hosts), card, ends, publisher);
-        let (takes_over, has_more, has_work) = (taken.is_some(), true, true);
-        Ok(Carrier { worker, descriptors, interface, takes_over, has_more, has_work })
+        let mut worker = Worker::new(number, endpoint, (queues, hosts), card, ends, publisher);
+        if taken.is_some() {
+            worker.take_over();
+        }
+        Ok(Carrier { worker, descriptors, interface, has_more: true, has_work: true })
     }
 
     /// Takes the descriptors of the state of the cards of another process, from which this process
@@ -125,8 +127,6 @@ pub struct Carrier<H> {
     descriptors: Vec<Arc<OwnedFd>>,
     /// Name of the interface, for errors.
     interface: String,
-    /// Whether this process takes over from another process.
-    takes_over: bool,
     /// Whether more packets can be sent immediately.
     has_more: bool,
     /// Whether the last [`Carrier::work`] left orders, frames of the interface, or an unfinished
@@ -144,9 +144,10 @@ impl<H: Hosts> Carrier<H> {
     }
 
     /// Waits for the peers of the configuration. If this process takes over from another one, also
-    /// waits until that process does not go on any more. Call it once, before any other call.
-    pub fn wait_for_peers(&mut self) {
-        self.worker.wait_for_peers(self.takes_over);
+    /// waits until that process does not go on any more. Returns false if that process goes on.
+    /// Call it once, before any other call.
+    pub fn wait_for_peers(&mut self) -> bool {
+        self.worker.wait_for_peers()
     }
 
     /// Whether the control thread has stopped the worker.

@@ -146,6 +146,8 @@ pub(crate) struct Worker<I, P, H = NoHosts> {
     poll: PollMode,
     /// Time when a frame was last read, or a packet last received.
     moved_at: Instant,
+    /// Whether this process takes over from another process.
+    takes_over: bool,
 }
 
 impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
@@ -173,6 +175,7 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
             moderation,
             poll: PollMode::Block,
             moved_at: now,
+            takes_over: false,
         }
     }
 
@@ -181,12 +184,21 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
         self.poll = poll;
     }
 
+    /// Makes the worker wait for [`Order::Begin`] before it moves packets, because another process
+    /// still moves them.
+    pub(crate) fn take_over(&mut self) {
+        self.takes_over = true;
+    }
+
     /// Processes packets until the worker is stopped, and then closes its contexts.
     ///
     /// # Errors
     /// The error that makes the interface or the sockets unusable.
     pub(crate) fn run(&mut self) -> Result<(), Fatal> {
-        self.wait_for_peers(false);
+        if !self.wait_for_peers() {
+            // Another process moves packets through the same sockets and queues.
+            return Ok(());
+        }
         let done = loop {
             if self.flags.is_stopped() {
                 break Ok(());

@@ -50,11 +50,15 @@ pub enum Request {
     /// Report the flow logs.
     Logs,
     /// Put the rules of this file in force, and add and remove instances according to it. The
-    /// answer is sent when no packet is admitted by the old rules any more.
+    /// answer is sent when no packet is admitted by the old rules any more. After that, the card
+    /// restores the parts of instances that other programs have changed.
     Apply {
         /// The absolute path of the file.
         file: PathBuf,
     },
+    /// Wait until the parts of instances that other programs have changed are restored, after the
+    /// last [`Request::Apply`] of this connection.
+    Repaired,
     /// Add an instance. It is removed when this connection ends.
     Attach(Attach),
     /// Begin a trace of packets. The trace ends when this connection ends.
@@ -121,6 +125,15 @@ pub enum Answer {
         /// of earlier versions send no such field.
         #[serde(default)]
         is_new: bool,
+    },
+    /// Answer to [`Request::Repaired`].
+    Repaired {
+        /// Changes by other programs to objects of the card that are left, as sentences with
+        /// remedies.
+        warnings: Vec<String>,
+        /// Seconds after which the answer was sent although the repair had not ended; `None` if it
+        /// has ended.
+        unfinished_s: Option<u64>,
     },
     /// Answer to [`Request::Attach`].
     Attached(Instance),
@@ -215,6 +228,10 @@ pub struct Status {
     pub version: String,
     /// Seconds since the card began to move packets.
     pub uptime_s: f64,
+    /// Time at which the card began to move packets, in seconds since 1970. The value does not
+    /// follow later changes of the wall clock. A card of an earlier version sends 0.
+    #[serde(default)]
+    pub began_unix_s: f64,
     /// Seconds of processor time that the card has used since its process started. The time of its
     /// helper process is not included.
     #[serde(default)]

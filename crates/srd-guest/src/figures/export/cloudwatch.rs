@@ -69,13 +69,14 @@ pub(super) fn lines(namespace: &str, status: &Status, at: Duration) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Form, lines as exported};
+    use super::super::{Exporter, Form};
     use super::*;
     use crate::figures::metrics::sample_status;
-    use std::time::UNIX_EPOCH;
+    use std::time::{SystemTime, UNIX_EPOCH};
 
-    fn form() -> Form {
-        Form::CloudWatch { namespace: NAMESPACE_DEFAULT.into() }
+    fn exported(status: &Status, at: SystemTime) -> Vec<String> {
+        let form = Form::CloudWatch { namespace: NAMESPACE_DEFAULT.into() };
+        Exporter::new(form).lines(status, &[], at)
     }
 
     #[test]
@@ -84,7 +85,7 @@ mod tests {
         status.instances[0].id = "i-1".into();
         status.instances[0].interfaces[0].counters[0].1 = 7;
         let at = UNIX_EPOCH + Duration::from_millis(1500);
-        let lines = exported(&form(), &status, &[], at);
+        let lines = exported(&status, at);
         assert_eq!(lines.len(), 1);
         let line: Value = serde_json::from_str(&lines[0]).unwrap();
         let directive = &line["_aws"]["CloudWatchMetrics"][0];
@@ -105,7 +106,7 @@ mod tests {
         let mut status = sample_status();
         let counters = (0..=METRICS_MAX).map(|n| (format!("queue_{n}_tx_cnt"), 1)).collect();
         status.instances[0].interfaces[0].counters = counters;
-        let lines = exported(&form(), &status, &[], UNIX_EPOCH);
+        let lines = exported(&status, UNIX_EPOCH);
         let metrics = |line: &String| -> usize {
             let line: Value = serde_json::from_str(line).unwrap();
             line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap().len()

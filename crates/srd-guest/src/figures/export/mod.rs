@@ -30,18 +30,33 @@ pub enum Form {
     },
 }
 
-/// Returns the lines that contain the figures of a card at a time, in this form.
-///
-/// # Panics
-/// The function never panics, because writing to a text in memory cannot fail.
-pub fn lines(form: &Form, status: &Status, logs: &[FlowLog], at: SystemTime) -> Vec<String> {
-    let at = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    match form {
-        Form::OpenTelemetry => {
-            let text = metrics::text(status, logs);
-            let families = samples::families(&text);
-            vec![opentelemetry::line(status, &families, at)]
+/// Converts the figures of a card to lines, one time after the other.
+#[derive(Debug)]
+pub struct Exporter {
+    form: Form,
+    last: Option<opentelemetry::Sums>,
+}
+
+impl Exporter {
+    /// Returns an exporter whose lines have this form.
+    pub fn new(form: Form) -> Self {
+        Self { form, last: None }
+    }
+
+    /// Returns the lines that contain the figures of the card at a time. In the form of OTLP, a
+    /// counter keeps its start time until the card restarts or the counter falls.
+    ///
+    /// # Panics
+    /// The function never panics, because writing to a text in memory cannot fail.
+    pub fn lines(&mut self, status: &Status, logs: &[FlowLog], at: SystemTime) -> Vec<String> {
+        let at = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        match &self.form {
+            Form::OpenTelemetry => {
+                let text = metrics::text(status, logs);
+                let families = samples::families(&text);
+                vec![opentelemetry::line(status, &families, at, &mut self.last)]
+            }
+            Form::CloudWatch { namespace } => cloudwatch::lines(namespace, status, at),
         }
-        Form::CloudWatch { namespace } => cloudwatch::lines(namespace, status, at),
     }
 }

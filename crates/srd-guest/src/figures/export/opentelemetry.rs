@@ -2,9 +2,12 @@
 //! each point in time, as in files of its "file exporter".
 //!
 //! Integers of 64 bits are texts in this form. A counter is a cumulative sum that begins with the
-//! card. Prometheus has no type for the counters of `ethtool -S`; [`GAUGES`] contains the names of
-//! those that are gauges.
+//! card. If a counter is new or has fallen, for example because its instance has restarted, it
+//! begins at the time of the last line. Otherwise its start time stays the same: a collector takes
+//! another start time for a restart, and counts the whole value once more. Prometheus has no type
+//! for the counters of `ethtool -S`; [`GAUGES`] contains the names of those that are gauges.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -23,11 +26,67 @@ const CUMULATIVE: u8 = 2;
 const UNITS: [(&str, &str); 5] =
     [("_bytes", "By"), ("_seconds", "s"), ("_bits", "bit"), ("_bps", "bit/s"), ("", "1")];
 
-/// Returns the metrics of a card at a time since 1970.
-pub(super) fn line(status: &Status, families: &[Family], at: Duration) -> String {
-    let up = Duration::try_from_secs_f64(status.uptime_s).unwrap_or_default();
-    let began = at.saturating_sub(up);
-    let metrics: Vec<Value> = families.iter().map(|of| metric(of, began, at)).collect();
+/// Name of a metric, and the labels of one of its samples.
+type Key = (String, Vec<(String, String)>);
+
+/// The cumulative sums of a line. There is one entry for each counter of the card.
+#[derive(Debug)]
+pub(super) struct Sums {
+    /// Time of the line.
+    at: Duration,
+    /// Time at which the card began.
+    began: Duration,
+    /// Value and start time of each sum.
+    sums: BTreeMap<Key, (f64, Duration)>,
+}
+
+impl Sums {
+    /// Returns the sums of a line before any is added. `began`: the time at which the card began,
+    /// according to its status.
+    fn new(began: Duration, at: Duration, last: Option<&Self>) -> Self {
+        // Another process that took the card over may have computed another time for the same
+        // start.
+        let began = last.map_or(began.min(at), |last| last.began);
+        Self { at, began, sums: BTreeMap::new() }
+    }
+
+    /// Adds a sum, and returns its start time. `last`: the sums of the last line.
+    fn add(&mut self, name: &str, sample: &Sample, last: Option<&Self>) -> Duration {
+        let key = (name.to_owned(), sample.labels.clone());
+        let value = sample.value.parse().unwrap_or(0.0);
+        let start = match last.map(|last| (last.at, last.sums.get(&key))) {
+            None => self.began,
+            Some((_, Some((before, start)))) if value >= *before => *start,
+            Some((at, _)) => at,
+        };
+        self.sums.insert(key, (value, start));
+        start
+    }
+}
+
+/// Returns the time since 1970 at which a card began.
+fn began(status: &Status, at: Duration) -> Duration {
+    let seconds = |of: f64| Duration::try_from_secs_f64(of).unwrap_or_default();
+    let began = seconds(status.began_unix_s);
+    // A card of an earlier version sends no start time.
+    if began.is_zero() { at.saturating_sub(seconds(status.uptime_s)) } else { began }
+}
+
+/// Returns the metrics of a card at a time since 1970. `last` has the sums of the last line, and
+/// then those of this line.
+pub(super) fn line(
+    status: &Status,
+    families: &[Family],
+    at: Duration,
+    last: &mut Option<Sums>,
+) -> String {
+    let began = began(status, at);
+    // A card that began after the last line is another card.
+    let before = last.take().filter(|last| began <= last.at);
+    let mut sums = Sums::new(began, at, before.as_ref());
+    let convert = |of| metric(of, &mut sums, before.as_ref());
+    let metrics: Vec<Value> = families.iter().map(convert).collect();
+    *last = Some(sums);
     let resource = [("service.name", "srd-card"), ("host.name", status.host.as_str())];
     json!({
         "resourceMetrics": [{
@@ -41,15 +100,19 @@ pub(super) fn line(status: &Status, families: &[Family], at: Duration) -> String
     .to_string()
 }
 
-fn metric(family: &Family, began: Duration, at: Duration) -> Value {
-    let points: Vec<Value> =
-        family.samples.iter().filter_map(|sample| point(sample, began, at)).collect();
+fn metric(family: &Family, sums: &mut Sums, last: Option<&Sums>) -> Value {
+    let is_sum = is_sum(family);
+    let convert = |sample: &Sample| {
+        let start = if is_sum { sums.add(&family.name, sample, last) } else { sums.began };
+        point(sample, start, sums.at)
+    };
+    let points: Vec<Value> = family.samples.iter().filter_map(convert).collect();
     let unit = UNITS.iter().find(|(end, _)| family.name.ends_with(end));
     let mut metric = Map::new();
     metric.insert("name".into(), family.name.clone().into());
     metric.insert("description".into(), family.help.clone().into());
     metric.insert("unit".into(), unit.map_or("1", |(_, unit)| *unit).into());
-    if is_sum(family) {
+    if is_sum {
         let sum = json!({
             "dataPoints": points,
             "aggregationTemporality": CUMULATIVE,
@@ -68,11 +131,11 @@ fn is_sum(family: &Family) -> bool {
 }
 
 /// Returns a value with its time; `None` if the text of the value is no number.
-fn point(sample: &Sample, began: Duration, at: Duration) -> Option<Value> {
+fn point(sample: &Sample, start: Duration, at: Duration) -> Option<Value> {
     let labels = sample.labels.iter().map(|(name, value)| (&**name, &**value));
     let mut point = Map::new();
     point.insert("attributes".into(), attributes(labels));
-    point.insert("startTimeUnixNano".into(), began.as_nanos().to_string().into());
+    point.insert("startTimeUnixNano".into(), start.as_nanos().to_string().into());
     point.insert("timeUnixNano".into(), at.as_nanos().to_string().into());
     match sample.value.parse::<i64>() {
         Ok(value) => point.insert("asInt".into(), value.to_string().into()),
@@ -90,7 +153,7 @@ fn attributes<'a>(of: impl Iterator<Item = (&'a str, &'a str)>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Form, lines};
+    use super::super::{Exporter, Form};
     use super::*;
     use crate::figures::metrics::sample_status;
     use std::time::UNIX_EPOCH;
@@ -101,7 +164,7 @@ mod tests {
         status.instances[0].name = "web \"1\"".into();
         status.instances[0].interfaces[0].counters[0].1 = u64::from(u32::MAX) + 1;
         let at = UNIX_EPOCH + Duration::from_secs(100);
-        let lines = lines(&Form::OpenTelemetry, &status, &[], at);
+        let lines = Exporter::new(Form::OpenTelemetry).lines(&status, &[], at);
         assert_eq!((lines.len(), lines[0].lines().count()), (1, 1), "one line of JSON");
         serde_json::from_str(&lines[0]).unwrap()
     }
@@ -138,6 +201,52 @@ mod tests {
         );
         let bytes = metric_named(&exported, "srd_card_interface_tx_bytes");
         assert!(bytes["sum"].is_object() && bytes["unit"] == "By", "{bytes}");
+    }
+
+    /// Start times of the counter of received bytes, and of the processor time of the card.
+    fn starts(of: &Value) -> [String; 2] {
+        ["srd_card_interface_rx_bytes", "srd_card_cpu_seconds"].map(|name| {
+            let point = &metric_named(of, name)["sum"]["dataPoints"][0];
+            point["startTimeUnixNano"].as_str().unwrap().to_owned()
+        })
+    }
+
+    /// Regression: the start time was the time of the line minus the card's uptime, which is
+    /// measured a moment earlier. So it was another one in each line.
+    #[test]
+    fn regression_a_counter_keeps_its_start_time_until_it_falls_or_the_card_restarts() {
+        let mut exporter = Exporter::new(Form::OpenTelemetry);
+        let mut status = sample_status();
+        let mut next = |began_unix_s: f64, uptime_s: f64, [bytes, cpu]: [u64; 2], at_ms: u64| {
+            (status.began_unix_s, status.uptime_s) = (began_unix_s, uptime_s);
+            status.cpu_s = cpu as f64;
+            let counters = &mut status.instances[0].interfaces[0].counters;
+            counters.iter_mut().find(|(name, _)| name == "rx_bytes").unwrap().1 = bytes;
+            let lines = exporter.lines(&status, &[], UNIX_EPOCH + Duration::from_millis(at_ms));
+            starts(&serde_json::from_str(&lines[0]).unwrap())
+        };
+        let [first, second] = ["98500000000", "110003000000"].map(String::from);
+        let both = [first.clone(), first.clone()];
+        assert_eq!(next(98.5, 1.5, [7, 1], 100_001), both);
+        assert_eq!(next(98.5, 11.5, [7, 2], 110_003), both);
+        // The instance has restarted, and its counter with it.
+        assert_eq!(next(98.5, 21.5, [6, 3], 120_000), [second.clone(), first.clone()]);
+        assert_eq!(next(98.5, 31.5, [9, 3], 130_000), [second.clone(), first.clone()]);
+        // Another process has taken the card over, after a correction of the wall clock.
+        assert_eq!(next(98.75, 41.5, [9, 4], 140_000), [second, first]);
+        let third = "145000000000".to_owned();
+        assert_eq!(next(145.0, 5.0, [9, 4], 150_000), [third.clone(), third]);
+        // A card of an earlier version sends no start time.
+        let fourth = "152000000000".to_owned();
+        assert_eq!(next(0.0, 8.0, [9, 4], 160_000), [fourth.clone(), fourth.clone()]);
+        assert_eq!(next(0.0, 17.9, [9, 4], 170_000), [fourth.clone(), fourth]);
+        // An instance that was absent in a line begins again.
+        let instances = std::mem::take(&mut status.instances);
+        exporter.lines(&status, &[], UNIX_EPOCH + Duration::from_secs(180));
+        status.instances = instances;
+        let lines = exporter.lines(&status, &[], UNIX_EPOCH + Duration::from_secs(190));
+        let starts = starts(&serde_json::from_str(&lines[0]).unwrap());
+        assert_eq!(starts, ["180000000000".to_owned(), "152000000000".to_owned()]);
     }
 
     #[test]

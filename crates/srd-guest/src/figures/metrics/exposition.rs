@@ -313,6 +313,7 @@ mod tests {
             internet: false,
             version: "1".into(),
             uptime_s: 1.5,
+            began_unix_s: 0.0,
             cpu_s: 0.75,
             tables: crate::control::protocol::Tables::default(),
             hosts: vec![host()],

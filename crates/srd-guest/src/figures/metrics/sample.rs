@@ -27,6 +27,7 @@ pub(crate) fn sample_status() -> Status {
         internet: false,
         version: env!("CARGO_PKG_VERSION").into(),
         uptime_s: 0.0,
+        began_unix_s: 0.0,
         cpu_s: 0.0,
         tables: Tables::default(),
         hosts: vec![host()],

@@ -49,6 +49,8 @@ pub(crate) struct About {
     pub(crate) scale: u32,
     pub(crate) internet: bool,
     pub(crate) began: Option<Instant>,
+    /// Unix time in nanoseconds at which the card began.
+    pub(crate) began_unix_ns: u64,
     /// Whether this card has a transport to other hosts.
     pub(crate) has_transport: bool,
 }

@@ -39,6 +39,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
         internet: about.internet,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: about.began.map_or(0.0, |began| seconds(now, began)),
+        began_unix_s: in_seconds(Duration::from_nanos(about.began_unix_ns)),
         cpu_s: in_seconds(clock::process_cpu()),
         tables: totals.tables,
         hosts: directory.hosts.iter().map(|of| host(of, now)).collect(),

@@ -46,14 +46,16 @@ fn everything_is_written_and_well_formed() {
     let files = write_all(&directory, &results).unwrap();
     let names: Vec<_> =
         files.iter().map(|f| f.file_name().unwrap().to_string_lossy().into_owned()).collect();
-    for name in [
-        "small_one-srd-1.csv",
-        "small_one-srd-1-throughput.svg",
-        "small_one-srd-1-goodput.svg",
-        "small_one-srd-1-queues.svg",
-        "small_one-srd-blind-1-paths.svg",
+    let stem = stem("small/one");
+    for end in [
+        "srd-1.csv",
+        "srd-1-throughput.svg",
+        "srd-1-goodput.svg",
+        "srd-1-queues.svg",
+        "srd-blind-1-paths.svg",
     ] {
-        assert!(names.iter().any(|n| n == name), "{name} is not in {names:?}");
+        let name = format!("{stem}-{end}");
+        assert!(names.contains(&name), "{name} is not in {names:?}");
     }
     for file in &files {
         let text = std::fs::read_to_string(file).unwrap();
@@ -65,6 +67,32 @@ fn everything_is_written_and_well_formed() {
         }
     }
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Regression: characters that a file name cannot have became `_`, so the files of `small/one` were
+/// replaced by those of `small_one`.
+#[test]
+fn regression_two_scenarios_never_share_a_file() {
+    let long = ["x".repeat(150), "x".repeat(151)];
+    let names = ["a/b", "a b", "a_b", ".a", "..a", "a", "ä", "ö", "", &long[0], &long[1]];
+    let stems: BTreeSet<_> = names.into_iter().map(stem).collect();
+    assert_eq!(stems.len(), names.len(), "{stems:?}");
+    for name in ["a_b", "paper-a.1"] {
+        assert_eq!(stem(name), name, "a name that needs no change has none");
+    }
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
+    assert!(stems.iter().all(|stem| stem.chars().all(is_safe) && !stem.starts_with('.')));
+    assert!(stems.iter().all(|stem| stem.len() < 120), "{stems:?}");
+    let first = results_of(30, "1MiB").remove(0);
+    let second = RunResult { scenario: "small_one".into(), ..first.clone() };
+    let directory = std::env::temp_dir().join(format!("srd-report-two-{}", std::process::id()));
+    let files = write_all(&directory, &[first.clone(), second]).unwrap();
+    assert_eq!(files.iter().collect::<BTreeSet<_>>().len(), files.len(), "{files:?}");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), files.len());
+    std::fs::remove_dir_all(&directory).unwrap();
+    let error = write_all(&directory, &[first.clone(), first]).unwrap_err().to_string();
+    assert!(error.contains("two results of `small/one`, srd, seed 1"), "{error}");
+    assert!(!directory.exists(), "nothing is written");
 }
 
 #[test]

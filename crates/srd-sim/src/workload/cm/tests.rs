@@ -37,6 +37,21 @@ fn flows_triggers_and_failures_are_read() {
     );
 }
 
+/// Regression: a matrix for more hosts than the network has was run without a word if its flows
+/// used only the first hosts.
+#[test]
+fn regression_a_matrix_for_a_larger_network_is_refused_with_its_line() {
+    let text = "# a part of a run\nNodes 128\nConnections 1\n0->1 start 0 size 1";
+    let matrix = parse(text, TimeUnit::Picoseconds).unwrap();
+    assert_eq!(matrix.check_hosts(128), Ok(()));
+    assert_eq!(matrix.check_hosts(129), Ok(()));
+    let error = matrix.check_hosts(127).unwrap_err().to_string();
+    assert!(
+        error.starts_with("line 2: the file says `Nodes 128`, but the network has 127"),
+        "{error}"
+    );
+}
+
 #[test]
 fn unit_of_time_is_the_callers() {
     let text = "Nodes 2\nConnections 1\n0->1 start 250 size 1";

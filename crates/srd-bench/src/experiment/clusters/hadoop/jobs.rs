@@ -20,7 +20,7 @@ const SHELL: &str = "org.apache.hadoop.fs.FsShell";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outage {
     after: Duration,
-    spine: u16,
+    pub(super) spine: u16,
 }
 
 /// The failure of a spine while the map tasks write their output.

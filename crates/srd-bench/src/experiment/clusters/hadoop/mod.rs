@@ -11,7 +11,7 @@ use crate::experiment::{Case, Experiment, Options, Stage, describe, hosts};
 use anyhow::{Context, Result};
 use cluster::{Cluster, JAVA, Roles};
 use jobs::{DfsIo, Sort};
-use srd_lab::config::FabricConfig;
+use srd_lab::config::{ConfigError, FabricConfig};
 use srd_lab::id::HostId;
 
 const MASTER: HostId = HostId { leaf: 0, host: 0 };
@@ -19,6 +19,8 @@ const MASTER: HostId = HostId { leaf: 0, host: 0 };
 /// a leaf have sufficient capacity, and one TCP connection gets at most half of a host's link.
 const SPINES: u16 = 4;
 const QUEUE_BYTES: u32 = 100_000;
+/// End of the name of the case in which a spine dies, and stays dead until the end of the sort.
+const DEAD_SPINE: &str = " dead spine";
 
 /// The experiment `hadoop`.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
@@ -52,6 +54,19 @@ fn cases(options: &Options) -> Vec<Case> {
     ];
     all.truncate(options.quick_or(1, all.len()));
     all
+}
+
+/// Checks that a spine is left in the case in which one dies. Without one, the sort could not end.
+///
+/// # Errors
+/// If the fabric of that case has one spine.
+pub(in crate::experiment) fn check(case: &Case) -> Result<(), ConfigError> {
+    let spines = case.fabric.spines;
+    if spines > jobs::OUTAGE.spine || !case.name.ends_with(DEAD_SPINE) {
+        return Ok(());
+    }
+    let permitted = format!("2 or more for the case `{}`, or name other cases", case.name);
+    Err(ConfigError { field: "spines", value: spines.to_string(), permitted })
 }
 
 fn fabric(options: &Options, rate_mbps: u32) -> FabricConfig {
@@ -124,7 +139,7 @@ fn terasort(options: &Options, rate_mbps: u32, outage: Option<jobs::Outage>) -> 
     let all: Vec<HostId> = workers(0, 2).chain(workers(1, 2)).collect();
     let roles = Roles { master: MASTER, data: all.clone(), compute: all };
     let sort = Sort { outage, ..Sort::default() };
-    let dies = if outage.is_some() { " dead spine" } else { "" };
+    let dies = if outage.is_some() { DEAD_SPINE } else { "" };
     let setting = format!("{} MB of records", sort.rows / 10_000);
     let name = format!("terasort {rate_mbps} Mb/s{dies}");
     case(options, name, setting, fabric, roles, move |stage, cluster, _| sort.run(stage, cluster))
