@@ -222,7 +222,7 @@ fn instances_of_two_hosts_with_different_numbers_of_workers_meet() {
         assert_eq!(other["name"], NAMES[1 - end]);
         assert!(other["up"] == true && other["silent"] == false, "{other}");
         for key in ["sent_frames", "received_frames"] {
-            assert!(other[key].as_u64().unwrap() > 500, "{key} {other}");
+            assert!(other[key].as_u64().unwrap() > 100, "{key} {other}");
         }
         let status = hosts.machines[end].json(&["card", "status"]);
         assert_eq!(names(&status).len(), 3);
