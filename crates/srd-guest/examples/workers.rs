@@ -53,6 +53,15 @@ const FLOWS: u16 = 32;
 const TURNS: u32 = 64;
 /// Number of runs with each number of workers, of which the median counts.
 const ROUNDS: usize = 3;
+/// Longest time until the hosts reach each other by SRD.
+const CONNECT_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The guest of the host itself, which takes no frames.
+struct NoGuest;
+
+impl srd_card::Guest for NoGuest {
+    fn deliver(&mut self, _: &[u8]) {}
+}
 
 fn outer(host: usize) -> SocketAddr {
     (Ipv4Addr::new(192, 0, 2, 1 + u8::from(host == 1)), PORT).into()
@@ -239,7 +248,10 @@ impl End {
         let by = Partner { context: delivery.peer, shard };
         let delivery = Delivery { peer: endpoint.node_of(delivery.peer), ..delivery };
         let mut inbox = Inbox { from: other, received };
-        express.delivered_of_cloud(now, by, &delivery, &mut inbox);
+        if !express.delivered_of_cloud(now, by, &delivery, &mut inbox) {
+            // The offers of the stage.
+            express.delivered_by(now, by, &delivery, &mut NoGuest);
+        }
     }
 
     /// Passes the frames of the other host and of the other workers to the card, or to the worker
@@ -286,6 +298,7 @@ impl End {
         }
         let Self { express, received, other, .. } = self;
         express.handle_cloud_timeout(now, &mut Inbox { from: other, received });
+        express.handle_timeout(now, &mut NoGuest);
         self.with_card(now, |card, _, around| card.poll(now, around));
     }
 
@@ -424,12 +437,14 @@ fn run(workers: u8, wanted: Parameters) -> Result<Figures> {
             sent: 0,
         };
         while !rig.ends.iter().all(End::reaches) {
+            ensure!(start.elapsed() < CONNECT_WAIT_MAX, "the hosts do not reach each other");
             rig.step();
         }
         // The first packet of each flow, whose verdict is stored.
         (0..rig.templates.len() * 4).for_each(|_| rig.turn());
         ready.fetch_add(1, Ordering::SeqCst);
         while ready.load(Ordering::SeqCst) < usize::from(workers) {
+            ensure!(start.elapsed() < 2 * CONNECT_WAIT_MAX, "a worker has ended");
             rig.step();
             std::thread::yield_now();
         }
