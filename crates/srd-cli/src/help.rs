@@ -13,8 +13,8 @@ EXIT CODES
   2  wrong arguments or configuration: nothing was started
   3  a privilege or a program is missing: the message says which";
 
-/// Adds the usual exit codes to the help of each command that has none of its own, and no commands
-/// below it.
+/// Adds the usual exit codes to the help of each command without subcommands, unless the help lists
+/// exit codes of its own.
 pub(crate) fn with_exit_codes(command: Command) -> Command {
     if command.has_subcommands() {
         return command.mut_subcommands(with_exit_codes);

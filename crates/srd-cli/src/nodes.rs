@@ -78,8 +78,8 @@ fn paths() -> Vec<PathBuf> {
     all
 }
 
-/// Returns the paths at which a process listens. If there are none, returns the first path to which
-/// this user may not connect, so that the error of the connection contains the remedy.
+/// Returns the paths at which a process listens. If no process listens, returns the first path to
+/// which this user may not connect, so that the error of the connection contains the remedy.
 fn running(paths: Vec<PathBuf>, state: impl Fn(&Path) -> State) -> Vec<PathBuf> {
     let states: Vec<(PathBuf, State)> =
         paths.into_iter().map(|path| (path.clone(), state(&path))).collect();

@@ -1,4 +1,8 @@
 //! Errors in configuration files that a person writes: the fault, its position, and its remedy.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `kind` | the kinds of files, to name one that is given in place of another |
 #![forbid(unsafe_code)]
 
 mod kind;

@@ -112,7 +112,7 @@ fn core_seconds() -> f64 {
 }
 
 /// Destinations of the packets of one card.
-struct Around<'a> {
+struct Destinations<'a> {
     now: Instant,
     express: &'a mut Express,
     slot: PeerSlot,
@@ -122,7 +122,7 @@ struct Around<'a> {
     spare: &'a mut Vec<Vec<u8>>,
 }
 
-impl Environment for Around<'_> {
+impl Environment for Destinations<'_> {
     fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
         *self.delivered += 1;
         self.spare.push(frame);
@@ -231,10 +231,14 @@ impl End {
     }
 
     /// Runs `work` with the card and the destinations of its packets.
-    fn with_card(&mut self, now: Instant, work: impl FnOnce(&mut Card, PortId, &mut Around<'_>)) {
+    fn with_card(
+        &mut self,
+        now: Instant,
+        work: impl FnOnce(&mut Card, PortId, &mut Destinations<'_>),
+    ) {
         let Self { card, port, express, slot, redirect, exchange, delivered, spare, .. } = self;
         let slot = *slot;
-        let mut around = Around { now, express, slot, redirect, exchange, delivered, spare };
+        let mut around = Destinations { now, express, slot, redirect, exchange, delivered, spare };
         work(card, *port, &mut around);
     }
 

@@ -57,7 +57,7 @@ pub use machine::pods;
 #[doc(hidden)]
 pub use traffic::beside::{Crossing, Exchange};
 #[doc(hidden)]
-pub use traffic::hosts::Received;
+pub use traffic::received::Received;
 
 /// Modules whose messages of the level `info` a card logs even if the user does not request more
 /// messages: those about namespaces, and about programs in them.

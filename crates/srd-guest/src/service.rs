@@ -47,9 +47,9 @@ use crate::machine::resolv_conf::Resolvers;
 use crate::state::{Guests, Options, Service};
 use crate::traffic::beside::{Exchange, Neighbours};
 use crate::traffic::gateways::Gateways;
-use crate::traffic::hosts::Received;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
+use crate::traffic::received::Received;
 use crate::traffic::transport::Transport;
 use crate::traffic::turns::{Turns, raise_descriptors};
 
@@ -78,7 +78,7 @@ impl Opening {
         let vpc = options.vpc()?;
         check(&options, &vpc)?;
         earlier::clean();
-        let queues = Orders::of_workers(options.workers, &vpc)?;
+        let queues = Orders::of_workers(options.workers, vpc.file())?;
         let starting = Starting::start(&spec(&options, &vpc))?;
         Ok(Self { options, vpc, starting, queues })
     }
@@ -103,7 +103,7 @@ impl Opening {
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
         let vpc = Vpc::of(file, &options.host, options.internet_private);
         check(&options, &vpc)?;
-        let queues = Orders::of_workers(options.workers, &vpc)?;
+        let queues = Orders::of_workers(options.workers, vpc.file())?;
         Ok(Self { options, vpc, starting, queues })
     }
 

@@ -35,9 +35,10 @@ use crate::machine::maker::Maker;
 use crate::machine::namespace::{Device, Namespace};
 use crate::machine::resolv_conf::Resolvers;
 use crate::traffic::gateways::Gateways;
-use crate::traffic::hosts::{Contact, Received};
+use crate::traffic::hosts::Contact;
 use crate::traffic::late::Late;
 use crate::traffic::outside::Shares;
+use crate::traffic::received::Received;
 use crate::traffic::transport::TransportOptions;
 use crate::traffic::turns::Turns;
 
@@ -127,8 +128,8 @@ pub(crate) struct TakenOver {
     pub(crate) namespaces: BTreeMap<String, NamespaceName>,
 }
 
-/// A running card of one worker. It owns namespaces, devices and packet rules, and removes them when it is
-/// dropped.
+/// A running card of one worker. It owns namespaces, devices and packet rules, and removes them when
+/// it is dropped.
 pub(crate) struct Service {
     pub(crate) options: Options,
     pub(crate) vpc: Vpc,

@@ -1,5 +1,5 @@
 //! Content of a file for a process that may not have the file itself: a copy in memory, which
-//! nobody can change any more. With a descriptor of the file, the process could read what the file
+//! no process can change. With a descriptor of the file, the process could read what the file
 //! contains later, keep its file system busy, or find further files through `/proc`.
 
 use std::fs::File;

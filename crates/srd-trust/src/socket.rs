@@ -155,8 +155,8 @@ pub fn is_dead(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes the file of a socket for which [`is_dead`] returns true. Returns whether there was such a
-/// file. If the socket at the path is replaced at the same time, the new one remains.
+/// Removes the file of a socket for which [`is_dead`] returns true. Returns whether it has
+/// removed one. If the socket at the path is replaced at the same time, the new one remains.
 ///
 /// # Errors
 /// The errors of [`is_dead`], or an error of the operating system, if the file cannot be removed.

@@ -1,4 +1,5 @@
-//! The cards of two hosts with one or several workers, the network between them, and the internet's side of their gateways.
+//! The cards of two hosts with one or several workers, the network between them, and the
+//! internet's side of their gateways.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};

@@ -195,8 +195,8 @@ impl Beside {
     }
 }
 
-/// Finds the workers for frames that other hosts have sent. Another host does not know which worker
-/// has an interface, so a frame may arrive at any worker.
+/// Finds the workers for frames that other hosts have sent. Other hosts have no list of the
+/// workers of an interface, so a frame may arrive at any worker.
 #[derive(Debug)]
 pub struct Redirect {
     /// The view of the worker at which the frames arrive.

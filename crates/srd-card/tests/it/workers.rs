@@ -32,12 +32,12 @@ struct Out {
     elsewhere: usize,
 }
 
-struct Around<'a> {
+struct ToAll<'a> {
     redirect: &'a Redirect,
     out: &'a mut Out,
 }
 
-impl Environment for Around<'_> {
+impl Environment for ToAll<'_> {
     fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
         self.out.delivered.push(frame);
     }
@@ -87,12 +87,12 @@ impl Workers {
         all.find_map(|(at, (card, _))| Some((at, card.port_of(EniId(eni))?))).unwrap()
     }
 
-    fn with(&mut self, at: usize, out: &mut Out, work: impl FnOnce(&mut Card, &mut Around<'_>)) {
+    fn with(&mut self, at: usize, out: &mut Out, work: impl FnOnce(&mut Card, &mut ToAll<'_>)) {
         let (card, redirect) = &mut self.0[at];
-        work(card, &mut Around { redirect, out });
+        work(card, &mut ToAll { redirect, out });
     }
 
-    /// Passes frames from worker to worker until there are none. Returns whether each of them was
+    /// Passes frames from worker to worker until all are delivered. Returns whether each of them was
     /// to be carried by SRD.
     fn exchange(&mut self, now: Instant, out: &mut Out) -> Vec<bool> {
         let mut by_srd = Vec::new();

@@ -272,7 +272,8 @@ fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
     }
 }
 
-/// Logs that a line could not be printed. The card goes on: after a take-over no other process does.
+/// Logs that a line could not be printed. The card goes on, because after a take-over no other
+/// process does.
 fn not_said(error: &anyhow::Error) {
     tracing::warn!("{error:#}");
 }

@@ -45,8 +45,8 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     pub(super) streams: AtomicUsize,
     pub(super) is_ending: AtomicBool,
-    /// Whether another process accepts the connections that come now: one that is taking over, or
-    /// one from which this process is taking over.
+    /// Whether another process accepts the present connections: the successor of this process, or
+    /// the process before it.
     pub(super) is_leaving: AtomicBool,
     pub(super) successor: Mutex<Option<Successor>>,
 }

@@ -2,10 +2,10 @@
 //!
 //! The daemon that runs decides by one byte on a socket that carries nothing else: the other
 //! process goes on, or this daemon does. The other process moves no packet before it has read that
-//! it goes on, or the end of the socket, which only the end of the daemon that runs causes. So one
-//! process goes on, and never both, in every order of events:
+//! it goes on, or the end of the socket. Only the end of the daemon that runs causes the latter. So
+//! one process goes on, and never both, in every order of events:
 //!
-//! - The socket always has space for the byte, while descriptors that nobody reads may fill the
+//! - The socket always has space for the byte, while unread descriptors may fill the
 //!   connection of the hand-over.
 //! - A daemon that fails in any step drops the decision, and thereby sends that it goes on itself.
 //! - A process that does not wait any longer closes the socket for reading first, and then reads

@@ -91,7 +91,7 @@ fn hand_over(
 /// that the other process goes on when it is ready. `held`: the instances, which have stopped.
 ///
 /// # Errors
-/// The reason why this process goes on, which the decision lets the other process know.
+/// The reason why this process goes on. The decision that is then dropped ends the other process.
 pub(crate) fn settle(
     line: &mut LineConnection,
     decision: Decision,

@@ -192,8 +192,8 @@ impl Crew {
         self.members.iter().filter(|of| !of.is_of_instances).map(hold).collect()
     }
 
-    /// Lets all workers move packets, which wait for this after a take-over. [`Crew::has_ended`]
-    /// tells of a worker that has ended.
+    /// Lets all workers move packets, which wait for this after a take-over. A worker that has
+    /// ended is left out ([`Crew::has_ended`]).
     pub(crate) fn begin(&self) {
         for member in &self.members {
             member.orders.send(Order::Begin);

@@ -63,7 +63,6 @@ fn reload(plane: &PlaneHandle, loader: &Loader) {
 mod tests {
     use std::thread;
 
-    use super::*;
     use crate::plane::tests::quiet;
     use crate::plane::{COMMANDS_MAX, Command};
 

@@ -128,7 +128,7 @@ mod tests {
         let mut text = String::new();
         copy.read_to_string(&mut text).unwrap();
         assert_eq!(text, CLOUD);
-        // Nobody can change the text afterwards, for a process that has the copy as well.
+        // No process can change the text afterwards, not even one that has the copy.
         std::io::Write::write_all(&mut copy, b"x").unwrap_err();
         let error = |quotes| format!("{:#}", open(&path, quotes).unwrap_err());
         assert!(error(true).contains("hush") && !error(false).contains("hush"));

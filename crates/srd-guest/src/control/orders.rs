@@ -12,12 +12,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::cloud::world::Vpc;
 use crate::control::flows::PartRequest;
 use crate::control::gate::Gate;
 use crate::control::protocol::{Answer, Attach, Request};
@@ -29,6 +28,8 @@ use crate::helper::Helper;
 pub(crate) const COMMANDS_MAX: usize = 512;
 /// Longest time for which a thread waits for space in the queue.
 const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for an answer of the card's loop. A loop that takes longer counts as ended.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Shortest wait for the figures of a worker.
 const REFRESH_WAIT_MIN: Duration = Duration::from_millis(50);
 /// Pause between two attempts to add a command to the full queue.
@@ -128,14 +129,14 @@ impl Orders {
         Ok((orders, commands, wake))
     }
 
-    /// Creates the queue of each worker. `vpc`: the VPC in force.
-    pub(crate) fn of_workers(count: u8, vpc: &Vpc) -> io::Result<Vec<CommandQueue>> {
+    /// Creates the queue of each worker. `file`: the file in force.
+    pub(crate) fn of_workers(count: u8, file: Arc<VpcFile>) -> io::Result<Vec<CommandQueue>> {
         let all = (0..count.max(1)).map(|_| Self::new());
         let all: Vec<_> = all.collect::<io::Result<_>>()?;
         if let [(first, ..), further @ ..] = all.as_slice() {
             let further = further.iter().map(|(orders, ..)| orders.clone());
             let _ = first.further.set(further.collect());
-            *first.in_force.lock().unwrap_or_else(PoisonError::into_inner) = Some(vpc.file());
+            *first.in_force.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
         }
         Ok(all)
     }
@@ -201,6 +202,19 @@ impl Orders {
     pub(crate) fn wake(&self) -> bool {
         rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).is_ok()
     }
+}
+
+/// Sends a command to the card's loop, and waits for its answer.
+pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
+    receive(orders.give(command), answer)
+}
+
+/// Waits for the answer to a command. `is_given`: whether the card's loop will receive the command.
+pub(crate) fn receive<T>(is_given: bool, answer: &Receiver<T>) -> Result<T> {
+    if !is_given {
+        bail!("the service has ended");
+    }
+    answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
 }
 
 #[cfg(test)]

@@ -9,16 +9,16 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use srd_card::device::ring::{RingSize, Side};
 use srd_daemon::control::ServeInstances;
 use srd_net::clock;
 use srd_trust::peer;
 
-use crate::control::orders::{Command, Orders, Repair, RulesReply};
+use crate::control::orders::{Command, Orders, Repair, RulesReply, hand};
 use crate::control::protocol::{Answer, Attach, DeviceChange, LINE_BYTES_MAX, Request};
 use crate::control::several;
 use crate::control::tracing::Tracing;
@@ -27,8 +27,6 @@ use crate::figures::pages::WRITTEN_WITHIN;
 
 /// Maximum number of connections: each instance that `srd run` adds has a connection.
 const CONNECTIONS_MAX: usize = 256;
-/// Longest wait for an answer of the card's loop. A loop that takes longer counts as ended.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for the repair of instances that other programs have changed, after other rules are
 /// in force.
 const REPAIR_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -259,19 +257,6 @@ fn set_rings(
         return failed(format!("{what}; and the ring stays at {entries}: {error:#}"));
     }
     Ok(answer)
-}
-
-/// Sends a command to the card's loop, and waits for its answer.
-pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
-    receive(orders.give(command), answer)
-}
-
-/// Waits for the answer to a command. `is_given`: whether the card's loop will receive the command.
-pub(crate) fn receive<T>(is_given: bool, answer: &Receiver<T>) -> Result<T> {
-    if !is_given {
-        bail!("the service has ended");
-    }
-    answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
 }
 
 #[cfg(test)]

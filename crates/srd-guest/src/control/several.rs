@@ -12,9 +12,8 @@ use anyhow::{Context, Result};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::control::orders::{Command, Orders, Repair, RulesReply};
+use crate::control::orders::{Command, Orders, Repair, RulesReply, hand, receive};
 use crate::control::protocol::{Answer, Attach};
-use crate::control::server::{hand, receive};
 
 /// The file in force at all workers. No other change goes to the workers until this is dropped.
 type Changing<'a> = MutexGuard<'a, Option<Arc<VpcFile>>>;

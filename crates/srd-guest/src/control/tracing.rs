@@ -5,9 +5,9 @@ use std::sync::mpsc::channel;
 
 use anyhow::Result;
 
+use crate::control::orders::hand;
 use crate::control::orders::{Command, Orders};
 use crate::control::protocol::{Answer, Request, TraceEvent, TraceRecord};
-use crate::control::server::hand;
 use crate::control::trace::TraceFormatter;
 use crate::control::views;
 
@@ -38,8 +38,8 @@ struct Part {
 }
 
 impl Tracing {
-    /// Begins the trace of a request [`Request::Trace`]. Returns the answer of a worker that refuses
-    /// it.
+    /// Begins the trace of a request [`Request::Trace`]. If a worker refuses it, returns the answer
+    /// of that worker.
     pub(crate) fn begin(orders: &Orders, request: &Request) -> Result<Result<Self, Answer>> {
         let of_one = match request {
             Request::Trace { instance: Some(name), .. } if orders.are_several() => {

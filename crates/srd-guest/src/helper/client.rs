@@ -436,8 +436,8 @@ impl Helper {
         Ok(vec![self.another()?, adds.try_clone()?.into()])
     }
 
-    /// Makes the helper continue for this process, which has taken the node over: it writes messages
-    /// to the standard error of this process, and reads the configuration of this process.
+    /// Makes the helper continue for this process, which has taken the node over: the helper writes
+    /// messages to the standard error of this process, and reads its configuration.
     pub(crate) fn renew(&self) {
         self.tell(Request::Renew);
     }

@@ -119,8 +119,8 @@ impl Files {
         Ok(())
     }
 
-    /// Returns a copy of a file that describes a cloud, and refuses any other file. If only root may
-    /// change the file, the directories of its flow logs and its public addresses are permitted
+    /// Returns a copy of a file that describes a cloud, and refuses any other file. If only root
+    /// may change the file, the directories of its flow logs and its public addresses are permitted
     /// from then on.
     pub(super) fn vpc(&mut self, path: &Path) -> Result<File> {
         // The file may be one that the card may not read, so an error does not quote it.

@@ -47,8 +47,8 @@ fn named(name: &NamespaceName, of: Identity) -> Named {
     }
 }
 
-/// Whether a namespace is mounted at the file with these facts. The file exists a moment before, and
-/// stays if the program that creates the name is killed.
+/// Whether a namespace is mounted at the file with these facts. The file exists a moment before,
+/// and stays if the program that creates the name is killed.
 fn is_mounted(path: &Path, facts: &fs::Metadata) -> bool {
     let above = path.parent().and_then(|above| fs::metadata(above).ok());
     above.is_none_or(|above| above.dev() != facts.dev())

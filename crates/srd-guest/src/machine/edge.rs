@@ -11,7 +11,7 @@
 //!
 //! All changes are undone when this process ends. If another program removes a part meanwhile, as a
 //! firewall does that reloads its rules, the helper puts it back ([`crate::helper`]). If the helper
-//! is killed as well, the packet rules stay, and tell whether the card had switched forwarding on.
+//! is killed as well, the packet rules stay, and show whether the card had switched forwarding on.
 //! The next card undoes both ([`clean_left`]).
 
 use std::collections::BTreeSet;
@@ -220,7 +220,7 @@ pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
         to_machine(private)
     );
     if before != "1" {
-        // This rule also tells the next card that this one had switched forwarding on.
+        // This rule also shows the next card that this one had switched forwarding on.
         rules +=
             &format!("add rule ip {TABLE} through iifname != {DEVICE} oifname != {DEVICE} drop\n");
     }

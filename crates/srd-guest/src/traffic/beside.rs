@@ -23,7 +23,7 @@ use srd_card::vpc::workers::Redirect;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
-use crate::traffic::hosts::Received;
+use crate::traffic::received::Received;
 
 /// Maximum number of frames that wait in a ring.
 pub(crate) const RING_FRAMES_MAX: usize = 4096;
@@ -133,8 +133,8 @@ impl Ring {
         Some(dropped)
     }
 
-    /// Exchanges the frames of the ring for `empty`. Returns false if there are none, or the sender
-    /// uses the ring at the moment.
+    /// Exchanges the frames of the ring for `empty`. Returns false if the ring is empty, or the
+    /// sender uses it at the moment.
     fn take(&self, empty: &mut Crossing) -> bool {
         if !self.has_frames.load(Ordering::SeqCst) {
             return false;
@@ -243,7 +243,7 @@ impl Exchange {
         }
     }
 
-    /// Returns frames of other workers; `None` if there are none. The caller removes the frames
+    /// Returns frames of other workers; `None` if no frame waits. The caller removes the frames
     /// that it uses, and returns the rest ([`Exchange::give_back`]).
     pub fn take(&mut self) -> Option<Crossing> {
         let mut taken = std::mem::take(&mut self.taken);

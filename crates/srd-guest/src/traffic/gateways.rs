@@ -41,7 +41,7 @@ const BY_NAT: &str = "by a nat gateway";
 pub(crate) struct Gateways {
     pub(crate) edge: Option<Edge>,
     pub(crate) transport: Option<Transport>,
-    /// The other workers of this host; `None` if there are none.
+    /// The other workers of this host; `None` if this is the only one.
     pub(crate) beside: Option<Neighbours>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
@@ -72,7 +72,7 @@ impl Gateways {
         self.beside.as_ref().is_none_or(|of| of.redirect.beside.worker() == 0)
     }
 
-    /// Returns the name under which the card of this worker knows the edge of the gateways.
+    /// Returns the name of the edge of the gateways in the card of this worker.
     pub(crate) fn edge_name(&self) -> Arc<str> {
         match &self.beside {
             Some(of) if !self.are_first() => Arc::clone(of.redirect.beside.first()),

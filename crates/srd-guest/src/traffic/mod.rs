@@ -6,6 +6,7 @@
 //! | `turns`, `late` | the order in which packets are read; packets that waited for the loop |
 //! | `gateways` | destinations of packets that leave the cloud |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
+//! | `received` | frames that other hosts have sent |
 //! | `beside` | frames between the workers of this host |
 //! | `following` | traced packets |
 
@@ -16,5 +17,6 @@ pub(crate) mod hosts;
 pub(crate) mod late;
 pub(crate) mod outside;
 pub(crate) mod packets;
+pub(crate) mod received;
 pub(crate) mod transport;
 pub(crate) mod turns;

@@ -17,8 +17,8 @@ use srd_vpc::judge::Exit;
 use crate::interfaces::port::Port;
 use crate::state::Service;
 use crate::traffic::gateways::Outside;
-use crate::traffic::hosts::Received;
 use crate::traffic::outside::Source;
+use crate::traffic::received::Received;
 use crate::traffic::turns::{OUTSIDE, TURNS_TIME};
 
 /// Maximum number of frames that are read from an interface before the card processes them
@@ -357,8 +357,8 @@ impl Service {
     }
 
     /// Before a hand-over, reads the packets of other hosts that wait in the sockets, and those of
-    /// other workers, and sends the packets for other hosts that wait in this process. The number of reads is limited, so that
-    /// packets that arrive meanwhile cannot prolong the hand-over.
+    /// other workers, and sends the packets for other hosts that wait in this process. The number of
+    /// reads is limited, so that packets that arrive meanwhile cannot prolong the hand-over.
     pub(crate) fn take_read(&mut self, now: Instant) {
         for _ in 0..LAST_READS_MAX {
             let read = self.read_hosts(now, TOGETHER_LAST) + self.read_beside(now, TOGETHER_LAST);
@@ -380,7 +380,7 @@ impl Service {
         }
     }
 
-    /// Updates what this worker knows of the interfaces of the other workers.
+    /// Updates the list of the interfaces of the other workers.
     pub(crate) fn see_workers(&mut self) {
         if let (Some(beside), Some(workers)) = (&mut self.gateways.beside, self.vpc.workers()) {
             let own = beside.redirect.beside.worker();

@@ -30,7 +30,8 @@ use srd_daemon::run::{CardWorker, Carrier};
 use srd_net::PollMode;
 use srd_proto::time::Instant;
 
-use crate::traffic::hosts::{Contact, Host, HostTable, Received};
+use crate::traffic::hosts::{Contact, Host, HostTable};
+use crate::traffic::received::Received;
 
 /// The name under which this machine's card receives packets from the internet (the edge of its
 /// gateways). These packets are trusted. No host has this name.
