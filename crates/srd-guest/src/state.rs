@@ -128,8 +128,8 @@ pub(crate) struct TakenOver {
     pub(crate) namespaces: BTreeMap<String, NamespaceName>,
 }
 
-/// A running card of one worker. It owns namespaces, devices and packet rules, and removes them when
-/// it is dropped.
+/// A running card of one worker. It owns namespaces, devices and packet rules, and removes them
+/// when it is dropped.
 pub(crate) struct Service {
     pub(crate) options: Options,
     pub(crate) vpc: Vpc,

@@ -92,7 +92,7 @@ impl Workers {
         work(card, &mut ToAll { redirect, out });
     }
 
-    /// Passes frames from worker to worker until all are delivered. Returns whether each of them was
+    /// Passes frames from worker to worker until all are delivered. Returns whether each was
     /// to be carried by SRD.
     fn exchange(&mut self, now: Instant, out: &mut Out) -> Vec<bool> {
         let mut by_srd = Vec::new();

@@ -357,8 +357,8 @@ impl Service {
     }
 
     /// Before a hand-over, reads the packets of other hosts that wait in the sockets, and those of
-    /// other workers, and sends the packets for other hosts that wait in this process. The number of
-    /// reads is limited, so that packets that arrive meanwhile cannot prolong the hand-over.
+    /// other workers, and sends the packets for other hosts that wait in this process. The number
+    /// of reads is limited, so that packets that arrive meanwhile cannot prolong the hand-over.
     pub(crate) fn take_read(&mut self, now: Instant) {
         for _ in 0..LAST_READS_MAX {
             let read = self.read_hosts(now, TOGETHER_LAST) + self.read_beside(now, TOGETHER_LAST);
