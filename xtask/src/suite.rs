@@ -160,7 +160,7 @@ fn run_once(
     isolation: &Isolation,
     report: &mut Report,
 ) -> Result<()> {
-    let mut queue = Queue::new(tests, options.jobs.into());
+    let mut queue = Queue::new(tests, options.jobs.into(), options.busy);
     let mut running: Vec<Running> = Vec::new();
     let mut cpu_seen = process::cpu_of_children();
     while !queue.is_empty() || !running.is_empty() {

@@ -28,6 +28,10 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// priority and other tests delay it.
 const LIMIT_TIMES: u32 = 8;
 
+/// Factor of all time limits while a loop keeps each processor busy. The tests then get about half
+/// of the time, and less than that beside other programs.
+const LIMIT_TIMES_BUSY: u32 = 4;
+
 /// Beginnings of the names of tests that compare speeds. These tests run before the waiting tests,
 /// one at a time, so that only tests of a low priority run at the same time.
 const COMPARING: [&str; 3] = [
@@ -86,12 +90,14 @@ pub(super) struct Queue {
     waiting: BTreeMap<Use, VecDeque<Test>>,
     free: BTreeMap<Use, BTreeSet<usize>>,
     slow: BTreeMap<&'static str, u64>,
+    /// Factor of time limits.
+    times: u32,
 }
 
 impl Queue {
     /// Returns a queue of `tests` for the given number of processors; 0 means all processors of
-    /// this machine.
-    pub(super) fn new(mut tests: Vec<Test>, processors: usize) -> Self {
+    /// this machine. `is_busy`: whether loops keep the processors busy.
+    pub(super) fn new(mut tests: Vec<Test>, processors: usize, is_busy: bool) -> Self {
         let there = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let processors = if processors == 0 { there } else { processors };
         let slow = slow(SLOW);
@@ -111,7 +117,7 @@ impl Queue {
             (Use::Waits, (0..waits).map(|n| n + COMPARING_AT_A_TIME).collect()),
             (Use::Computes, (0..processors).map(|n| n + COMPARING_AT_A_TIME + waits).collect()),
         ]);
-        Self { waiting, free, slow }
+        Self { waiting, free, slow, times: if is_busy { LIMIT_TIMES_BUSY } else { 1 } }
     }
 
     /// Whether every test has been started.
@@ -141,7 +147,7 @@ impl Queue {
         places.remove(&place);
         let seconds = self.slow.get(test.full_name().as_str()).copied().unwrap_or(0);
         let least = if class == Use::Computes { LIMIT * LIMIT_TIMES } else { LIMIT };
-        let limit = least.max(Duration::from_secs(seconds) * LIMIT_TIMES);
+        let limit = least.max(Duration::from_secs(seconds) * LIMIT_TIMES) * self.times;
         Some(Turn { test, place, limit })
     }
 
@@ -229,9 +235,9 @@ mod tests {
     #[test]
     fn tests_that_wait_share_a_processor_and_those_that_compute_do_not() {
         let many = |program: &str| (0..20).map(|n| test(program, &format!("t{n}"))).collect();
-        let mut waiting = Queue::new(many("srd-net::it"), 2);
+        let mut waiting = Queue::new(many("srd-net::it"), 2, false);
         assert_eq!(std::iter::from_fn(|| waiting.next()).count(), 2 * WAITING_PER_PROCESSOR);
-        let mut computing = Queue::new(many("srd-proto::it"), 2);
+        let mut computing = Queue::new(many("srd-proto::it"), 2, false);
         assert_eq!(std::iter::from_fn(|| computing.next()).count(), 2);
         assert!(!computing.is_empty());
     }
@@ -240,12 +246,22 @@ mod tests {
     fn nothing_that_waits_runs_beside_a_test_that_compares() {
         let comparing = test("srd-cli::lab", "lab_run::losses_of_one_flow_hit");
         let tests = vec![test("srd-net::it", "a"), comparing, test("srd-proto", "b")];
-        let mut queue = Queue::new(tests, 2);
+        let mut queue = Queue::new(tests, 2, false);
         let first: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         let paths: Vec<_> = first.iter().map(|turn| turn.test.path.as_str()).collect();
         assert_eq!(paths, ["b", "lab_run::losses_of_one_flow_hit"]);
         queue.give_back(&first[1].test, first[1].place);
         assert_eq!(queue.next().unwrap().test.path, "a");
+    }
+
+    /// Five tests were stopped after 240 s on a slow machine with busy processors.
+    #[test]
+    fn regression_a_test_may_take_longer_beside_a_load() {
+        let limit = |is_busy| {
+            let mut queue = Queue::new(vec![test("srd-net::it", "a")], 2, is_busy);
+            queue.next().unwrap().limit
+        };
+        assert_eq!(limit(true), limit(false) * LIMIT_TIMES_BUSY);
     }
 
     #[test]
