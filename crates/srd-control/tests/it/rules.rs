@@ -128,6 +128,13 @@ fn route_tables_refuse_what_routes_cannot_do() {
     client.ok(&format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
     client.ok(&route("0.0.0.0/0"));
     assert_eq!(client.code(&route("10.0.1.0/24")), "InvalidParameterValue");
+    // The card would refuse these destinations, and with them all changes of the region.
+    for block in ["169.254.168.0/22", "169.254.169.254/32"] {
+        assert_eq!(client.code(&route(block)), "InvalidParameterValue", "{block}");
+    }
+    let v6 = route("fd00:ec2::/48").replace("CidrBlock", "Ipv6CidrBlock");
+    assert_eq!(client.code(&v6), "InvalidParameterValue");
+    client.ok(&route("169.254.0.0/16"));
     let local = format!("Action=DeleteRoute&RouteTableId={table}&DestinationCidrBlock=10.0.0.0/16");
     assert_eq!(client.code(&local), "InvalidParameterValue");
     client.ok(&format!("Action=DetachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
@@ -151,6 +158,73 @@ fn a_request_has_no_more_rules_than_a_group() {
         );
         assert_eq!(client.code(&form), "RulesPerSecurityGroupLimitExceeded", "{action}");
     }
+}
+
+/// `+6` and `006` were protocols beside TCP, so a card refused two rules for all TCP ports.
+#[test]
+fn regression_a_number_of_a_protocol_has_one_form() {
+    let mut client = Client::new();
+    let group = client.take("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d", "groupId");
+    let rule = |protocol: &str, ports: &str| {
+        format!(
+            "Action=AuthorizeSecurityGroupIngress&GroupId={group}\
+             &IpPermissions.1.IpProtocol={protocol}{ports}\
+             &IpPermissions.1.IpRanges.1.CidrIp=10.0.0.0/8"
+        )
+    };
+    let ports = "&IpPermissions.1.FromPort=0&IpPermissions.1.ToPort=65535";
+    client.ok(&rule("tcp", ports));
+    for protocol in ["6", "006", "%2B6"] {
+        assert_eq!(client.code(&rule(protocol, "")), "InvalidParameterValue", "{protocol}");
+        assert_eq!(
+            client.code(&rule(protocol, ports)),
+            "InvalidPermission.Duplicate",
+            "{protocol}"
+        );
+    }
+    assert_eq!(first(&client.ok(&rule("050", "")), "ipProtocol"), "50");
+    let (vpc, _) = client.network();
+    let acl = client.take(&format!("Action=CreateNetworkAcl&VpcId={vpc}"), "networkAclId");
+    let entry = format!(
+        "Action=CreateNetworkAclEntry&NetworkAclId={acl}&RuleNumber=1&Protocol=006\
+         &RuleAction=allow&Egress=false&CidrBlock=0.0.0.0/0"
+    );
+    assert_eq!(client.code(&entry), "MissingParameter");
+}
+
+/// Such a rule counted once, so a card refused the rules of a group, and with them all changes of
+/// the region.
+#[test]
+fn regression_a_rule_with_a_prefix_list_counts_as_many_times_as_the_list_may_have_entries() {
+    let mut client = Client::new();
+    let group = client.take("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d", "groupId");
+    let list = |client: &mut Client, family: &str, max: u32| {
+        let form = "Action=CreateManagedPrefixList&PrefixListName=l";
+        let form = format!("{form}&AddressFamily={family}&MaxEntries={max}");
+        client.take(&form, "prefixListId")
+    };
+    let rule = |list: &str, port: u32| {
+        format!(
+            "Action=AuthorizeSecurityGroupIngress&GroupId={group}&IpPermissions.1.IpProtocol=tcp\
+             &IpPermissions.1.FromPort={port}&IpPermissions.1.ToPort={port}\
+             &IpPermissions.1.PrefixListIds.1.PrefixListId={list}"
+        )
+    };
+    let [v4, v6, large] = [("IPv4", 30), ("IPv6", 60), ("IPv4", 61)]
+        .map(|(family, max)| list(&mut client, family, max));
+    assert_eq!(client.code(&rule(&large, 1)), "RulesPerSecurityGroupLimitExceeded");
+    client.ok(&rule(&v4, 1));
+    client.ok(&rule(&v6, 1));
+    client.ok(&rule(&v4, 2));
+    assert_eq!(client.code(&rule(&v4, 3)), "RulesPerSecurityGroupLimitExceeded");
+    // A list does not outgrow its groups.
+    let grow =
+        |max: u32| format!("Action=ModifyManagedPrefixList&PrefixListId={v4}&MaxEntries={max}");
+    assert_eq!(client.code(&grow(31)), "RulesPerSecurityGroupLimitExceeded");
+    client.ok(&grow(29));
+    assert_eq!(client.code(&rule(&v4, 3)), "RulesPerSecurityGroupLimitExceeded");
+    client.ok(&grow(20));
+    client.ok(&rule(&v4, 3));
 }
 
 /// A regression: a peering request that had expired prevented a new request for the same VPCs.
