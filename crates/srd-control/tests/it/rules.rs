@@ -240,6 +240,39 @@ fn an_expired_peering_request_gives_way_to_a_new_one() {
     assert_ne!(client.take(&create, "vpcPeeringConnectionId"), id);
 }
 
+/// Such a block was added, and no packet passed the connection any more.
+#[test]
+fn regression_vpcs_of_a_peering_connection_get_no_addresses_in_common() {
+    let mut client = Client::new();
+    let (a, _) = client.network();
+    let [b, c] = ["10.1.0.0/16", "10.2.0.0/16"]
+        .map(|block| client.take(&format!("Action=CreateVpc&CidrBlock={block}"), "vpcId"));
+    let add = |vpc: &str, block: &str| {
+        format!("Action=AssociateVpcCidrBlock&VpcId={vpc}&CidrBlock={block}")
+    };
+    let peer = |client: &mut Client, vpc: &str| {
+        let create = format!("Action=CreateVpcPeeringConnection&VpcId={a}&PeerVpcId={vpc}");
+        client.take(&create, "vpcPeeringConnectionId")
+    };
+    let accept =
+        |id: &str| format!("Action=AcceptVpcPeeringConnection&VpcPeeringConnectionId={id}");
+    let active = peer(&mut client, &b);
+    assert!(client.ok(&accept(&active)).contains("<code>active</code>"));
+    assert_eq!(client.code(&add(&a, "10.1.64.0/20")), "InvalidVpc.Conflict");
+    assert_eq!(client.code(&add(&b, "10.0.64.0/20")), "InvalidVpc.Conflict");
+    client.ok(&add(&a, "10.3.0.0/16"));
+    let v6 = |vpc: &str| {
+        let form = "Action=AssociateVpcCidrBlock&Ipv6CidrBlock=fd00:1::/56&Ipv6Pool=pool";
+        format!("{form}&VpcId={vpc}")
+    };
+    client.ok(&v6(&a));
+    assert_eq!(client.code(&v6(&b)), "InvalidVpc.Conflict");
+    // A block of the requester that is newer than its request.
+    let pending = peer(&mut client, &c);
+    client.ok(&add(&a, "10.2.64.0/20"));
+    assert!(client.ok(&accept(&pending)).contains("<code>failed</code>"));
+}
+
 /// A regression: peering requests that waited to be accepted could fill the table of the accepting
 /// region.
 #[test]
