@@ -3,11 +3,12 @@
 
 use super::*;
 
-/// Number of points at which a controller ends.
-const POINTS: usize = 20;
-/// Number of keys and size of their values. The transaction has two parts and two groups of values.
-const KEYS: usize = 110;
-const VALUE_BYTES: usize = 12_000;
+/// Number of points at which a controller ends in the first of these transactions.
+const POINTS: usize = 12;
+/// The number of keys of a transaction, and the size of their values: one part and three groups of
+/// values, and two parts and two groups.
+const MANY: (usize, usize) = (250, 10);
+const LARGE: (usize, usize) = (110, 12_000);
 
 /// A proxy in front of a member, which ends a controller after some bytes of its requests.
 #[derive(Clone)]
@@ -82,9 +83,9 @@ fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(usize) -> usize)
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-fn large() -> Vec<KeyChange> {
-    let value = "x".repeat(VALUE_BYTES);
-    let mut all: Vec<KeyChange> = (0..KEYS).map(|n| change(&format!("n/{n}"), &value)).collect();
+fn large((keys, bytes): (usize, usize)) -> Vec<KeyChange> {
+    let value = "x".repeat(bytes);
+    let mut all: Vec<KeyChange> = (0..keys).map(|n| change(&format!("n/{n}"), &value)).collect();
     all.push(("gone".to_owned(), None));
     all
 }
@@ -104,11 +105,13 @@ fn apply(state: &State, changes: Vec<KeyChange>) -> State {
 
 /// Ends a controller in its large transaction, and the next one in its own transaction after it.
 /// Returns whether the large one was made, and the bytes of both.
-fn end_two(urls: &[String], number: usize, limits: [usize; 2]) -> (bool, [usize; 2]) {
-    let prefix = format!("/ends-{number}/");
+fn end_two(urls: &[String], size: (usize, usize), limits: [usize; 2]) -> (bool, [usize; 2]) {
+    // Each time in a state of its own.
+    let prefix = format!("/ends-{}/", draw_id().unwrap());
     let (mut last, _) = open(urls, &prefix);
-    last.commit(vec![change("old", "1"), change("gone", "1")]).unwrap();
-    let before: State = [("old", "1"), ("gone", "1")].map(|(k, v)| (k.into(), v.into())).into();
+    let first = vec![change("old", "1"), change("gone", "1")];
+    last.commit(first.clone()).unwrap();
+    let before = apply(&State::new(), first);
     let begin = || {
         let proxy = Limited::new(&urls[0]);
         let (store, shown) = open(std::slice::from_ref(&proxy.url), &prefix);
@@ -116,9 +119,9 @@ fn end_two(urls: &[String], number: usize, limits: [usize; 2]) -> (bool, [usize;
     };
 
     let (proxy, first, _) = begin();
-    let (is_acknowledged, bytes) = proxy.commit(first, large(), limits[0]);
+    let (is_acknowledged, bytes) = proxy.commit(first, large(size), limits[0]);
     let (proxy, second, shown) = begin();
-    let after = apply(&before, large());
+    let after = apply(&before, large(size));
     let is_made = shown == after;
     assert!(is_made || shown == before, "{limits:?}: between the states: {:?}", shown.keys());
     assert!(is_made || !is_acknowledged, "{limits:?}: an acknowledged transaction is lost");
@@ -131,11 +134,14 @@ fn end_two(urls: &[String], number: usize, limits: [usize; 2]) -> (bool, [usize;
     assert!(again == with_next || !is_acknowledged, "{limits:?}: it is lost");
 
     // A controller that has followed all this time, and one that starts, see the same.
-    let news = changes(Ok(wait(|| last.refresh().ok())));
-    assert_eq!(apply(&before, news), again, "{limits:?}");
+    let followed = match wait(|| last.refresh().ok()) {
+        News::Changes(changes) => apply(&before, changes),
+        News::All(all) => all.into_iter().collect(),
+    };
+    assert!(followed == again, "{limits:?}: {:?}", followed.keys());
     last.commit(vec![change("last", "1")]).unwrap();
     let (_, shown) = open(urls, &prefix);
-    assert_eq!(shown, apply(&again, vec![change("last", "1")]), "{limits:?}");
+    assert!(shown == apply(&again, vec![change("last", "1")]), "{limits:?}: {:?}", shown.keys());
     if is_made {
         assert!(last.read_all("parts/", 0).unwrap().is_empty(), "{limits:?}");
     }
@@ -148,19 +154,23 @@ fn end_two(urls: &[String], number: usize, limits: [usize; 2]) -> (bool, [usize;
 fn a_controller_that_ends_at_any_point_leaves_all_of_a_transaction_or_nothing() {
     let Some(cluster) = Cluster::start(1) else { return };
     let urls = cluster.urls();
-    let (is_made, [whole, _]) = end_two(&urls, 0, [usize::MAX; 2]);
-    assert!(is_made && whole > 2 * KEYS * VALUE_BYTES, "{whole}");
-    // The first controller has written its parts, and no values: the second one writes them.
-    let (is_made, [_, rest]) = end_two(&urls, 1, [whole * 3 / 4, usize::MAX]);
-    assert!(is_made && rest > KEYS * VALUE_BYTES, "{rest}");
-    let mut made = 0;
-    for point in 0..=POINTS {
-        let at = |bytes: usize| bytes * point / POINTS;
-        // The last point is in the last request.
-        let limits = [at(whole - 100), at(rest - 100)];
-        made += usize::from(end_two(&urls, 2 + point, limits).0);
-        // The second one ends at each point of its work for the first one.
-        assert!(end_two(&urls, 100 + point, [whole * 3 / 4, limits[1]]).0);
+    for (size, points, released_percent) in [(MANY, POINTS, 45), (LARGE, 4, 70)] {
+        let values = size.0 * size.1;
+        let (is_made, [whole, _]) = end_two(&urls, size, [usize::MAX; 2]);
+        assert!(is_made && whole > 2 * values, "{whole}");
+        // The first controller has written its parts, and no values: the second one writes them.
+        let limit = whole * released_percent / 100;
+        let (is_made, [_, rest]) = end_two(&urls, size, [limit, usize::MAX]);
+        assert!(is_made && rest > values, "{rest}");
+        let mut made = 0;
+        for point in 0..=points {
+            let at = |bytes: usize| bytes * point / points;
+            // The last point is in the last request.
+            let limits = [at(whole - 100), at(rest - 100)];
+            made += usize::from(end_two(&urls, size, limits).0);
+            // The second one ends at each point of its work for the first one.
+            assert!(end_two(&urls, size, [limit, limits[1]]).0);
+        }
+        assert!((1..=points).contains(&made), "{made}");
     }
-    assert!((1..=POINTS).contains(&made), "{made}");
 }
