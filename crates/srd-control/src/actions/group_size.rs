@@ -32,9 +32,9 @@ pub(super) fn too_many() -> ApiError {
     ApiError::limit("RulesPerSecurityGroupLimitExceeded", message)
 }
 
-/// Returns as how many rules for a version of IP a rule counts. A block and a prefix list are of one
-/// version. A list counts as many times as it may have entries. A rule with a group counts for both
-/// versions.
+/// Returns as how many rules for a version of IP a rule counts. A block and a prefix list are of
+/// one version. A list counts as many times as it may have entries. A rule with a group counts for
+/// both versions.
 fn weight(region: &Region, rule: &SecurityGroupRule, version: &str) -> usize {
     match (rule.cidr_ipv4, rule.cidr_ipv6, &rule.prefix_list_id) {
         (Some(_), ..) => usize::from(version == "IPv4"),

@@ -1,5 +1,6 @@
 //! Controllers that end in the middle of a large transaction, or while they write the values of the
-//! transaction of another one. They end at points from the first byte of their requests to the last.
+//! transaction of another one. They end at points from the first byte of their requests to the
+//! last.
 
 use super::*;
 
@@ -45,7 +46,8 @@ impl Limited {
         limited
     }
 
-    /// Returns how many of these bytes of a request pass. Ends the controller if not all of them do.
+    /// Returns how many of these bytes of a request pass. Ends the controller if not all of them
+    /// pass.
     fn take(&self, count: usize) -> usize {
         let before = self.passed.fetch_add(count, Ordering::SeqCst);
         let passes = self.limit.load(Ordering::SeqCst).saturating_sub(before).min(count);
@@ -59,8 +61,8 @@ impl Limited {
         drop(self.stop.lock().unwrap().take());
     }
 
-    /// Makes a transaction with a controller that ends after this many bytes. Returns whether it was
-    /// acknowledged, and the number of bytes.
+    /// Makes a transaction with a controller that ends after this many bytes. Returns whether it
+    /// was acknowledged, and the number of bytes.
     fn commit(&self, mut by: EtcdStore, changes: Vec<KeyChange>, limit: usize) -> (bool, usize) {
         *self.stop.lock().unwrap() = by.stop.take();
         self.passed.store(0, Ordering::SeqCst);
