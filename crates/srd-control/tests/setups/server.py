@@ -83,7 +83,7 @@ class Server:
         if protocol in ("tcp", "udp"):
             query |= {"source_port": ports[0], "port": ports[1]}
         path = f"/console/explain?{urllib.parse.urlencode(query)}"
-        # The server closes a connection that is idle for a minute, as between rounds on a busy machine.
+        # Between rounds a busy machine lets a minute pass, after which the server closes a connection.
         console = http.client.HTTPConnection(self.host, timeout=ANSWER_S)
         console.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
         answer = console.getresponse()
