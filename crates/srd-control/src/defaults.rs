@@ -17,6 +17,19 @@ use crate::state::{
 /// Number of the final rule of network ACLs.
 pub(crate) const FINAL_RULE: i64 = 32_767;
 
+/// Prefix lists of the provider for services of a region, each with a block that stands for the
+/// service. The blocks of VPC Lattice are those of AWS, which are link-local and unique local; the
+/// others are blocks for documentation.
+const PROVIDER_LISTS_OF_REGION: [(&str, &str); 4] = [
+    ("s3", "198.51.100.0/24"),
+    ("dynamodb", "203.0.113.0/24"),
+    ("vpc-lattice", "169.254.171.0/24"),
+    ("ipv6.vpc-lattice", "fd00:ec2:80::/64"),
+];
+/// Prefix lists of the provider for services of all regions.
+const PROVIDER_LISTS_OF_ALL: [(&str, &str); 2] =
+    [("cloudfront.origin-facing", "192.0.2.0/25"), ("groundstation", "192.0.2.128/25")];
+
 /// All IPv4 addresses.
 pub(crate) fn any_v4() -> Ipv4Net {
     Ipv4Net::default()
@@ -42,17 +55,20 @@ pub(crate) fn populate(region: &mut Region) {
         ],
         tags: Vec::new(),
     });
-    for service in ["s3", "dynamodb"] {
-        provider_list(region, service);
+    let own = format!("com.amazonaws.{}", region.name);
+    for (service, block) in PROVIDER_LISTS_OF_REGION {
+        provider_list(region, format!("{own}.{service}"), block);
+    }
+    for (service, block) in PROVIDER_LISTS_OF_ALL {
+        provider_list(region, format!("com.amazonaws.global.{service}"), block);
     }
     default_vpc(region);
 }
 
-/// Adds a prefix list of a service of the provider. The block stands for the service: it is one of
-/// the blocks for documentation.
-fn provider_list(region: &mut Region, service: &str) {
+/// Adds a prefix list of a service of the provider.
+fn provider_list(region: &mut Region, prefix_list_name: String, block: &str) {
     let prefix_list_id = region.ids.id("pl");
-    let cidr = if service == "s3" { "198.51.100.0/24" } else { "203.0.113.0/24" };
+    let address_family = if block.contains(':') { "IPv6" } else { "IPv4" };
     region.prefix_lists.insert(PrefixList {
         prefix_list_arn: format!(
             "arn:{}:ec2:{}:aws:prefix-list/{prefix_list_id}",
@@ -60,13 +76,13 @@ fn provider_list(region: &mut Region, service: &str) {
             region.name
         ),
         prefix_list_id,
-        prefix_list_name: format!("com.amazonaws.{}.{service}", region.name),
+        prefix_list_name,
         owner_id: "AWS".to_owned(),
-        address_family: "IPv4".to_owned(),
+        address_family: address_family.to_owned(),
         state: "create-complete".to_owned(),
         max_entries: None,
         version: None,
-        versions: vec![vec![PrefixListEntry { cidr: cidr.to_owned(), description: None }]],
+        versions: vec![vec![PrefixListEntry { cidr: block.to_owned(), description: None }]],
         tags: Vec::new(),
     });
 }

@@ -8,6 +8,8 @@ behaviour that it is about:
 * It makes missing objects, and attaches gateways.
 * If a test invents the name of an object, or uses a name of another region, the plugin sends the
   name of an object that exists, and puts the invented name back into the answers.
+* A VPC that it makes for an invented name has a default security group, which the test does not
+  know. The plugin leaves this group out of descriptions of the groups of this VPC.
 
 Use: `python -m pytest -p moto_setup`, with this folder in PYTHONPATH. If MOTO_PREPARED names a file,
 the plugin writes the names of the tests there whose requests it has changed.
@@ -513,6 +515,13 @@ def _prepare(client, name, parameters):
     _prepare_around(client, name, parameters)
 
 
+def _without_default_groups(answer):
+    """Leaves the default groups of VPCs out that the plugin has made for invented names."""
+    made = set(_aliases.values())
+    known = lambda group: group["GroupName"] != "default" or group.get("VpcId") not in made
+    answer["SecurityGroups"] = [group for group in answer["SecurityGroups"] if known(group)]
+
+
 def _prepared_call(client, name, parameters):
     if client.meta.service_model.service_name != "ec2":
         return _call(client, name, parameters)
@@ -529,6 +538,8 @@ def _prepared_call(client, name, parameters):
                 _changed.add(_test())
             parameters = real
     answer = _call(client, name, parameters)
+    if name == "DescribeSecurityGroups":
+        _without_default_groups(answer)
     return _replaced(answer, {real: invented for invented, real in _aliases.items()})
 
 

@@ -37,5 +37,6 @@ pub mod warnings;
 pub mod words;
 
 pub use names::{Kind, Names};
+pub use network::is_reserved;
 pub use read::{FILE_BYTES_MAX, VpcFile, parse, read, read_from};
 pub use types::TypePlaces;

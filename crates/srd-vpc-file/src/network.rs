@@ -324,6 +324,16 @@ fn route(build: &Build<'_>, vpc: VpcId, text: &Spanned<String>) -> Result<Route>
     Ok(Route { destination, target, propagated: found.2 })
 }
 
+/// Whether a block belongs to services of the network's own: 169.254.168.0/22 and fd00:ec2::/32. No
+/// route has such a destination.
+pub fn is_reserved(block: &IpNet) -> bool {
+    let reserved: [IpNet; 2] = [
+        IpNet::V4(Ipv4Net::new_assert([169, 254, 168, 0].into(), 22)),
+        IpNet::V6(Ipv6Net::new_assert([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0].into(), 32)),
+    ];
+    reserved.iter().any(|reserved| reserved.contains(block))
+}
+
 /// Returns an error for destinations that EC2 refuses.
 fn check_destination(
     build: &Build<'_>,
@@ -332,11 +342,7 @@ fn check_destination(
     target: &phrase::Target<'_>,
     span: Range<usize>,
 ) -> Result<()> {
-    let reserved: [IpNet; 2] = [
-        IpNet::V4(Ipv4Net::new_assert([169, 254, 168, 0].into(), 22)),
-        IpNet::V6(Ipv6Net::new_assert([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0].into(), 32)),
-    ];
-    if reserved.iter().any(|reserved| reserved.contains(&block)) {
+    if is_reserved(&block) {
         let what = format!("{block} belongs to services of the network's own");
         return Err(build.error(span, what, "take the route out"));
     }

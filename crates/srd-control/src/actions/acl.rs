@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::list::Listing;
 use super::source::Source;
-use super::support::{get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, success};
+use super::support::{
+    get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, plain_number, show, success,
+};
 use super::{Actions, Handler};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
@@ -90,7 +92,7 @@ fn delete(region: &mut Region, request: &Request) -> ApiResult<Value> {
 
 /// Returns the number of a protocol as text.
 fn protocol(text: &str) -> ApiResult<String> {
-    Ok(match text.to_ascii_lowercase().as_str() {
+    Ok(match plain_number(text.to_ascii_lowercase()).as_str() {
         "-1" | "all" => "-1".to_owned(),
         "tcp" => "6".to_owned(),
         "udp" => "17".to_owned(),

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::list::Listing;
 use super::source::Source;
 use super::support::{
-    arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, success,
+    arn, get, get_mut, ipv4_block, ipv6_block, new_tags, not_found, plain_number, show, success,
 };
-use super::{Actions, Handler, group};
+use super::{Actions, Handler, group, group_size, prefix_list};
 use crate::error::{ApiError, ApiResult};
 use crate::state::interface::ReferencedGroup;
 use crate::state::{Region, SecurityGroup, SecurityGroupRule};
@@ -24,12 +24,9 @@ pub(super) const ACTIONS: Actions = &[
     ("DescribeSecurityGroupRules", Handler::Region(describe)),
 ];
 
-/// Largest number of rules of a group in one direction, for IPv4 and for IPv6.
-const RULES_MAX: usize = 60;
-
 /// Returns the protocol in the form in which it is shown.
 fn protocol(text: &str) -> ApiResult<String> {
-    let text = text.to_ascii_lowercase();
+    let text = plain_number(text.to_ascii_lowercase());
     Ok(match text.as_str() {
         "-1" | "all" => "-1".to_owned(),
         "6" => "tcp".to_owned(),
@@ -134,8 +131,7 @@ fn rules_of(
         for list in elements("PrefixListIds") {
             add(&list, &|rule| {
                 let id = list["PrefixListId"].as_str().unwrap_or_default();
-                rule.prefix_list_id =
-                    Some(super::prefix_list::find(region, id)?.prefix_list_id.clone());
+                rule.prefix_list_id = Some(prefix_list::find(region, id)?.prefix_list_id.clone());
                 Ok(())
             })?;
         }
@@ -146,8 +142,8 @@ fn rules_of(
             })?;
         }
         // A group has no more rules in a direction, half of them of each version of IP.
-        if rules.len() > 2 * RULES_MAX {
-            return Err(too_many());
+        if rules.len() > 2 * group_size::RULES_MAX {
+            return Err(group_size::too_many());
         }
         if rules.len() == before {
             let message = "A rule needs a CIDR block, a prefix list or a security group";
@@ -273,7 +269,7 @@ fn authorize(region: &mut Region, request: &Request, egress: bool) -> ApiResult<
     let group = group::named(region, request)?.clone();
     let tags = new_tags(request, "security-group-rule")?;
     let rules = rules_of(region, &group, &permissions(request)?, egress, Purpose::Add)?;
-    check_number(region, &group.group_id, egress, &rules)?;
+    group_size::check(region, &group.group_id, egress, &rules)?;
     let mut shown = Vec::new();
     for mut rule in rules {
         if group::rules(region, &group.group_id, egress).any(|old| same(old, &rule)) {
@@ -305,29 +301,6 @@ fn duplicate(rule: &SecurityGroupRule) -> ApiError {
     };
     let message = format!("the specified rule \"peer: {peer}, {ports}\" already exists");
     ApiError::new("InvalidPermission.Duplicate", message)
-}
-
-/// Checks the number of a group's rules, for each version of IP. A rule with a block of addresses
-/// counts for the block's version; any other rule counts for both versions.
-fn check_number(
-    region: &Region,
-    group: &str,
-    egress: bool,
-    new: &[SecurityGroupRule],
-) -> ApiResult<()> {
-    let count = |condition: fn(&&SecurityGroupRule) -> bool| {
-        group::rules(region, group, egress).chain(new).filter(condition).count()
-    };
-    let (v4, v6) = (count(|rule| rule.cidr_ipv6.is_none()), count(|rule| rule.cidr_ipv4.is_none()));
-    if v4 <= RULES_MAX && v6 <= RULES_MAX {
-        return Ok(());
-    }
-    Err(too_many())
-}
-
-fn too_many() -> ApiError {
-    let message = "The maximum number of rules per security group has been reached.";
-    ApiError::limit("RulesPerSecurityGroupLimitExceeded", message)
 }
 
 fn revoke(region: &mut Region, request: &Request, egress: bool) -> ApiResult<Value> {
@@ -448,7 +421,7 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
             rule.tags.clone_from(&old.tags);
             region.group_rules.insert(rule);
         }
-        check_number(region, &group.group_id, old.is_egress, &[])?;
+        group_size::check(region, &group.group_id, old.is_egress, &[])?;
     }
     success()
 }

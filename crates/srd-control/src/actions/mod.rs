@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `vpc`, `vpc_block` | VPCs and their address blocks |
 //! | `subnet` | subnets and reservations in them |
-//! | `group`, `group_rule` | security groups and their rules |
+//! | `group`, `group_rule`, `group_size` | security groups and their rules |
 //! | `acl` | network ACLs |
 //! | `route`, `route_table` | routes and route tables |
 //! | `gateway` | internet gateways, egress-only gateways |
@@ -50,6 +50,7 @@ mod free;
 mod gateway;
 mod group;
 mod group_rule;
+mod group_size;
 mod image;
 mod instance;
 mod instance_view;

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::list::Listing;
-use super::support::{new_tags, not_found, overlap, region_of, show, show_all, time};
+use super::support::{new_tags, not_found, region_of, show, show_all, time};
 use super::{Actions, Handler};
 use crate::error::{ApiError, ApiResult};
 use crate::regions;
@@ -157,10 +157,9 @@ fn create(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
 /// Message of a connection that cannot exist.
 const OVERLAP: &str = "Failed due to incorrect VPC-ID, Account ID, or overlapping CIDR range";
 
-/// Whether two VPCs have IPv4 addresses in common.
+/// Whether two VPCs have addresses in common.
 fn overlaps(a: &PeeringVpc, b: &PeeringVpc) -> bool {
-    let mut blocks = a.cidr_block_set.iter();
-    blocks.any(|a| b.cidr_block_set.iter().any(|b| overlap(a.cidr_block, b.cidr_block)))
+    a.blocks().any(|a| b.blocks().any(|b| a.contains(&b) || b.contains(&a)))
 }
 
 /// Ends the requests of a region that have waited too long.
@@ -271,6 +270,13 @@ fn accept(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let own = region_of(cloud, at)?;
     let vpc = super::support::get(&own.vpcs, &peering.accepter_vpc_info.vpc_id)?;
     peering.accepter_vpc_info = side(vpc, &at.1);
+    // The requester may have got further blocks since its request.
+    let [requester_at, _] = sides(&peering);
+    let requester = cloud.regions.get(&requester_at);
+    let requester = requester.and_then(|of| of.vpcs.get(&peering.requester_vpc_info.vpc_id));
+    if let Some(vpc) = requester {
+        peering.requester_vpc_info = side(vpc, &requester_at.1);
+    }
     for (at, vpc) in sides(&peering)
         .iter()
         .zip([&peering.requester_vpc_info.vpc_id, &peering.accepter_vpc_info.vpc_id])

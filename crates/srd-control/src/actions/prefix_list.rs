@@ -8,7 +8,7 @@ use super::list::{self, Listing};
 use super::support::{
     arn, get_live, get_mut, ipv4_block, ipv6_block, new_tags, not_found, show, trim,
 };
-use super::{Actions, Handler};
+use super::{Actions, Handler, group_size};
 use crate::error::{ApiError, ApiResult};
 use crate::state::network::PrefixListEntry;
 use crate::state::{PrefixList, Region};
@@ -244,7 +244,21 @@ fn modify(region: &mut Region, request: &Request) -> ApiResult<Value> {
         add_version(list, entries)?;
     }
     "modify-complete".clone_into(&mut list.state);
-    Ok(json!({"PrefixList": view(list)}))
+    let shown = view(list);
+    if request.has("MaxEntries") {
+        check_groups(region, request.need("PrefixListId")?)?;
+    }
+    Ok(json!({"PrefixList": shown}))
+}
+
+/// Checks that the groups with rules for a list still have at most the largest number of rules.
+fn check_groups(region: &Region, id: &str) -> ApiResult<()> {
+    for group in users(region, id).iter().filter(|user| user.starts_with("sg-")) {
+        for egress in [false, true] {
+            group_size::check(region, group, egress, &[])?;
+        }
+    }
+    Ok(())
 }
 
 fn add_version(list: &mut PrefixList, entries: Vec<PrefixListEntry>) -> ApiResult<()> {
@@ -260,6 +274,7 @@ fn add_version(list: &mut PrefixList, entries: Vec<PrefixListEntry>) -> ApiResul
 fn restore(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let list = own(region, request, "CurrentVersion")?;
     let entries = version(list, request.number("PreviousVersion"))?.clone();
+    check_size(entries.len(), list.max_entries.unwrap_or(ENTRIES_MAX))?;
     add_version(list, entries)?;
     "restore-complete".clone_into(&mut list.state);
     Ok(json!({"PrefixList": view(list)}))

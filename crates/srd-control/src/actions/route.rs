@@ -1,5 +1,6 @@
 //! Actions of the EC2 API on routes.
 
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::support::{get, get_live, get_mut, ipv4_block, ipv6_block, not_found, success};
@@ -231,11 +232,27 @@ fn instance(
     }
 }
 
+/// Checks that a destination does not belong to services of the network's own.
+fn check_destination(route: &Route) -> ApiResult<()> {
+    let v4 = route.destination_cidr_block.map(IpNet::V4);
+    let block = v4.or(route.destination_ipv6_cidr_block.map(IpNet::V6));
+    if !block.is_some_and(|block| srd_vpc_file::is_reserved(&block)) {
+        return Ok(());
+    }
+    let message = format!(
+        "The destination CIDR block {} is equal to or more specific than 169.254.168.0/22 or \
+         fd00:ec2::/32, which are reserved for services of the network.",
+        text(route)
+    );
+    Err(ApiError::invalid(message))
+}
+
 fn create(region: &mut Region, request: &Request) -> ApiResult<Value> {
     let table = get(&region.route_tables, request.need("RouteTableId")?)?.clone();
     // A target that does not exist is reported before a missing destination.
     target(region, request, &table, &mut Route::default())?;
     let mut route = destination(region, request)?;
+    check_destination(&route)?;
     target(region, request, &table, &mut route)?;
     if table.routes.iter().any(|old| same(old, &route)) {
         let message = format!("The route identified by {} already exists.", text(&route));

@@ -114,6 +114,11 @@ pub(super) fn get_live<'a, T: Object>(
     table.get(id).filter(|object| lives(object)).ok_or_else(|| not_found(T::PREFIX, id))
 }
 
+/// Returns a number of a protocol without a sign and leading zeros; another text as it is.
+pub(super) fn plain_number(text: String) -> String {
+    text.parse::<u8>().map_or(text, |number| number.to_string())
+}
+
 /// Returns an IPv4 block in its canonical form.
 pub(super) fn ipv4_block(text: &str, parameter: &str) -> ApiResult<Ipv4Net> {
     block::<Ipv4Net>(text, parameter).map(|block| block.trunc())

@@ -1,14 +1,14 @@
 //! Actions of the EC2 API on address blocks of VPCs.
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 
 use super::support::{get, get_mut, ipv4_block, ipv6_block, not_found, overlap, show};
 use super::{Actions, Handler};
 use crate::defaults;
 use crate::error::{ApiError, ApiResult};
-use crate::state::Region;
 use crate::state::network::{BlockState, CidrAssociation, Ipv6CidrAssociation, Route};
+use crate::state::{Region, Vpc};
 use crate::wire::Request;
 
 pub(super) const ACTIONS: Actions = &[
@@ -60,6 +60,7 @@ pub(super) fn add_v6(
         let message = format!("The CIDR '{block}' conflicts with another CIDR of the VPC");
         return Err(ApiError::new("InvalidVpc.Conflict", message));
     }
+    check_peers(region, vpc_id, IpNet::V6(block))?;
     let border_group = request.text("Ipv6CidrBlockNetworkBorderGroup").unwrap_or(&region.name);
     let association = Ipv6CidrAssociation {
         association_id: region.ids.id("vpc-cidr-assoc"),
@@ -78,6 +79,42 @@ pub(super) fn add_v6(
 fn provided_block(region: &mut Region) -> Ipv6Net {
     let number = u128::from(region.ids.next_u64() & 0xffff_ffff);
     Ipv6Net::new_assert(((0x2600_1f00_u128 << 96) | (number << 72)).into(), 56)
+}
+
+/// Checks that a new block of a VPC has no addresses in common with VPCs that an active peering
+/// connection joins with it.
+fn check_peers(region: &Region, vpc_id: &str, block: IpNet) -> ApiResult<()> {
+    for peering in region.peerings.iter().filter(|of| of.status.code == "active") {
+        let [requester, accepter] = [&peering.requester_vpc_info, &peering.accepter_vpc_info];
+        let peer = if requester.vpc_id == vpc_id {
+            accepter
+        } else if accepter.vpc_id == vpc_id {
+            requester
+        } else {
+            continue;
+        };
+        let taken: Vec<IpNet> = match region.vpcs.get(&peer.vpc_id) {
+            Some(vpc) => blocks(vpc).collect(),
+            // A VPC of another region.
+            None => peer.blocks().collect(),
+        };
+        if taken.iter().any(|of| of.contains(&block) || block.contains(of)) {
+            let peering = &peering.vpc_peering_connection_id;
+            let message = format!(
+                "The CIDR '{block}' conflicts with a CIDR of the VPC {} of the peering connection \
+                 {peering}",
+                peer.vpc_id
+            );
+            return Err(ApiError::new("InvalidVpc.Conflict", message));
+        }
+    }
+    Ok(())
+}
+
+/// All blocks of a VPC.
+fn blocks(vpc: &Vpc) -> impl Iterator<Item = IpNet> {
+    let v4 = vpc.cidr_block_association_set.iter().map(|of| IpNet::V4(of.cidr_block));
+    v4.chain(vpc.ipv6_cidr_block_association_set.iter().map(|of| IpNet::V6(of.ipv6_cidr_block)))
 }
 
 fn too_many(vpc_id: &str) -> ApiError {
@@ -122,6 +159,7 @@ fn associate(region: &mut Region, request: &Request) -> ApiResult<Value> {
         let message = format!("The CIDR '{block}' conflicts with another CIDR of the VPC");
         return Err(ApiError::new("InvalidVpc.Conflict", message));
     }
+    check_peers(region, vpc_id, IpNet::V4(block))?;
     let association = CidrAssociation {
         association_id: region.ids.id("vpc-cidr-assoc"),
         cidr_block: block,

@@ -195,6 +195,12 @@ fn route_phrase(
     if route.gateway_id.as_deref() == Some("local") {
         return None;
     }
+    if block.is_some_and(|block| srd_vpc_file::is_reserved(&block)) {
+        // `CreateRoute` refuses it, but earlier releases did not, and VPN connections propagate it.
+        let what = "belongs to services of the network, and has no effect";
+        scope.warn(id, format!("the destination of the route to {destination} {what}"));
+        return None;
+    }
     let target = target(scope, table, route);
     let list = route.destination_prefix_list_id.as_ref();
     let list = list.and_then(|id| scope.region.prefix_lists.get(id));

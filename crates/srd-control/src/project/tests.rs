@@ -12,6 +12,7 @@ use srd_vpc_file::{VpcFile, parse};
 
 use super::generate::Maker;
 use super::project;
+use crate::state::network::Route;
 use crate::state::{NetworkInterface, Region, Tag};
 
 fn file(region: &Region) -> VpcFile {
@@ -226,6 +227,27 @@ fn an_interface_without_groups_admits_nothing() {
     let eni = &file.world.enis[&id.parse::<EniId>().unwrap()];
     assert_eq!(eni.groups.len(), 1);
     assert!(file.world.groups[&eni.groups[0]].rules.is_empty());
+}
+
+/// A card would refuse the file, and with it all changes of the region.
+#[test]
+fn regression_a_route_to_services_of_the_network_is_left_out() {
+    let mut maker = Maker::new(5).make();
+    for id in maker.region.route_tables.ids_where(|_| true) {
+        let table = maker.region.route_tables.get_mut(&id).unwrap();
+        for block in ["169.254.169.0/24", "169.254.0.0/16"] {
+            table.routes.push(Route {
+                destination_cidr_block: Some(block.parse().unwrap()),
+                state: "blackhole".into(),
+                ..Route::default()
+            });
+        }
+    }
+    let projection = project(&maker.region, None);
+    parse(&projection.text, Path::new("vpc.toml")).unwrap();
+    let is_named = |w: &String| w.contains("169.254.169.0/24 belongs to services");
+    assert!(projection.warnings.iter().any(is_named), "{:?}", projection.warnings);
+    assert!(projection.text.contains("169.254.0.0/16 to blackhole"), "{}", projection.text);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! VPCs, subnets, network ACLs, route tables, DHCP options, prefix lists and flow logs.
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{Tag, object, part};
 
@@ -464,6 +464,14 @@ part! {
         ipv6_cidr_block_set: Vec<Ipv6CidrBlock>,
         /// Options of this side of the connection.
         peering_options: PeeringOptions,
+    }
+}
+
+impl PeeringVpc {
+    /// All known blocks of the VPC.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = IpNet> {
+        let v4 = self.cidr_block_set.iter().map(|of| IpNet::V4(of.cidr_block));
+        v4.chain(self.ipv6_cidr_block_set.iter().map(|of| IpNet::V6(of.ipv6_cidr_block)))
     }
 }
 

@@ -22,6 +22,21 @@ fn a_new_region_has_what_a_new_account_has() {
     let groups = client.ok("Action=DescribeSecurityGroups&GroupName.1=default");
     assert_eq!(all(&groups, "groupDescription"), ["default VPC security group"]);
     assert_eq!(all(&client.ok("Action=DescribeInternetGateways"), "vpcId").len(), 1);
+    let lists = client.ok("Action=DescribePrefixLists");
+    let names = [
+        "com.amazonaws.global.cloudfront.origin-facing",
+        "com.amazonaws.global.groundstation",
+        "com.amazonaws.us-east-1.dynamodb",
+        "com.amazonaws.us-east-1.ipv6.vpc-lattice",
+        "com.amazonaws.us-east-1.s3",
+        "com.amazonaws.us-east-1.vpc-lattice",
+    ];
+    let mut shown = all(&lists, "prefixListName");
+    shown.sort();
+    assert_eq!(shown, names);
+    let find = "Filter.1.Name=prefix-list-name&Filter.1.Value.1=*.ipv6.*";
+    let of_ipv6 = client.ok(&format!("Action=DescribeManagedPrefixLists&{find}"));
+    assert_eq!(all(&of_ipv6, "addressFamily"), ["IPv6"]);
     client.region = "eu-west-1";
     let other = client.ok("Action=DescribeVpcs");
     assert_ne!(first(&other, "vpcId"), first(&vpcs, "vpcId"));

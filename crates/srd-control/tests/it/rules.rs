@@ -128,6 +128,13 @@ fn route_tables_refuse_what_routes_cannot_do() {
     client.ok(&format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
     client.ok(&route("0.0.0.0/0"));
     assert_eq!(client.code(&route("10.0.1.0/24")), "InvalidParameterValue");
+    // The card would refuse these destinations, and with them all changes of the region.
+    for block in ["169.254.168.0/22", "169.254.169.254/32"] {
+        assert_eq!(client.code(&route(block)), "InvalidParameterValue", "{block}");
+    }
+    let v6 = route("fd00:ec2::/48").replace("CidrBlock", "Ipv6CidrBlock");
+    assert_eq!(client.code(&v6), "InvalidParameterValue");
+    client.ok(&route("169.254.0.0/16"));
     let local = format!("Action=DeleteRoute&RouteTableId={table}&DestinationCidrBlock=10.0.0.0/16");
     assert_eq!(client.code(&local), "InvalidParameterValue");
     client.ok(&format!("Action=DetachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
@@ -153,6 +160,73 @@ fn a_request_has_no_more_rules_than_a_group() {
     }
 }
 
+/// `+6` and `006` were protocols beside TCP, so a card refused two rules for all TCP ports.
+#[test]
+fn regression_a_number_of_a_protocol_has_one_form() {
+    let mut client = Client::new();
+    let group = client.take("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d", "groupId");
+    let rule = |protocol: &str, ports: &str| {
+        format!(
+            "Action=AuthorizeSecurityGroupIngress&GroupId={group}\
+             &IpPermissions.1.IpProtocol={protocol}{ports}\
+             &IpPermissions.1.IpRanges.1.CidrIp=10.0.0.0/8"
+        )
+    };
+    let ports = "&IpPermissions.1.FromPort=0&IpPermissions.1.ToPort=65535";
+    client.ok(&rule("tcp", ports));
+    for protocol in ["6", "006", "%2B6"] {
+        assert_eq!(client.code(&rule(protocol, "")), "InvalidParameterValue", "{protocol}");
+        assert_eq!(
+            client.code(&rule(protocol, ports)),
+            "InvalidPermission.Duplicate",
+            "{protocol}"
+        );
+    }
+    assert_eq!(first(&client.ok(&rule("050", "")), "ipProtocol"), "50");
+    let (vpc, _) = client.network();
+    let acl = client.take(&format!("Action=CreateNetworkAcl&VpcId={vpc}"), "networkAclId");
+    let entry = format!(
+        "Action=CreateNetworkAclEntry&NetworkAclId={acl}&RuleNumber=1&Protocol=006\
+         &RuleAction=allow&Egress=false&CidrBlock=0.0.0.0/0"
+    );
+    assert_eq!(client.code(&entry), "MissingParameter");
+}
+
+/// Such a rule counted once, so a card refused the rules of a group, and with them all changes of
+/// the region.
+#[test]
+fn regression_a_rule_with_a_prefix_list_counts_as_many_times_as_the_list_may_have_entries() {
+    let mut client = Client::new();
+    let group = client.take("Action=CreateSecurityGroup&GroupName=g&GroupDescription=d", "groupId");
+    let list = |client: &mut Client, family: &str, max: u32| {
+        let form = "Action=CreateManagedPrefixList&PrefixListName=l";
+        let form = format!("{form}&AddressFamily={family}&MaxEntries={max}");
+        client.take(&form, "prefixListId")
+    };
+    let rule = |list: &str, port: u32| {
+        format!(
+            "Action=AuthorizeSecurityGroupIngress&GroupId={group}&IpPermissions.1.IpProtocol=tcp\
+             &IpPermissions.1.FromPort={port}&IpPermissions.1.ToPort={port}\
+             &IpPermissions.1.PrefixListIds.1.PrefixListId={list}"
+        )
+    };
+    let [v4, v6, large] = [("IPv4", 30), ("IPv6", 60), ("IPv4", 61)]
+        .map(|(family, max)| list(&mut client, family, max));
+    assert_eq!(client.code(&rule(&large, 1)), "RulesPerSecurityGroupLimitExceeded");
+    client.ok(&rule(&v4, 1));
+    client.ok(&rule(&v6, 1));
+    client.ok(&rule(&v4, 2));
+    assert_eq!(client.code(&rule(&v4, 3)), "RulesPerSecurityGroupLimitExceeded");
+    // A list does not outgrow its groups.
+    let grow =
+        |max: u32| format!("Action=ModifyManagedPrefixList&PrefixListId={v4}&MaxEntries={max}");
+    assert_eq!(client.code(&grow(31)), "RulesPerSecurityGroupLimitExceeded");
+    client.ok(&grow(29));
+    assert_eq!(client.code(&rule(&v4, 3)), "RulesPerSecurityGroupLimitExceeded");
+    client.ok(&grow(20));
+    client.ok(&rule(&v4, 3));
+}
+
 /// A regression: a peering request that had expired prevented a new request for the same VPCs.
 #[test]
 fn an_expired_peering_request_gives_way_to_a_new_one() {
@@ -164,6 +238,39 @@ fn an_expired_peering_request_gives_way_to_a_new_one() {
     assert_eq!(client.take(&create, "vpcPeeringConnectionId"), id);
     client.now += 8 * 24 * 3600;
     assert_ne!(client.take(&create, "vpcPeeringConnectionId"), id);
+}
+
+/// Such a block was added, and no packet passed the connection any more.
+#[test]
+fn regression_vpcs_of_a_peering_connection_get_no_addresses_in_common() {
+    let mut client = Client::new();
+    let (a, _) = client.network();
+    let [b, c] = ["10.1.0.0/16", "10.2.0.0/16"]
+        .map(|block| client.take(&format!("Action=CreateVpc&CidrBlock={block}"), "vpcId"));
+    let add = |vpc: &str, block: &str| {
+        format!("Action=AssociateVpcCidrBlock&VpcId={vpc}&CidrBlock={block}")
+    };
+    let peer = |client: &mut Client, vpc: &str| {
+        let create = format!("Action=CreateVpcPeeringConnection&VpcId={a}&PeerVpcId={vpc}");
+        client.take(&create, "vpcPeeringConnectionId")
+    };
+    let accept =
+        |id: &str| format!("Action=AcceptVpcPeeringConnection&VpcPeeringConnectionId={id}");
+    let active = peer(&mut client, &b);
+    assert!(client.ok(&accept(&active)).contains("<code>active</code>"));
+    assert_eq!(client.code(&add(&a, "10.1.64.0/20")), "InvalidVpc.Conflict");
+    assert_eq!(client.code(&add(&b, "10.0.64.0/20")), "InvalidVpc.Conflict");
+    client.ok(&add(&a, "10.3.0.0/16"));
+    let v6 = |vpc: &str| {
+        let form = "Action=AssociateVpcCidrBlock&Ipv6CidrBlock=fd00:1::/56&Ipv6Pool=pool";
+        format!("{form}&VpcId={vpc}")
+    };
+    client.ok(&v6(&a));
+    assert_eq!(client.code(&v6(&b)), "InvalidVpc.Conflict");
+    // A block of the requester that is newer than its request.
+    let pending = peer(&mut client, &c);
+    client.ok(&add(&a, "10.2.64.0/20"));
+    assert!(client.ok(&accept(&pending)).contains("<code>failed</code>"));
 }
 
 /// A regression: peering requests that waited to be accepted could fill the table of the accepting

@@ -60,7 +60,6 @@ class Server:
             config=Config(retries={"total_max_attempts": 1}, read_timeout=ANSWER_S),
         )
         self.host = urllib.parse.urlsplit(self.url).netloc
-        self.console = http.client.HTTPConnection(self.host, timeout=ANSWER_S)
 
     def read_log(self):
         with open(self.log) as log:
@@ -84,9 +83,12 @@ class Server:
         if protocol in ("tcp", "udp"):
             query |= {"source_port": ports[0], "port": ports[1]}
         path = f"/console/explain?{urllib.parse.urlencode(query)}"
-        self.console.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
-        answer = self.console.getresponse()
+        # Between rounds a busy machine lets a minute pass, after which the server closes a connection.
+        console = http.client.HTTPConnection(self.host, timeout=ANSWER_S)
+        console.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+        answer = console.getresponse()
         body = answer.read()
+        console.close()
         if answer.status != 200:
             raise RuntimeError(f"{path}: {answer.status} {body!r}")
         return json.loads(body)
@@ -108,7 +110,6 @@ class Server:
 
     def end(self):
         """Ends the server. Returns its exit code."""
-        self.console.close()
         self.process.terminate()
         code = self.process.wait(END_S)
         self.directory.cleanup()

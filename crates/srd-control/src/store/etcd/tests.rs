@@ -16,6 +16,8 @@ use crate::store::laws;
 #[path = "../../../tests/support/etcd.rs"]
 mod cluster;
 
+mod ends;
+
 use cluster::{Cluster, ServerTls};
 
 /// Longest wait until a cluster has started or has elected a leader.

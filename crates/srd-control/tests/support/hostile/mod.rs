@@ -6,6 +6,7 @@
 //! - A request that is refused changes nothing.
 //! - No answer contains a secret key.
 //! - The store always contains the state: a second control plane on the store has the same one.
+//! - The card accepts the state of each region at the end.
 //!
 //! A world is a control plane with few objects, which serves a number of requests. The seed of a
 //! world determines its requests.
@@ -15,12 +16,14 @@ mod requests;
 mod values;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use srd_control::control::{Access, Control};
 use srd_control::http::HttpResponse;
 use srd_control::machines::NoMachines;
+use srd_control::project::project;
 use srd_control::sign::Keys;
 use srd_control::store::{CommitError, KeyChange, MemoryStore, Store};
 
@@ -144,6 +147,12 @@ pub(crate) fn run(seed: u64, count: u64, outcomes: &mut Outcomes) {
     }
     let again = state(&open(&store, seed));
     assert!(again == before, "seed {seed}: the store contains another state");
+    for ((account, region), of) in &control.cloud().regions {
+        let text = project(of, Some(Path::new("/run/srd"))).text;
+        if let Err(error) = srd_vpc_file::parse(&text, Path::new("the state")) {
+            panic!("seed {seed}: the card refuses {region} of {account}: {error}\n{text}");
+        }
+    }
 }
 
 fn regions(state: &[(String, String, String)]) -> Vec<&str> {
