@@ -102,7 +102,7 @@ pub(crate) enum ControlCommand {
     /// Show or change the identity of the controller, by which hosts recognize it.
     Identity(IdentityArgs),
     /// Access keys, with which clients of the API sign their requests.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = keys::EXAMPLES)]
     Key(KeyCommand),
     /// Copy the state of a server from one store to another.
     #[command(subcommand, after_help = COPY)]

@@ -8,7 +8,7 @@ use srd_control::sign::KeyEntry;
 use crate::hosts::{AdminArgs, ListArgs, columns, now_s, span};
 use crate::output::say;
 
-const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 EXAMPLES
   (umask 077; srd control key create > new.env)   # give it to the clients
   srd control key list
