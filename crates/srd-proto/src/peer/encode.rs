@@ -326,6 +326,8 @@ impl Peer {
                 && self.ends_with_ack(held.payload.len(), &shared.node.config);
             slot = next;
         }
+        // Once for the run: all of its packets leave at the same time.
+        self.tx.as_mut()?.arm(&shared.node.config);
         let is_answered = self.tx.as_ref().is_some_and(|tx| tx.queue.peek().is_none());
         if is_answered && !beside {
             self.acknowledge_after_answer(&shared.node.config);
@@ -493,7 +495,6 @@ impl Tx {
         if self.rto_at == Instant::FAR_FUTURE {
             self.last_progress_at = now;
         }
-        self.arm(&shared.node.config);
     }
 
     /// Time after its transmission during which a packet and its answer may still be in transit. A

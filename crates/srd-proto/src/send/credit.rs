@@ -280,9 +280,15 @@ impl ReceiverShare {
     }
 
     fn bdp_bytes(&self) -> u64 {
-        let transit = self.rtt() + self.host_time;
-        let bits = u128::from(self.link_rate_bps) * u128::from(transit.as_nanos());
-        u64::try_from(bits / 8_000_000_000).unwrap_or(u64::MAX).max(2 * self.packet_bytes)
+        let transit_ns = (self.rtt() + self.host_time).as_nanos();
+        let bytes = match self.link_rate_bps.checked_mul(transit_ns) {
+            Some(bits) => bits / 8_000_000_000,
+            None => {
+                let bits = u128::from(self.link_rate_bps) * u128::from(transit_ns);
+                u64::try_from(bits / 8_000_000_000).unwrap_or(u64::MAX)
+            }
+        };
+        bytes.max(2 * self.packet_bytes)
     }
 
     fn budget_bytes(&self) -> u64 {
@@ -315,7 +321,6 @@ impl ReceiverShare {
             return;
         }
         let quantum = QUANTUM_PACKETS * self.packet_bytes;
-        let unsolicited = self.unsolicited_bytes(now);
         let Some(share) = shares.share(from) else { return };
         let was_aside = share.aside_until != Instant::ZERO;
         share.note_use(now, self.packet_bytes);
@@ -328,16 +333,16 @@ impl ReceiverShare {
                 self.active += 1;
                 share.credit_limit = share.credit_limit.max(share.received);
             } else {
-                self.active -= 1;
                 // R6. Bytes of the next message that it may send before our next acknowledgement.
-                share.credit_limit = share.received + unsolicited;
+                share.credit_limit = share.received + self.unsolicited_bytes(now);
+                self.active -= 1;
             }
             if self.active >= self.senders_recent || now >= self.senders_until {
                 self.senders_recent = self.active;
                 self.senders_until = now + SENDERS_MEMORY;
             }
         } else if was_aside && share.queued <= share.received {
-            share.credit_limit = share.received + unsolicited;
+            share.credit_limit = share.received + self.unsolicited_bytes(now);
         }
         if comes_back {
             // The sender's next datagram may be larger than the rest of its credit.
