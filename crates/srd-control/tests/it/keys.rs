@@ -99,12 +99,12 @@ fn a_key_is_replaced_without_a_restart_and_the_former_one_is_refused_everywhere(
 fn a_key_of_an_earlier_build_is_active_and_the_oldest() {
     let mut store = SharedStore::default();
     store.load().unwrap();
-    let record = "{\"Secret\":\"s\",\"Account\":\"123456789012\"}".to_owned();
+    let record = "{\"Secret\":\"hidden-secret\",\"Account\":\"123456789012\"}".to_owned();
     store.commit(vec![("access/SRDF".to_owned(), Some(record))]).unwrap();
     let mut control =
         Control::new(Access::Local, 1, Box::new(store), Box::new(NoMachines)).unwrap();
     let key = control.key().unwrap();
-    assert_eq!((key.id.as_str(), key.secret.as_str()), ("SRDF", "s"));
+    assert_eq!((key.id.as_str(), key.secret.as_str()), ("SRDF", "hidden-secret"));
     control.create_access_key(1).unwrap();
     assert_eq!(control.key().unwrap().id, "SRDF");
     assert_eq!(control.access_keys().unwrap()[0].created_at, 0);

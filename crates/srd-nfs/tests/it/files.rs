@@ -40,9 +40,14 @@ fn is_inner(test: &str) -> bool {
     false
 }
 
-/// Opens files until no descriptor is left, and then closes `free` of them.
+/// Opens files until no descriptor is left, and then closes `free` of them. Threads that begin at
+/// this time close some descriptors, so it is done several times.
 fn exhaust(free: usize) -> Vec<File> {
-    let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     held.truncate(held.len() - free);
     held
 }
