@@ -4,7 +4,6 @@
 
 mod admission;
 mod attacks;
-mod files;
 mod halves;
 mod nonsense;
 mod segments;
