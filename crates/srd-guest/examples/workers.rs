@@ -30,7 +30,7 @@ use srd_card::vpc::{Card, Envelope, Environment, FrameRoute, Guest, PortId};
 use srd_card::{
     Arrivals, Arrived, Express, Parcel, Partner, PeerSettings, PeerSlot, Reach, Trailer,
 };
-use srd_guest::{Exchange, Received};
+use srd_guest::{Exchange, Neighbours, Received};
 use srd_proto::{
     Config, Delivery, Duration, Ecn, Endpoint, Epoch, Instant, Node, PacketMeta, PacketRef,
     PeerConfig, Protection, Secret, TransmitBuf,
@@ -116,8 +116,7 @@ struct Destinations<'a> {
     now: Instant,
     express: &'a mut Express,
     slot: PeerSlot,
-    redirect: &'a Redirect,
-    exchange: &'a mut Exchange,
+    beside: &'a mut Neighbours,
     delivered: &'a mut u64,
     spare: &'a mut Vec<Vec<u8>>,
 }
@@ -129,10 +128,7 @@ impl Environment for Destinations<'_> {
     }
 
     fn to_host(&mut self, way: FrameRoute<'_>, frame: Vec<u8>) {
-        let beside = &self.redirect.beside;
-        if let Some(worker) = beside.other_named(way.host) {
-            return self.exchange.send(worker, (beside.name(), false), way.envelope, frame);
-        }
+        let Err(frame) = self.beside.send(way.host, way.envelope, frame) else { return };
         let parcel = Parcel {
             to: self.slot,
             tenant: way.instance + 1,
@@ -167,8 +163,7 @@ struct End {
     express: Express,
     endpoint: Endpoint,
     slot: PeerSlot,
-    redirect: Redirect,
-    exchange: Exchange,
+    beside: Neighbours,
     /// Name of the other host.
     other: Arc<str>,
     received: Received,
@@ -213,15 +208,15 @@ impl End {
         let settings = PeerSettings { id, allowed: Vec::new(), express: true, express_udp: true };
         let slot = express.add_peer(now, settings);
         let (received, spare, other) = (Received::default(), Vec::new(), HOSTS[1 - host].into());
-        let (redirect, delivered, dropped) = (Redirect::new(beside), 0, 0);
+        let beside = Neighbours { redirect: Redirect::new(beside), exchange };
+        let (delivered, dropped) = (0, 0);
         Ok(Self {
             card,
             port,
             express,
             endpoint,
             slot,
-            redirect,
-            exchange,
+            beside,
             other,
             received,
             delivered,
@@ -236,9 +231,9 @@ impl End {
         now: Instant,
         work: impl FnOnce(&mut Card, PortId, &mut Destinations<'_>),
     ) {
-        let Self { card, port, express, slot, redirect, exchange, delivered, spare, .. } = self;
+        let Self { card, port, express, slot, beside, delivered, spare, .. } = self;
         let slot = *slot;
-        let mut around = Destinations { now, express, slot, redirect, exchange, delivered, spare };
+        let mut around = Destinations { now, express, slot, beside, delivered, spare };
         work(card, *port, &mut around);
     }
 
@@ -262,25 +257,15 @@ impl End {
     /// of their interface.
     fn arrive(&mut self, now: Instant) {
         let mut received = std::mem::take(&mut self.received);
-        let mut own = Received::default();
-        let mut frames = received.frames.drain(..);
-        for (host, count, by_srd) in received.hosts.drain(..) {
-            for (envelope, frame) in frames.by_ref().take(count) {
-                match self.redirect.other_for(now, &host, &envelope, &frame) {
-                    Some(to) => self.exchange.send(to, (&host, by_srd), envelope, frame),
-                    None => own.push(&host, by_srd, (envelope, frame)),
-                }
-            }
-        }
-        drop(frames);
+        self.beside.redirect(now, &mut received);
+        self.beside.exchange.flush();
+        self.take(now, &mut received);
         self.received = received;
-        self.exchange.flush();
-        self.take(now, &mut own);
-        if let Some(mut taken) = self.exchange.take() {
+        if let Some(mut taken) = self.beside.exchange.take() {
             self.take(now, &mut taken.received);
-            self.exchange.give_back(taken);
+            self.beside.exchange.give_back(taken);
         }
-        self.dropped += self.exchange.take_dropped();
+        self.dropped += self.beside.exchange.take_dropped();
         self.spare.truncate(1024);
     }
 

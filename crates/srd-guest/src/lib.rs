@@ -55,7 +55,7 @@ pub use figures::metrics::metrics_sample;
 pub use interfaces::memory::MemoryGuest;
 pub use machine::pods;
 #[doc(hidden)]
-pub use traffic::beside::{Crossing, Exchange};
+pub use traffic::beside::{Crossing, Exchange, Neighbours};
 #[doc(hidden)]
 pub use traffic::received::Received;
 

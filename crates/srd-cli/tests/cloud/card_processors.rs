@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use std::fs;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -19,21 +18,8 @@ const ON_THEIR_WAY: u32 = 12;
 
 /// Returns the time in nanoseconds for which each processor of a card ran.
 fn ran(card: &Running) -> Vec<u64> {
-    let tasks = format!("/proc/{}/task", card.0.id());
-    let mut all: Vec<(String, u64)> = Vec::new();
-    for task in fs::read_dir(tasks).unwrap() {
-        let of = |name: &str| fs::read_to_string(task.as_ref().unwrap().path().join(name));
-        let (Ok(name), Ok(times)) = (of("comm"), of("schedstat")) else { continue };
-        let is_processor = name
-            .trim()
-            .strip_prefix("srd-card-")
-            .is_some_and(|number| number.chars().all(|digit| digit.is_ascii_digit()));
-        if is_processor {
-            all.push((name, times.split(' ').next().unwrap().parse().unwrap()));
-        }
-    }
-    all.sort();
-    all.into_iter().map(|(_, time)| time).collect()
+    let is_number = |of: &str| of.chars().all(|digit| digit.is_ascii_digit());
+    threads_ran(card, |name| name.strip_prefix("srd-card-").is_some_and(is_number))
 }
 
 /// Sends numbered packets of `flows` flows at the same time from `app` to `web`, and checks that

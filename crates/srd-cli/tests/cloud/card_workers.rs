@@ -15,17 +15,7 @@ use serde_json::Value;
 
 /// Returns the time in nanoseconds for which each worker of a card has run.
 fn ran(card: &Running) -> Vec<u64> {
-    let tasks = format!("/proc/{}/task", card.0.id());
-    let mut all: Vec<(String, u64)> = Vec::new();
-    for task in fs::read_dir(tasks).unwrap() {
-        let of = |name: &str| fs::read_to_string(task.as_ref().unwrap().path().join(name));
-        let (Ok(name), Ok(times)) = (of("comm"), of("schedstat")) else { continue };
-        if name.starts_with("srd-worker-") {
-            all.push((name, times.split(' ').next().unwrap().parse().unwrap()));
-        }
-    }
-    all.sort();
-    all.into_iter().map(|(_, time)| time).collect()
+    threads_ran(card, |name| name.starts_with("srd-worker-"))
 }
 
 /// A TCP connection with its two ends.

@@ -374,6 +374,22 @@ impl Drop for Ending<'_> {
     }
 }
 
+/// Returns the time in nanoseconds for which each thread of a card has run, of those with such
+/// names, in the order of the names.
+pub(crate) fn threads_ran(card: &Running, is_meant: impl Fn(&str) -> bool) -> Vec<u64> {
+    let tasks = format!("/proc/{}/task", card.0.id());
+    let mut all: Vec<(String, u64)> = Vec::new();
+    for task in fs::read_dir(tasks).unwrap() {
+        let of = |name: &str| fs::read_to_string(task.as_ref().unwrap().path().join(name));
+        let (Ok(name), Ok(times)) = (of("comm"), of("schedstat")) else { continue };
+        if is_meant(name.trim()) {
+            all.push((name, times.split(' ').next().unwrap().parse().unwrap()));
+        }
+    }
+    all.sort();
+    all.into_iter().map(|(_, time)| time).collect()
+}
+
 pub(crate) fn ready_with_nsenter() -> bool {
     let has = |program: &str| {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();

@@ -29,7 +29,7 @@ use srd_enrol::{FromController, FromHost, Identity, Peer, RefusalKind};
 use super::cloud::CloudPart;
 use super::enrol;
 use super::link::{Link, LinkError};
-use super::pods::{PodRequests, SharedSession, Turns};
+use super::pods::{PodRequests, SharedSession, Turns, accept};
 use super::state::Enrolment;
 use crate::config::{Config, Enrol, Interface};
 use crate::keys::{PublicKey, SecretKey};
@@ -71,8 +71,7 @@ pub(crate) fn pods(config: &Config, session: &SharedSession) -> Result<Option<Po
     let identity = state.identity().map_err(anyhow::Error::msg)?;
     let enrolment = state.enrolment().map_err(anyhow::Error::msg)?;
     let enrolment = enrolment.context("this host has not enrolled")?;
-    session.lock().unwrap_or_else(PoisonError::into_inner).accepted =
-        enrolment.identities().accepted();
+    accept(session, &enrolment);
     let (controller, session) = (enrol.controller.clone(), Arc::clone(session));
     let turns = Turns::default();
     Ok(Some(PodRequests { controller, identity, session, turns }))
@@ -218,8 +217,7 @@ impl Follower {
     fn continue_with(&mut self, newer: Enrolment) {
         self.applied = newer.peers.clone();
         self.enrolment = newer;
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).accepted =
-            self.enrolment.identities().accepted();
+        accept(&self.session, &self.enrolment);
         match self.enrol.directory.next_key() {
             Ok(next) => self.next = next,
             Err(why) => tracing::error!("the next key of this host is as before for now: {why}"),

@@ -16,6 +16,7 @@ use srd_enrol::message::VERSION;
 use srd_enrol::{Fingerprint, FromController, FromHost, Identity, PodAnswer, PodRequest};
 
 use super::link::{Link, LinkError};
+use super::state::Enrolment;
 use crate::config::HostPort;
 
 /// Largest number of requests at the same time. The controller accepts 8 connections of one host.
@@ -35,6 +36,12 @@ pub(crate) struct SessionOrigin {
 
 /// The session, as the thread that follows the controller has it at present.
 pub(crate) type SharedSession = Arc<Mutex<SessionOrigin>>;
+
+/// Makes requests about pods accept the controllers of an enrolment.
+pub(super) fn accept(session: &SharedSession, enrolment: &Enrolment) {
+    session.lock().unwrap_or_else(PoisonError::into_inner).accepted =
+        enrolment.identities().accepted();
+}
 
 /// Sends requests about pods of this host to the controller.
 pub struct PodRequests {

@@ -294,20 +294,19 @@ impl Exchange {
 
 /// The other workers of this host, as one worker sees them.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
-    pub(crate) redirect: Redirect,
-    pub(crate) exchange: Exchange,
+pub struct Neighbours {
+    /// Finds the workers for frames from other hosts.
+    pub redirect: Redirect,
+    /// The rings to and from the other workers.
+    pub exchange: Exchange,
 }
 
 impl Neighbours {
-    /// Sends a frame to the other worker of this name. Returns the frame if no other worker has
-    /// this name.
-    pub(crate) fn send(
-        &mut self,
-        name: &str,
-        envelope: Envelope,
-        frame: Vec<u8>,
-    ) -> Result<(), Vec<u8>> {
+    /// Sends a frame to the other worker of this name.
+    ///
+    /// # Errors
+    /// The frame, if no other worker has this name.
+    pub fn send(&mut self, name: &str, envelope: Envelope, frame: Vec<u8>) -> Result<(), Vec<u8>> {
         let beside = &self.redirect.beside;
         let Some(worker) = beside.other_named(name) else { return Err(frame) };
         self.exchange.send(worker, (beside.name(), false), envelope, frame);
@@ -332,7 +331,7 @@ impl Neighbours {
 
     /// Moves frames that other hosts have sent to the workers of their interfaces. The frames for
     /// this worker stay.
-    pub(crate) fn redirect(&mut self, now: Instant, received: &mut Received) {
+    pub fn redirect(&mut self, now: Instant, received: &mut Received) {
         let Self { redirect, exchange } = self;
         let is_own = |(envelope, _): &(Envelope, Vec<u8>)| match envelope {
             Envelope::Between { to, .. } => redirect.beside.other_with(*to).is_none(),

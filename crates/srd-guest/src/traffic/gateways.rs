@@ -206,9 +206,7 @@ impl Outside<'_> {
             }
         }
     }
-}
 
-impl Outside<'_> {
     /// Sends a frame of another worker to the internet, possibly through a NAT gateway.
     pub(crate) fn leave_for_worker(&mut self, envelope: Envelope, frame: Vec<u8>) {
         match envelope {

@@ -207,9 +207,8 @@ impl Service {
     }
 
     /// Makes this host the exit of all internet gateways, if it has the internet's side, which
-    /// belongs to the first worker. Otherwise,
-    /// packets to public addresses of the cloud return. Updates the public addresses of NAT
-    /// gateways.
+    /// belongs to the first worker. Otherwise, packets to public addresses of the cloud return.
+    /// Updates the public addresses of NAT gateways.
     pub(crate) fn set_edges(&mut self) {
         let world = &self.world;
         let mut edges: BTreeMap<Exit, Arc<str>> = BTreeMap::new();

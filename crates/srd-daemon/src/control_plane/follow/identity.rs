@@ -10,12 +10,11 @@
 //! that it has acknowledged. The controller sends them on a session of an identity that this host
 //! accepts.
 
-use std::sync::PoisonError;
-
 use srd_enrol::{ControllerIdentities, FromHost};
 
 use super::{End, Follower};
 use crate::control_plane::link::Link;
+use crate::control_plane::pods::accept;
 use crate::control_plane::state::Enrolment;
 
 impl Follower {
@@ -31,9 +30,7 @@ impl Follower {
                 Enrolment { controller: present, next_controller: next, ..self.enrolment.clone() };
             self.enrol.directory.store(&new).map_err(End::State)?;
             self.enrolment = new;
-            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-            session.accepted = identities.accepted();
-            drop(session);
+            accept(&self.session, &self.enrolment);
             self.page.identify(present.to_string());
             match next {
                 Some(next) => tracing::info!(
