@@ -7,11 +7,13 @@
 #
 # The modules are in the package `ansible` (54 MB), together with hundreds of other collections. So the
 # package is fetched, the collection amazon.aws (5 MB) is taken out of it, and the rest is dropped.
+#
+# All modules are compiled here: each task of Ansible is a new process, which would compile them again.
 set -eu
 folder=${1:?the folder of the environment}
 shift
 [ -e "$folder/bin/python3" ] || python3 -m venv "$folder"
-"$folder/bin/pip" install --quiet --no-compile ansible-core==2.18.19 boto3 "$@"
+"$folder/bin/pip" install --quiet ansible-core==2.18.19 boto3 "$@"
 fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 "$folder/bin/pip" download --quiet --no-deps --dest "$fetched" ansible==12.3.0
@@ -23,3 +25,4 @@ with zipfile.ZipFile(wheel) as archive:
     own = [name for name in archive.namelist() if name.startswith("ansible_collections/amazon/aws/")]
     archive.extractall(sysconfig.get_path("purelib"), own)
 END
+"$folder/bin/python3" -m compileall -q "$(echo "$folder"/lib/python3*/site-packages/ansible_collections)"
