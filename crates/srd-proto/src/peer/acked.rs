@@ -344,7 +344,7 @@ impl Tx {
             self.largest_packet = self.largest_packet.max(bytes);
             // A7: Round-trip samples
             if asks && u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
-                self.rtt.sample(now, now.since(sent_at));
+                self.rtt.sample(now, now.since(sent_at), bytes);
             }
         }
         self.rtt.base()

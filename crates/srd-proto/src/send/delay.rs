@@ -165,6 +165,8 @@ pub(crate) struct RttEstimator {
     least: [Option<u64>; 2],
     generation_ends: Instant,
     initial: Duration,
+    /// Size of the largest packet of a sample, in bytes.
+    largest_bytes: u16,
     /// Number of samples, up to [`BASE_SAMPLES`].
     samples: u8,
 }
@@ -177,11 +179,13 @@ impl RttEstimator {
             least: [None; 2],
             generation_ends: now + GENERATION,
             initial,
+            largest_bytes: 0,
             samples: 0,
         }
     }
 
-    pub(crate) fn sample(&mut self, now: Instant, rtt: Duration) {
+    /// Records the round trip of a packet of `bytes`.
+    pub(crate) fn sample(&mut self, now: Instant, rtt: Duration, bytes: u16) {
         self.samples = self.samples.saturating_add(1).min(BASE_SAMPLES);
         let ns = rtt.as_nanos();
         if self.smoothed_ns == 0 {
@@ -191,6 +195,13 @@ impl RttEstimator {
             self.variance_ns = (3 * self.variance_ns + error) / 4;
             self.smoothed_ns = (7 * self.smoothed_ns + ns) / 8;
         }
+        // A7. The earlier samples would not count now. Only a shorter round trip replaces them:
+        // the first long packets of many senders may have waited in a queue. The variance is not
+        // replaced, so one sample does not shorten the timeout much.
+        if u32::from(bytes) > 2 * u32::from(self.largest_bytes) {
+            self.smoothed_ns = self.smoothed_ns.min(ns.max(1));
+        }
+        self.largest_bytes = self.largest_bytes.max(bytes);
         if now >= self.generation_ends {
             self.generation_ends = now + GENERATION;
             self.least = [None, self.least[0]];
@@ -352,13 +363,42 @@ mod tests {
     fn rtt_follows_rfc_6298_and_keeps_its_least() {
         let mut r = RttEstimator::new(Instant::ZERO, Duration::from_micros(14));
         assert_eq!(r.timeout(), Duration::from_micros(56));
-        r.sample(Instant::ZERO, Duration::from_micros(20));
+        r.sample(Instant::ZERO, Duration::from_micros(20), 1400);
         assert_eq!(r.timeout(), Duration::from_micros(80));
-        r.sample(Instant::ZERO, Duration::from_micros(12));
+        r.sample(Instant::ZERO, Duration::from_micros(12), 1400);
         assert_eq!(
             (r.base(), r.smoothed()),
             (Duration::from_micros(12), Duration::from_micros(19))
         );
+    }
+
+    #[test]
+    fn the_first_sample_of_much_larger_packets_lowers_the_smoothed_round_trip() {
+        let us = Duration::from_micros;
+        let smoothed = |before: u64, bytes: u16, after: u64| {
+            let mut r = RttEstimator::new(Instant::ZERO, us(14));
+            for _ in 0..20 {
+                r.sample(Instant::ZERO, us(before), 100);
+            }
+            r.sample(Instant::ZERO, us(after), bytes);
+            (r.smoothed(), r.timeout())
+        };
+        let (lowered, timeout) = smoothed(700, 1400, 12);
+        assert_eq!(lowered, us(12));
+        assert!(timeout > us(700), "answers as late as before cause no timeout: {timeout:?}");
+        // Packets of at most twice the size, and a round trip that is longer.
+        assert_eq!(smoothed(700, 200, 12).0, us(614));
+        assert_eq!(smoothed(12, 1400, 100).0, us(23));
+    }
+
+    #[test]
+    fn further_samples_of_the_larger_packets_are_smoothed() {
+        let us = Duration::from_micros;
+        let mut r = RttEstimator::new(Instant::ZERO, us(14));
+        for (rtt, bytes) in [(700, 100), (16, 1400), (8, 1400), (7, 2800)] {
+            r.sample(Instant::ZERO, us(rtt), bytes);
+        }
+        assert_eq!(r.smoothed(), us(14));
     }
 
     #[test]
@@ -367,12 +407,12 @@ mod tests {
         let mut r = RttEstimator::new(Instant::ZERO, guess);
         assert_eq!(r.reported(), None);
         for n in 1..=BASE_SAMPLES {
-            r.sample(Instant::ZERO, guess.times(12));
+            r.sample(Instant::ZERO, guess.times(12), 1400);
             let told = if n < BASE_SAMPLES { Duration::from_nanos(27_500) } else { r.base() };
             assert_eq!(r.reported(), Some(told), "after {n}");
         }
         let mut r = RttEstimator::new(Instant::ZERO, guess);
-        r.sample(Instant::ZERO, guess.over(2));
+        r.sample(Instant::ZERO, guess.over(2), 1400);
         assert_eq!(r.reported(), Some(guess.over(2)));
     }
 }

@@ -19,6 +19,31 @@ fn datagrams_arrive_once_and_complete() {
     assert_eq!(pair.a.stats().retrans_pkts, 0);
 }
 
+/// Regression: a sender paced its first long messages by the late answers to earlier small ones.
+#[test]
+fn regression_late_answers_to_small_messages_do_not_slow_long_messages() {
+    let took = |answers_late: Duration| {
+        let mut pair = Pair::new(Config { packet_bytes_max: 4122, ..Config::sockets() }, 1);
+        pair.fault.answers_late = answers_late;
+        for _ in 0..20 {
+            pair.send_many(1, 64);
+            pair.run_until_idle(Duration::from_millis(20));
+        }
+        pair.run_for(Duration::from_millis(2));
+        pair.fault.answers_late = Duration::ZERO;
+        let began = pair.now;
+        pair.send_many(8000, 1300);
+        let limit = began + Duration::from_millis(20);
+        while pair.completions().len() < 8020 && pair.now < limit {
+            pair.run_for(Duration::from_micros(10));
+        }
+        pair.assert_all_completed(8020);
+        pair.now.since(began)
+    };
+    let (prompt, late) = (took(Duration::ZERO), took(Duration::from_micros(700)));
+    assert!(late <= prompt.times(3), "{late:?} after late answers, {prompt:?} without");
+}
+
 #[test]
 fn random_loss_costs_retransmissions_and_nothing_else() {
     for seed in 0..20 {

@@ -24,6 +24,8 @@ pub(crate) struct Fault {
     /// Number of packets in a thousand in which one bit, anywhere, is inverted.
     pub(crate) corrupt_permille: u32,
     pub(crate) jitter: Duration,
+    /// Further delay of packets from b to a: the program at endpoint a reads them late.
+    pub(crate) answers_late: Duration,
     /// Packets of more UDP payload bytes than this vanish; zero: no packet vanishes because of its
     /// size.
     pub(crate) swallows_above_bytes: usize,
@@ -403,6 +405,7 @@ impl Pair {
         if port < f.dead_ports_below || self.rng.below(1000) < f.loss_permille {
             return;
         }
+        let late = if packet.to_b { Duration::ZERO } else { f.answers_late };
         let copies = 1 + u64::from(self.rng.below(1000) < f.duplicate_permille);
         for _ in 0..copies {
             let jitter = self.rng.below(f.jitter.as_nanos() as u32 + 1);
@@ -416,7 +419,7 @@ impl Pair {
                 bytes[at] ^= 1 << self.rng.below(8);
             }
             self.sequence += 1;
-            let arrives = self.now + DELAY + Duration::from_nanos(u64::from(jitter));
+            let arrives = self.now + DELAY + late + Duration::from_nanos(u64::from(jitter));
             let copy = InFlight { bytes, ..packet };
             self.wire.insert((arrives, self.sequence), copy);
         }
