@@ -76,7 +76,7 @@ impl Peer {
             in_flight_bytes: tx.sent.in_flight_bytes(),
             credit_limited: tx.credit_limited,
         });
-        tx.set_pace(&shared.node.config);
+        tx.set_pace(now, &shared.node.config);
         if tally.progress {
             tx.last_progress_at = now;
             tx.probe_backoff = 0;

@@ -476,7 +476,7 @@ impl Tx {
             abandoned: None,
             departure_at: Instant::FAR_FUTURE,
         };
-        tx.set_pace(config);
+        tx.set_pace(now, config);
         tx
     }
 
@@ -497,12 +497,12 @@ impl Tx {
     }
 
     /// Updates the pacing rate after a change of the window or the round trip.
-    pub(crate) fn set_pace(&mut self, config: &Config) {
+    pub(crate) fn set_pace(&mut self, now: Instant, config: &Config) {
         // C12: Pacing
         let burst_bytes =
             u64::from(config.packet_bytes_max) * u64::from(config.spray_burst_packets.max(4));
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);
-        self.pacer.set_pace(rate_bps, burst_bytes);
+        self.pacer.set_pace(now, rate_bps, burst_bytes);
     }
 
     /// The reordering window (L2): the time by which a packet may be overtaken before it counts as

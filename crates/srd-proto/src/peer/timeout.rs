@@ -132,7 +132,7 @@ impl Peer {
             shared.stats.retrans_timeout_events += 1;
             tx.rto_backoff = tx.rto_backoff.saturating_add(1).min(16);
             tx.window.on_timeout();
-            tx.set_pace(config);
+            tx.set_pace(now, config);
             tx.paths.on_timeout();
             tx.lose_all(now);
             tx.last_progress_at = now;

@@ -117,7 +117,7 @@ impl Egress {
             })
         } else {
             let mut pacer = Pacer::new(now);
-            pacer.set_pace(rate_bps, burst_bytes);
+            pacer.set_pace(now, rate_bps, burst_bytes);
             Pace::Alone(pacer)
         };
         let overhead_bytes = u64::from(config.wire_overhead_bytes) + ETHERNET_BYTES;

@@ -127,7 +127,7 @@ impl Hibernated {
         }
         tx.last_sent_at = self.last_sent_at;
         tx.retrans_pkts = self.retrans_pkts;
-        tx.set_pace(config);
+        tx.set_pace(now, config);
         tx
     }
 
