@@ -98,8 +98,10 @@ impl Crossing {
     }
 }
 
-/// The receiving end of a worker: whether it sleeps, and the descriptor that wakes it.
+/// The receiving end of a worker: whether it sleeps, and the descriptor that wakes it. It shares no
+/// cache line with memory that other workers write, and neither does a [`Ring`].
 #[derive(Debug)]
+#[repr(align(128))]
 struct Sleeper {
     sleeps: AtomicBool,
     wake: Arc<OwnedFd>,
@@ -107,6 +109,7 @@ struct Sleeper {
 
 /// The queue from one worker to another.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Ring {
     waiting: Mutex<Crossing>,
     /// Whether frames wait. The receiver uses the lock only if this is true.
@@ -127,7 +130,9 @@ impl Ring {
         drop(waiting);
         // Either the receiver sees this before it sleeps, or it sleeps already and is woken.
         self.has_frames.store(true, Ordering::SeqCst);
-        if self.receiver.sleeps.swap(false, Ordering::SeqCst) {
+        let sleeps = &self.receiver.sleeps;
+        // A worker that is awake is only read, so that its cache line stays where it is.
+        if sleeps.load(Ordering::SeqCst) && sleeps.swap(false, Ordering::SeqCst) {
             let _ = rustix::io::write(&self.receiver.wake, &1_u64.to_ne_bytes());
         }
         Some(dropped)
@@ -168,6 +173,9 @@ pub struct Exchange {
     next: usize,
     /// Frames that were taken from a ring, and not given to the card yet.
     taken: Crossing,
+    /// Memory for the frames of other hosts that stay at this worker ([`Neighbours::redirect`]);
+    /// without frames.
+    staying: Received,
     /// Number of frames that were dropped because there was no space, since the last call of
     /// [`Exchange::take_dropped`].
     dropped: u64,
@@ -189,6 +197,7 @@ impl Exchange {
                 incoming: Vec::new(),
                 next: 0,
                 taken: Crossing::default(),
+                staying: Received::default(),
                 dropped: 0,
             })
             .collect();
@@ -340,7 +349,8 @@ impl Neighbours {
         if received.frames.iter().all(is_own) {
             return;
         }
-        let mut own = Received { unknown: received.unknown, ..Received::default() };
+        let mut own = std::mem::take(&mut exchange.staying);
+        own.unknown = std::mem::take(&mut received.unknown);
         let Received { frames, hosts, .. } = received;
         let mut frames = frames.drain(..);
         for (host, count, by_srd) in hosts.drain(..) {
@@ -352,171 +362,9 @@ impl Neighbours {
             }
         }
         drop(frames);
-        *received = own;
+        exchange.staying = std::mem::replace(received, own);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-
-    fn workers<const N: usize>() -> [Exchange; N] {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wakes: Vec<_> = (0..N).map(|_| Arc::new(eventfd(0, flags).unwrap())).collect();
-        Exchange::among(&wakes).try_into().unwrap()
-    }
-
-    fn host(name: &str) -> Arc<str> {
-        name.into()
-    }
-
-    fn send(from: &mut Exchange, to: u8, name: &str, bytes: &[u8]) {
-        from.send(to, (&host(name), false), Envelope::Arriving, bytes.to_vec());
-    }
-
-    /// Returns all frames that wait for a worker, with their hosts.
-    fn all(of: &mut Exchange) -> Vec<(String, Vec<u8>)> {
-        let mut found = Vec::new();
-        while let Some(mut taken) = of.take() {
-            let Received { frames, hosts, .. } = &mut taken.received;
-            for (host, count, _) in hosts.drain(..) {
-                let some = frames.drain(..count);
-                found.extend(some.map(|(_, frame)| (host.to_string(), frame)));
-            }
-            let resets = taken.resets.drain(..);
-            found.extend(resets.map(|(eni, frame)| (format!("reset {}", eni.0), frame)));
-            of.give_back(taken);
-        }
-        found
-    }
-
-    fn is_awake(of: &Exchange) -> bool {
-        let mut fds = [PollFd::new(&*of.own.wake, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
-    }
-
-    #[test]
-    fn frames_arrive_in_order_with_the_host_that_has_sent_them() {
-        let [mut a, mut b, mut c] = workers();
-        for (name, byte) in [("x", 1), ("x", 2), ("y", 3)] {
-            send(&mut a, 1, name, &[byte]);
-        }
-        a.send_reset(1, EniId(7), vec![4]);
-        send(&mut c, 1, "z", &[5]);
-        assert!(all(&mut b).is_empty(), "nothing was moved yet");
-        a.flush();
-        send(&mut a, 1, "x", &[6]);
-        a.flush();
-        c.flush();
-        let frame = |name: &str, byte| (name.to_owned(), vec![byte]);
-        let of_a = [frame("x", 1), frame("x", 2), frame("y", 3), frame("x", 6)];
-        let got = all(&mut b);
-        let names = ["reset 7", "z"];
-        let first: Vec<_> =
-            got.iter().filter(|(name, _)| !names.contains(&&**name)).cloned().collect();
-        assert_eq!(first, of_a);
-        assert!(got.contains(&frame("reset 7", 4)) && got.contains(&frame("z", 5)));
-        assert_eq!((got.len(), all(&mut b).len(), all(&mut c).len()), (6, 0, 0));
-        assert_eq!(a.take_dropped() + c.take_dropped(), 0);
-    }
-
-    #[test]
-    fn a_full_ring_drops_and_counts_and_takes_frames_again_when_it_was_read() {
-        let [mut a, mut b] = workers();
-        for _ in 0..RING_FRAMES_MAX + 3 {
-            send(&mut a, 1, "x", &[1]);
-        }
-        assert_eq!(a.take_dropped(), 3, "those wait at the sender");
-        a.flush();
-        for _ in 0..5 {
-            send(&mut a, 1, "x", &[2]);
-        }
-        a.flush();
-        assert_eq!((a.take_dropped(), a.take_dropped()), (5, 0));
-        assert_eq!(all(&mut b).len(), RING_FRAMES_MAX);
-        send(&mut a, 1, "x", &[3]);
-        a.flush();
-        assert_eq!((all(&mut b).len(), a.take_dropped()), (1, 0));
-        // To a worker that does not exist, and to this worker itself.
-        send(&mut a, 2, "x", &[4]);
-        send(&mut a, 0, "x", &[4]);
-        assert_eq!(a.take_dropped(), 2);
-    }
-
-    #[test]
-    fn the_bytes_in_a_ring_are_bounded_and_one_frame_always_passes() {
-        let [mut a, mut b] = workers();
-        let large = vec![0; RING_BYTES_MAX / 4];
-        for _ in 0..6 {
-            send(&mut a, 1, "x", &large);
-        }
-        assert_eq!(a.take_dropped(), 2);
-        a.flush();
-        send(&mut a, 1, "x", &large);
-        a.flush();
-        assert_eq!(a.take_dropped(), 1);
-        assert_eq!(all(&mut b).len(), 4);
-        send(&mut a, 1, "x", &vec![0; RING_BYTES_MAX + 1]);
-        a.flush();
-        assert_eq!((all(&mut b).len(), a.take_dropped()), (1, 0));
-    }
-
-    #[test]
-    fn a_worker_that_sleeps_is_woken_and_one_that_has_frames_does_not_sleep() {
-        let [mut a, mut b] = workers();
-        assert!(!b.rest() && !is_awake(&b));
-        send(&mut a, 1, "x", &[1]);
-        assert!(!is_awake(&b));
-        a.flush();
-        assert!(is_awake(&b));
-        b.woken();
-        assert!(b.rest(), "a frame waits");
-        assert_eq!(all(&mut b).len(), 1);
-        assert!(!b.rest());
-        // A worker that does not sleep is not woken, which would cost a system call.
-        b.woken();
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&b.own.wake, &mut count);
-        send(&mut a, 1, "x", &[2]);
-        a.flush();
-        assert!(!is_awake(&b));
-    }
-
-    /// Both ends use the ring at the same time, and no frame is lost, doubled or out of order.
-    #[test]
-    fn two_threads_exchange_frames_without_loss_while_there_is_space() {
-        const FRAMES: u32 = 20_000;
-        let [mut a, mut b] = workers();
-        let sender = std::thread::spawn(move || {
-            for number in 0..FRAMES {
-                send(&mut a, 1, "x", &number.to_le_bytes());
-                a.flush();
-                // The receiver is never further behind than the ring allows.
-                while a.outgoing[1]
-                    .as_ref()
-                    .is_some_and(|to| to.ring.waiting.lock().unwrap().len() > RING_FRAMES_MAX / 2)
-                {
-                    std::thread::yield_now();
-                }
-            }
-            while a.rest() {
-                std::thread::yield_now();
-            }
-            a.take_dropped()
-        });
-        let mut got = Vec::new();
-        while got.len() < FRAMES as usize {
-            let some = all(&mut b);
-            if some.is_empty() {
-                std::thread::yield_now();
-            }
-            got.extend(
-                some.into_iter()
-                    .map(|(_, frame)| u32::from_le_bytes(<[u8; 4]>::try_from(&frame[..]).unwrap())),
-            );
-        }
-        assert_eq!(sender.join().unwrap(), 0);
-        assert!(got.into_iter().eq(0..FRAMES));
-    }
-}
+mod tests;
