@@ -9,10 +9,15 @@
 //! for the other: if the other end uses the ring at the moment, the frames are moved by the next
 //! call. A worker that sleeps is woken.
 //!
+//! Short frames are copied into one piece of memory, and the receiver copies them out again. So a
+//! worker frees only memory that it has allocated itself, successive frames arrive at the other
+//! processor in successive cache lines, and the workers do not write different frames of one line.
+//!
 //! Bounds: in a ring wait at most [`RING_FRAMES_MAX`] frames of together [`RING_BYTES_MAX`] bytes.
 //! As many wait at each end, of which the sender has not moved them, or the receiver has taken them
 //! already. Further frames are dropped, and counted by the sender.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,27 +28,56 @@ use srd_card::vpc::workers::Redirect;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
-use crate::traffic::received::Received;
+use crate::traffic::received::{Received, count_frame};
 
 /// Maximum number of frames that wait in a ring.
 pub(crate) const RING_FRAMES_MAX: usize = 4096;
 /// Maximum number of bytes of the frames that wait in a ring. A ring without frames takes a frame
 /// of any size.
 pub(crate) const RING_BYTES_MAX: usize = 8 << 20;
+/// Largest frame that is copied. Together with [`RING_FRAMES_MAX`] it bounds the memory for copies,
+/// which a ring keeps, to 1 MiB.
+const COPIED_BYTES_MAX: usize = 256;
 
-/// Frames on their way from one worker to another.
+/// Frames that were taken from a ring.
 #[derive(Debug, Default)]
 pub struct Crossing {
     /// Frames for the card, with the hosts or workers that have sent them.
     pub received: Received,
     /// TCP resets for interfaces, from a NAT gateway that has no state of their connections.
     pub resets: Vec<(EniId, Vec<u8>)>,
-    bytes: usize,
 }
 
 impl Crossing {
+    fn is_empty(&self) -> bool {
+        self.received.frames.is_empty() && self.resets.is_empty()
+    }
+}
+
+/// A frame in a [`Batch`].
+#[derive(Debug)]
+enum Carried {
+    /// The next bytes of [`Batch::copies`]: their number.
+    Copied(usize),
+    Whole(Vec<u8>),
+}
+
+/// Frames on their way from one worker to another.
+#[derive(Debug, Default)]
+struct Batch {
+    frames: Vec<(Envelope, Carried)>,
+    /// The hosts or workers that have sent the frames, as in [`Received::hosts`].
+    hosts: Vec<(Arc<str>, usize, bool)>,
+    resets: Vec<(EniId, Vec<u8>)>,
+    /// The bytes of all short frames, in order.
+    copies: Vec<u8>,
+    /// Number of bytes of all frames and resets.
+    bytes: usize,
+}
+
+impl Batch {
     fn len(&self) -> usize {
-        self.received.frames.len() + self.resets.len()
+        self.frames.len() + self.resets.len()
     }
 
     fn is_empty(&self) -> bool {
@@ -63,28 +97,63 @@ impl Crossing {
             return 0;
         }
         let mut dropped = 0;
-        let Self { received: Received { frames, hosts, .. }, resets, bytes } = other;
+        let Self { frames, hosts, resets, copies, bytes } = other;
         let mut frames = frames.drain(..);
+        let mut copied = &copies[..];
         for (host, count, by_srd) in hosts.drain(..) {
-            for (envelope, frame) in frames.by_ref().take(count) {
-                dropped += u64::from(!self.push(&host, by_srd, envelope, frame));
+            for (envelope, carried) in frames.by_ref().take(count) {
+                let frame = match carried {
+                    Carried::Copied(length) => Cow::Borrowed(next(&mut copied, length)),
+                    Carried::Whole(frame) => Cow::Owned(frame),
+                };
+                dropped += u64::from(!self.push((&host, by_srd), envelope, frame));
             }
         }
         drop(frames);
         for (eni, frame) in resets.drain(..) {
             dropped += u64::from(!self.push_reset(eni, frame));
         }
+        copies.clear();
         *bytes = 0;
         dropped
     }
 
+    /// Moves all frames to `to`, behind the frames there, and keeps the memory.
+    fn unload(&mut self, to: &mut Crossing) {
+        let Self { frames, hosts, resets, copies, bytes } = self;
+        let mut copied = &copies[..];
+        to.received.frames.extend(frames.drain(..).map(|(envelope, carried)| {
+            let frame = match carried {
+                Carried::Copied(length) => next(&mut copied, length).to_vec(),
+                Carried::Whole(frame) => frame,
+            };
+            (envelope, frame)
+        }));
+        to.received.hosts.append(hosts);
+        to.resets.append(resets);
+        copies.clear();
+        *bytes = 0;
+    }
+
     /// Adds a frame. Returns false if there is no space.
-    fn push(&mut self, host: &Arc<str>, by_srd: bool, envelope: Envelope, frame: Vec<u8>) -> bool {
+    fn push(
+        &mut self,
+        (host, by_srd): (&Arc<str>, bool),
+        envelope: Envelope,
+        frame: Cow<'_, [u8]>,
+    ) -> bool {
         if !self.has_room(frame.len()) {
             return false;
         }
         self.bytes += frame.len();
-        self.received.push(host, by_srd, (envelope, frame));
+        let carried = if frame.len() <= COPIED_BYTES_MAX {
+            self.copies.extend_from_slice(&frame);
+            Carried::Copied(frame.len())
+        } else {
+            Carried::Whole(frame.into_owned())
+        };
+        self.frames.push((envelope, carried));
+        count_frame(&mut self.hosts, host, by_srd);
         true
     }
 
@@ -96,6 +165,13 @@ impl Crossing {
         self.resets.push((eni, frame));
         true
     }
+}
+
+/// Removes the first `length` bytes of `copied`, and returns them.
+fn next<'a>(copied: &mut &'a [u8], length: usize) -> &'a [u8] {
+    let (first, rest) = copied.split_at(length);
+    *copied = rest;
+    first
 }
 
 /// The receiving end of a worker: whether it sleeps, and the descriptor that wakes it. It shares no
@@ -111,7 +187,7 @@ struct Sleeper {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Ring {
-    waiting: Mutex<Crossing>,
+    waiting: Mutex<Batch>,
     /// Whether frames wait. The receiver uses the lock only if this is true.
     has_frames: AtomicBool,
     receiver: Arc<Sleeper>,
@@ -120,7 +196,7 @@ struct Ring {
 impl Ring {
     /// Moves frames into the ring, as far as there is space. Returns the number of dropped frames;
     /// `None` if the receiver uses the ring at the moment, and nothing was moved.
-    fn put(&self, frames: &mut Crossing) -> Option<u64> {
+    fn put(&self, frames: &mut Batch) -> Option<u64> {
         let mut waiting = match self.waiting.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(waiting)) => waiting.into_inner(),
@@ -140,7 +216,7 @@ impl Ring {
 
     /// Exchanges the frames of the ring for `empty`. Returns false if the ring is empty, or the
     /// sender uses it at the moment.
-    fn take(&self, empty: &mut Crossing) -> bool {
+    fn take(&self, empty: &mut Batch) -> bool {
         if !self.has_frames.load(Ordering::SeqCst) {
             return false;
         }
@@ -159,7 +235,7 @@ impl Ring {
 #[derive(Debug)]
 struct Outgoing {
     ring: Arc<Ring>,
-    frames: Crossing,
+    frames: Batch,
 }
 
 /// The ends of a worker's rings to and from all other workers.
@@ -173,6 +249,8 @@ pub struct Exchange {
     next: usize,
     /// Frames that were taken from a ring, and not given to the card yet.
     taken: Crossing,
+    /// Memory that is exchanged for the frames of a ring; without frames.
+    unloaded: Batch,
     /// Memory for the frames of other hosts that stay at this worker ([`Neighbours::redirect`]);
     /// without frames.
     staying: Received,
@@ -197,6 +275,7 @@ impl Exchange {
                 incoming: Vec::new(),
                 next: 0,
                 taken: Crossing::default(),
+                unloaded: Batch::default(),
                 staying: Received::default(),
                 dropped: 0,
             })
@@ -213,27 +292,27 @@ impl Exchange {
                     receiver: Arc::clone(receiver),
                 });
                 all[to].incoming.push(Arc::clone(&ring));
-                all[from].outgoing.push(Some(Outgoing { ring, frames: Crossing::default() }));
+                all[from].outgoing.push(Some(Outgoing { ring, frames: Batch::default() }));
             }
         }
         all
     }
 
-    fn to(&mut self, worker: u8) -> Option<&mut Crossing> {
+    fn to(&mut self, worker: u8) -> Option<&mut Batch> {
         let outgoing = self.outgoing.get_mut(usize::from(worker))?.as_mut()?;
         Some(&mut outgoing.frames)
     }
 
-    /// Sends a frame to another worker with the next [`Exchange::flush`]. `host`: the worker or the
-    /// host that has sent it; `by_srd`: whether it was received over SRD.
+    /// Sends a frame to another worker with the next [`Exchange::flush`]. `from`: the worker or the
+    /// host that has sent it, and whether it was received over SRD.
     pub fn send(
         &mut self,
         worker: u8,
-        (host, by_srd): (&Arc<str>, bool),
+        from: (&Arc<str>, bool),
         envelope: Envelope,
         frame: Vec<u8>,
     ) {
-        let sent = self.to(worker).is_some_and(|to| to.push(host, by_srd, envelope, frame));
+        let sent = self.to(worker).is_some_and(|to| to.push(from, envelope, Cow::Owned(frame)));
         self.dropped += u64::from(!sent);
     }
 
@@ -259,11 +338,12 @@ impl Exchange {
         if taken.is_empty() {
             let count = self.incoming.len();
             let mut order = (0..count).map(|at| (self.next + at) % count);
-            let found = order.find(|at| self.incoming[*at].take(&mut taken));
+            let found = order.find(|at| self.incoming[*at].take(&mut self.unloaded));
             let Some(found) = found else {
                 self.taken = taken;
                 return None;
             };
+            self.unloaded.unload(&mut taken);
             // Each of the other workers has its turn.
             self.next = found + 1;
         }
@@ -271,8 +351,7 @@ impl Exchange {
     }
 
     /// Takes back the memory of [`Exchange::take`], with the frames that are left in it.
-    pub fn give_back(&mut self, mut taken: Crossing) {
-        taken.bytes = 0;
+    pub fn give_back(&mut self, taken: Crossing) {
         self.taken = taken;
     }
 

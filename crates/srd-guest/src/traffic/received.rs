@@ -21,9 +21,15 @@ impl Received {
     #[inline]
     pub fn push(&mut self, host: &Arc<str>, by_srd: bool, frame: (Envelope, Vec<u8>)) {
         self.frames.push(frame);
-        match self.hosts.last_mut() {
-            Some((last, count, rode)) if Arc::ptr_eq(last, host) && *rode == by_srd => *count += 1,
-            _ => self.hosts.push((Arc::clone(host), 1, by_srd)),
-        }
+        count_frame(&mut self.hosts, host, by_srd);
+    }
+}
+
+/// Adds a frame to the runs of successive frames ([`Received::hosts`]).
+#[inline]
+pub(crate) fn count_frame(hosts: &mut Vec<(Arc<str>, usize, bool)>, host: &Arc<str>, by_srd: bool) {
+    match hosts.last_mut() {
+        Some((last, count, rode)) if Arc::ptr_eq(last, host) && *rode == by_srd => *count += 1,
+        _ => hosts.push((Arc::clone(host), 1, by_srd)),
     }
 }

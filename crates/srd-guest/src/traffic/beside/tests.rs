@@ -86,6 +86,28 @@ fn a_full_ring_drops_and_counts_and_takes_frames_again_when_it_was_read() {
     assert_eq!(a.take_dropped(), 2);
 }
 
+/// Frames up to the size that is copied, and above it, move into an empty ring and into one with
+/// frames. The ring uses its memory again.
+#[test]
+fn short_and_long_frames_keep_their_bytes_and_their_order() {
+    let [mut a, mut b] = workers();
+    let sizes = [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 3, 9000, 7];
+    for round in 0..3 {
+        let mut sent = Vec::new();
+        for part in 0..3 {
+            for (at, size) in sizes.into_iter().enumerate() {
+                let frame = vec![u8::try_from(10 * part + at).unwrap(); size];
+                send(&mut a, 1, "x", &frame);
+                sent.push(frame);
+            }
+            a.flush();
+        }
+        let got: Vec<_> = all(&mut b).into_iter().map(|(_, frame)| frame).collect();
+        assert!(got == sent, "round {round}");
+    }
+    assert_eq!(a.take_dropped(), 0);
+}
+
 #[test]
 fn the_bytes_in_a_ring_are_bounded_and_one_frame_always_passes() {
     let [mut a, mut b] = workers();
