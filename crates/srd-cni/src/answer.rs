@@ -56,6 +56,28 @@ fn router(address: IpAddr, length: u8) -> Option<IpAddr> {
     Some(Ipv4Addr::from(router).into())
 }
 
+/// Adds a result to the result of the plugins that precede this one in their list: each list has
+/// the entries of both, and the settings of DNS are those of this plugin.
+pub fn after(previous: &Value, mut own: Value) -> Value {
+    let list = |of: &Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
+    let at = list(previous, "interfaces").len();
+    for ip in own["ips"].as_array_mut().into_iter().flatten() {
+        ip["interface"] = at.into();
+    }
+    for key in ["interfaces", "ips", "routes"] {
+        let mut all = list(previous, key);
+        all.extend(list(&own, key));
+        own[key] = all.into();
+    }
+    own
+}
+
+/// Whether a result of `ADD` has a default route of IPv4.
+pub fn has_default_route(result: &Value) -> bool {
+    let routes = result["routes"].as_array().into_iter().flatten();
+    routes.filter_map(|route| route["dst"].as_str()).any(|block| block == "0.0.0.0/0")
+}
+
 /// Returns the addresses of an interface in a result of `ADD`; `None` if the result has no such
 /// interface.
 pub fn addresses_of(result: &Value, ifname: &str) -> Option<Vec<(IpAddr, u8)>> {
@@ -124,6 +146,32 @@ mod tests {
         assert_eq!(addresses_of(&json!({"interfaces": 7}), "eth0"), None);
         let wrong = json!({"interfaces": [{"name": "eth0"}], "ips": [{"address": "x/24"}]});
         assert_eq!(addresses_of(&wrong, "eth0"), None);
+    }
+
+    #[test]
+    fn a_result_follows_that_of_the_plugins_before() {
+        let own = added(&config("1.0.0"), "eth0", Path::new("/n"), &interface());
+        let other = json!({"name": "net1", "sandbox": "/n"});
+        let route = json!({"dst": "192.0.2.0/24"});
+        let previous = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "host0"}, other],
+            "ips": [{"address": "192.0.2.7/24", "interface": 1}],
+            "routes": [route],
+            "dns": {"nameservers": ["192.0.2.1"]},
+        });
+        let both = after(&previous, own.clone());
+        assert_eq!((&both["dns"], &both["cniVersion"]), (&own["dns"], &own["cniVersion"]));
+        assert_eq!(both["routes"], json!([route, {"dst": "0.0.0.0/0"}, {"dst": "::/0"}]));
+        assert_eq!(
+            (&both["interfaces"][1], &both["interfaces"][2]),
+            (&other, &own["interfaces"][0])
+        );
+        assert_eq!(addresses_of(&both, "eth0").unwrap(), interface().addresses);
+        assert_eq!(addresses_of(&both, "net1").unwrap(), [("192.0.2.7".parse().unwrap(), 24)]);
+        assert!(has_default_route(&both) && !has_default_route(&previous));
+        // A plugin without interfaces of its own may pass an empty result.
+        assert_eq!(after(&json!({}), own.clone()), own);
     }
 
     #[test]

@@ -24,9 +24,14 @@ const RESOLVER: &str = "169.254.169.253";
 pub const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 /// Longest value of a key in an error message, in characters.
 const SHOWN_MAX: usize = 80;
+/// Prefix of the keys that a runtime generates for a request.
+const GENERATED: &str = "cni.dev/";
+/// Keys with the valid attachments of a `GC` request. The second key is the one that the
+/// specification named first; libcni from version 1.2.3 on sends both.
+const VALID: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// Keys of the specification, and those of the plugin.
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 24] = [
     "cniVersion",
     "cniVersions",
     "name",
@@ -51,7 +56,6 @@ const KEYS: [&str; 25] = [
     "ipv6",
     "defaultRoute",
     "stateDir",
-    "cni.dev/valid-attachments",
 ];
 
 /// A supported version of the specification.
@@ -243,7 +247,8 @@ impl Config {
             return Err(Failure::new(Code::Decode, "the configuration is no JSON object"));
         };
         let version = version(keys.get("cniVersion"))?;
-        if let Some((key, value)) = keys.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
+        let is_known = |key: &str| KEYS.contains(&key) || key.starts_with(GENERATED);
+        if let Some((key, value)) = keys.iter().find(|(key, _)| !is_known(key)) {
             let why = "remove it, or correct its name; docs/cni.md lists the keys";
             return Err(unsupported(key, value, why));
         }
@@ -284,7 +289,8 @@ impl Config {
             return Err(wrong(format!("the name of a network cannot be {name:?}: {form}")));
         }
         let dns = keys.object("dns")?.map(Value::Object);
-        let valid = keys.take("cni.dev/valid-attachments").map(|list| attachments(&list));
+        let valid =
+            VALID.into_iter().find_map(|key| keys.take(key).map(|of| attachments(key, &of)));
         Ok(Self {
             version,
             name,
@@ -314,8 +320,8 @@ fn version(named: Option<&Value>) -> Result<Version, Failure> {
     })
 }
 
-fn attachments(list: &Value) -> Result<Vec<Attachment>, Failure> {
-    let failed = || wrong("\"cni.dev/valid-attachments\" has to be a list of attachments");
+fn attachments(key: &str, list: &Value) -> Result<Vec<Attachment>, Failure> {
+    let failed = || wrong(format!("`{key}` has to be a list of attachments"));
     let one = |of: &Value| {
         let text = |key: &str| of[key].as_str().map(str::to_owned);
         Some(Attachment { container: text("containerID")?, ifname: text("ifname")? })
@@ -394,6 +400,25 @@ mod tests {
         ] {
             assert_eq!(failure(&json!({ key: value })).code, Code::Config, "{key}");
         }
+    }
+
+    /// libcni sends the valid attachments under two keys, of which one was refused, so that each
+    /// `GC` request of a runtime failed.
+    #[test]
+    fn regression_a_gc_request_of_libcni_names_the_attachments_twice() {
+        let list = json!([{"containerID": "a", "ifname": "eth0"}]);
+        let valid = Some(vec![Attachment { container: "a".into(), ifname: "eth0".into() }]);
+        let [now, earlier] = VALID;
+        for keys in
+            [json!({ now: list }), json!({ earlier: list }), json!({now: list, earlier: list})]
+        {
+            assert_eq!(Config::parse(&with(&keys)).unwrap().valid, valid, "{keys}");
+        }
+        // A runtime without a list sends null, and a later version may send further keys.
+        for keys in [json!({now: null, earlier: null}), json!({"cni.dev/later": 7})] {
+            assert_eq!(Config::parse(&with(&keys)).unwrap().valid, None, "{keys}");
+        }
+        assert!(failure(&json!({ earlier: 7 })).message.contains(earlier));
     }
 
     #[test]

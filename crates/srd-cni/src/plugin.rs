@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 use srd_guest::pods::PodInterface;
 
-use crate::answer::{added, addresses_of};
+use crate::answer::{added, addresses_of, after, has_default_route};
 use crate::api::{ApiError, Cloud, Launch, Launched, Select};
 use crate::config::Config;
 use crate::environment::{Attachment, Environment};
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Plugin<'_> {
 /// Returns the error of a command for an error of the API.
 fn refused(what: &str, error: &ApiError) -> Failure {
     let code = match error {
-        ApiError::Silent(_) => Code::TryAgain,
+        ApiError::Silent(_) | ApiError::Down(_) => Code::TryAgain,
         ApiError::Settings(_) => Code::Config,
         ApiError::Refused { code, .. } if WRONG_CONFIG.contains(&code.as_str()) => Code::Config,
         ApiError::Refused { code, .. } if TRY_AGAIN.contains(&code.as_str()) => Code::TryAgain,
@@ -110,10 +110,6 @@ impl Plugin<'_> {
         netns: &Path,
         environment: &Environment,
     ) -> Result<Value, Failure> {
-        if self.config.previous.is_some() {
-            let message = "another plugin precedes this one: it has to be the first of its list";
-            return Err(Failure::new(Code::Config, message));
-        }
         let settings = Settings::of(self.config, environment)?;
         let _lock = self.records.lock(false)?;
         let key = record::key(&self.config.name, attachment);
@@ -140,7 +136,13 @@ impl Plugin<'_> {
         };
         self.records.create(&key, &record)?;
         match self.attach(&key, &record, &settings) {
-            Ok(interface) => Ok(added(self.config, &record.ifname, netns, &interface)),
+            Ok(interface) => {
+                let own = added(self.config, &record.ifname, netns, &interface);
+                Ok(match &self.config.previous {
+                    Some(previous) => after(previous, own),
+                    None => own,
+                })
+            }
             Err((mut failure, launch)) => {
                 let undone = match launch {
                     LaunchState::NotSent => self.forget(&key),
@@ -181,7 +183,7 @@ impl Plugin<'_> {
         let launched = self.cloud.launch(&launch);
         let Launched { instance, interface, address, mac } = launched.map_err(|error| {
             let state = match error {
-                ApiError::Settings(_) => LaunchState::NotSent,
+                ApiError::Settings(_) | ApiError::Down(_) => LaunchState::NotSent,
                 _ => LaunchState::Sent,
             };
             (refused("the pod's instance was not started", &error), state)
@@ -271,7 +273,7 @@ impl Plugin<'_> {
         // The namespace may be gone already.
         let _ = self.host.set_down(&record.netns, &record.ifname);
         self.host.withdraw(key).map_err(|what| Failure::new(Code::Io, what))?;
-        self.records.put(key, &Record { is_detached: true, ..record.clone() })
+        self.mark(key, record)
     }
 
     /// Removes a few pods of this network whose records are marked, except the one with this key,
@@ -335,7 +337,9 @@ impl Plugin<'_> {
         if let Some((address, _)) = wanted.iter().find(|of| !found.addresses.contains(of)) {
             return Err(differs(format!("the device {device} has lost the address {address}")));
         }
-        if self.config.default_route && !found.has_default {
+        // A plugin that follows in the list may have removed the route from the result.
+        let has_route = self.config.default_route && has_default_route(previous);
+        if has_route && !found.has_default {
             return Err(differs(format!("no default route leads to the device {device}")));
         }
         Ok(())
@@ -345,7 +349,8 @@ impl Plugin<'_> {
     /// addresses.
     ///
     /// # Errors
-    /// With [`Code::Unavailable`], if it would not.
+    /// With [`Code::Unavailable`], if it would not; with [`Code::Disconnected`], if pods have no
+    /// network either.
     pub fn status(&self) -> Result<(), Failure> {
         let unavailable = |what: String| Failure::new(Code::Unavailable, what);
         // Without a subnet of the network, each pod names its own.
@@ -353,23 +358,30 @@ impl Plugin<'_> {
             Some(subnet) => self.cloud.free_addresses(subnet),
             None => self.cloud.instances(Select::Pod("none")).map(|_| 1),
         };
-        match free.map_err(|error| unavailable(error.to_string()))? {
+        let free = free.map_err(|error| match error {
+            ApiError::Down(what) => Failure::new(Code::Disconnected, what),
+            error => unavailable(error.to_string()),
+        });
+        match free? {
             0 => Err(unavailable("the subnet has no free address".to_owned())),
             _ => Ok(()),
         }
     }
 
     /// Removes all pods of the network that the runtime does not have any more. Without a list of
-    /// those that it has, as `cnitool gc` calls it, nothing is removed.
+    /// those that it has, as `cnitool gc` calls it, nothing is removed. After a request without an
+    /// answer, the other pods are marked for later commands, which could otherwise wait for the lock
+    /// in vain.
     ///
     /// # Errors
-    /// The first error; all other pods are removed.
+    /// The first error; all other pods are removed or marked.
     pub fn gc(&self) -> Result<(), Failure> {
         let Some(valid) = &self.config.valid else { return Ok(()) };
         let _lock = self.records.lock(true)?;
         let key = |of: &Attachment| record::key(&self.config.name, of);
         let valid: BTreeSet<String> = valid.iter().map(key).collect();
         let mut result = Ok(());
+        let mut is_silent = false;
         let mut kept = BTreeSet::new();
         for key in self.records.keys()? {
             let record = self.records.get(&key);
@@ -381,12 +393,17 @@ impl Plugin<'_> {
                 continue;
             }
             let detached = match &record {
+                Ok(Some(record)) if is_silent => self.mark(&key, record),
                 Ok(Some(record)) => self.detach_for_good(&key, record),
                 Ok(None) => Ok(()),
                 // The network of a damaged record is unknown: its DEL removes it.
                 Err(error) => Err(damaged(error, &key)),
             };
+            is_silent |= detached.as_ref().is_err_and(|failure| failure.code == Code::TryAgain);
             result = result.and(detached);
+        }
+        if is_silent {
+            return result;
         }
         result.and(self.terminate_strays(&kept))
     }
@@ -396,9 +413,14 @@ impl Plugin<'_> {
     fn detach_for_good(&self, key: &str, record: &Record) -> Result<(), Failure> {
         let detached = self.detach(key, Some(record));
         if detached.is_err() {
-            self.records.put(key, &Record { is_detached: true, ..record.clone() })?;
+            self.mark(key, record)?;
         }
         detached
+    }
+
+    /// Marks a record, so that a later command removes its pod.
+    fn mark(&self, key: &str, record: &Record) -> Result<(), Failure> {
+        self.records.put(key, &Record { is_detached: true, ..record.clone() })
     }
 
     /// Terminates instances of this machine and network without a record, for example after the

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::config::{ANNOTATIONS, Config};
 use crate::environment::Environment;
@@ -15,6 +15,8 @@ use crate::error::{Code, Failure};
 pub const PREFIX: &str = "srd-cni/";
 /// Largest number of security groups of an interface: the limit of EC2.
 pub const GROUPS_MAX: usize = 16;
+/// Capabilities that the plugin uses.
+const CAPABILITIES: [&str; 2] = ["ips", ANNOTATIONS];
 
 /// Settings of the interface of one pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,8 +39,10 @@ impl Settings {
     /// Returns the settings of a request.
     ///
     /// # Errors
-    /// With [`Code::Config`], if no source names a subnet, or a value is wrong.
+    /// With [`Code::Config`], if no source names a subnet, or a value is wrong; with
+    /// [`Code::UnsupportedField`], if the runtime passes a capability that the plugin does not use.
     pub fn of(config: &Config, environment: &Environment) -> Result<Self, Failure> {
+        check_capabilities(&config.runtime)?;
         let annotations = annotations(config.runtime.get(ANNOTATIONS))?;
         let setting = |annotation: &str, arg: &str| {
             let of_pod = annotations.get(annotation);
@@ -76,6 +80,24 @@ impl Settings {
 
 fn wrong(what: impl Into<String>) -> Failure {
     Failure::new(Code::Config, what)
+}
+
+/// Refuses a capability whose value would have no effect. An empty value is no request.
+fn check_capabilities(passed: &Map<String, Value>) -> Result<(), Failure> {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(keys) => keys.is_empty(),
+        _ => false,
+    };
+    let is_used = |key: &str| CAPABILITIES.contains(&key);
+    match passed.iter().find(|(key, value)| !is_used(key) && !is_empty(value)) {
+        Some((key, _)) => {
+            let what = format!("the capability `{key}` is not supported: remove it");
+            Err(Failure::new(Code::UnsupportedField, what))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns the annotations of a pod that are for the plugin, without their prefix.
@@ -152,6 +174,21 @@ mod tests {
         let found = settings(&ips, "SRD_ADDRESS=10.0.1.9;K8S_POD_NAME=web").unwrap();
         assert_eq!(found.address, Some(Ipv4Addr::new(10, 0, 1, 7)));
         assert_eq!(found.name.as_deref(), Some("web"));
+    }
+
+    #[test]
+    fn a_capability_without_effect_is_refused() {
+        let with = |runtime: Value| json!({"subnet": "subnet-a", "runtimeConfig": runtime});
+        for empty in [json!(null), json!([]), json!({})] {
+            settings(&with(json!({ "portMappings": empty })), "").unwrap();
+        }
+        for (key, value) in
+            [("portMappings", json!([{"hostPort": 80}])), ("mac", json!("0a:00:00:00:00:01"))]
+        {
+            let failure = settings(&with(json!({ key: value })), "").unwrap_err();
+            assert_eq!(failure.code, Code::UnsupportedField);
+            assert!(failure.message.contains(key), "{failure:?}");
+        }
     }
 
     #[test]

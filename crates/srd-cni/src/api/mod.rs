@@ -54,6 +54,9 @@ const TAG_CHARS_MAX: usize = 256;
 pub enum ApiError {
     /// The API gave no usable answer, so it is unknown whether the request had an effect.
     Silent(String),
+    /// The daemon of this machine, which carries the packets of its pods, does not run, so the
+    /// request had no effect.
+    Down(String),
     /// The request cannot be sent, because a setting is wrong.
     Settings(String),
     /// The API refuses the request.
@@ -68,7 +71,7 @@ pub enum ApiError {
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent(what) | Self::Settings(what) => f.write_str(what),
+            Self::Silent(what) | Self::Down(what) | Self::Settings(what) => f.write_str(what),
             Self::Refused { code, message } => write!(f, "{code}: {message}"),
         }
     }

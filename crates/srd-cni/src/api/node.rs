@@ -50,6 +50,9 @@ impl Node {
                 }
                 ClientError::Refused(refusal) if refusal.kind == RefusalKind::Refused => left -= 1,
                 ClientError::Io(..) => left -= 1,
+                ClientError::NotRunning(_) if left == ATTEMPTS => {
+                    return Err(ApiError::Down(error.to_string()));
+                }
                 ClientError::NotRunning(_) => left = 0,
                 _ => return Err(ApiError::Settings(error.to_string())),
             }
@@ -174,6 +177,6 @@ mod tests {
             assert!(matches!(node.instances(Select::Pod("p")), Err(ApiError::Silent(_))));
         });
         let nowhere = Node::new(Path::new("/missing/srd0.sock"));
-        assert!(matches!(nowhere.terminate("i-1"), Err(ApiError::Silent(_))));
+        assert!(matches!(nowhere.terminate("i-1"), Err(ApiError::Down(_))));
     }
 }

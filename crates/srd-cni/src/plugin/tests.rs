@@ -34,6 +34,10 @@ struct Site {
     is_gone: Cell<bool>,
     /// Instances that the API does not terminate.
     protected: RefCell<Vec<String>>,
+    /// Number of requests to terminate an instance.
+    terminations: Cell<u32>,
+    /// Whether the default routes of the pods are gone.
+    has_no_route: Cell<bool>,
 }
 
 impl Site {
@@ -73,6 +77,7 @@ impl Cloud for Site {
     }
 
     fn terminate(&self, instance: &str) -> Result<(), ApiError> {
+        self.terminations.set(self.terminations.get() + 1);
         self.fail(Step::Terminate)?;
         if self.protected.borrow().iter().any(|of| of == instance) {
             let (code, message) = ("OperationNotPermitted".to_owned(), String::new());
@@ -127,7 +132,7 @@ impl Host for Site {
             addresses: vec![(ADDRESS.into(), 24)],
             mtu: 9001,
             is_up: *is_up,
-            has_default: *is_up,
+            has_default: *is_up && !self.has_no_route.get(),
             mac: String::new(),
         }))
     }
@@ -203,17 +208,42 @@ fn a_container_is_attached_checked_and_detached() {
     let netns = Path::new("/run/netns/x");
     let check = |network: &Network| network.plugin(&site).check(&attachment, netns);
     assert_eq!(check(&network).unwrap_err().code, Code::Config, "no prevResult");
-    network.config.previous = Some(result);
+    network.config.previous = Some(result.clone());
+    check(&network).unwrap();
+    site.has_no_route.set(true);
+    assert_eq!(check(&network).unwrap_err().code, Code::Differs);
+    // A later plugin of the list has removed the route.
+    let mut without = result;
+    without["routes"] = json!([]);
+    network.config.previous = Some(without);
     check(&network).unwrap();
     site.set_down(netns, "eth0").unwrap();
     assert_eq!(check(&network).unwrap_err().code, Code::Differs);
-    let failure = add(&network.plugin(&site), &of("d", "eth0")).unwrap_err();
-    assert!(failure.message.contains("the first of its list"), "{failure:?}");
     for _ in 0..2 {
         network.plugin(&site).del(&attachment).unwrap();
         assert!(site.is_empty() && network.count() == 0);
     }
     assert_eq!(check(&network).unwrap_err().code, Code::UnknownContainer);
+}
+
+#[test]
+fn the_result_of_the_plugins_before_is_a_part_of_the_result() {
+    let (site, mut network) = (Site::default(), Network::new());
+    let other = json!({"name": "net1", "sandbox": "/run/netns/x"});
+    network.config.previous = Some(json!({"cniVersion": "1.1.0", "interfaces": [other]}));
+    let result = add(&network.plugin(&site), &of("c", "eth0")).unwrap();
+    assert_eq!(
+        (&result["interfaces"][0], &result["interfaces"][1]["name"]),
+        (&other, &"eth0".into())
+    );
+    assert_eq!(result["ips"][0]["interface"], 1);
+    network.config.previous = Some(result);
+    let plugin = network.plugin(&site);
+    plugin.check(&of("c", "eth0"), Path::new("/run/netns/x")).unwrap();
+    let failure = add(&plugin, &of("d", "eth0")).unwrap_err();
+    assert_eq!(failure.code, Code::UnknownContainer, "a plugin before has made the device");
+    plugin.del(&of("c", "eth0")).unwrap();
+    assert!(site.is_empty() && network.count() == 0);
 }
 
 #[test]
@@ -416,6 +446,37 @@ fn gc_removes_all_but_the_valid_attachments_of_its_network() {
     network.config.valid = Some(Vec::new());
     gc(&network).unwrap();
     assert_eq!(site.instances.borrow().len(), 1);
+}
+
+/// While the API gave no answer, a `GC` request waited for each of its pods, and kept the lock.
+#[test]
+fn regression_gc_without_an_answer_marks_the_other_pods() {
+    let (site, mut network) = (Site::default(), Network::new());
+    for n in 0..FINISHED_MAX + 3 {
+        add(&network.plugin(&site), &of("c", &format!("eth{n}"))).unwrap();
+    }
+    site.set(&[Step::Terminate, Step::Describe]);
+    network.config.valid = Some(Vec::new());
+    assert_eq!(network.plugin(&site).gc().unwrap_err().code, Code::TryAgain);
+    assert_eq!((site.terminations.get(), network.count()), (1, FINISHED_MAX + 3));
+    let keys = network.records.keys().unwrap();
+    assert!(keys.iter().all(|key| network.records.get(key).unwrap().unwrap().is_detached));
+    site.set(&[]);
+    network.plugin(&site).gc().unwrap();
+    assert!(network.count() == 0 && site.instances.borrow().is_empty());
+}
+
+#[test]
+fn an_add_without_the_daemon_leaves_nothing() {
+    let (site, network) = (Site::default(), Network::new());
+    let steps = [Step::Launch, Step::Describe, Step::Terminate];
+    let down = ApiError::Down("no daemon".to_owned());
+    *site.fails.borrow_mut() = steps.map(|step| (step, down.clone())).to_vec();
+    let failure = add(&network.plugin(&site), &of("c", "eth0")).unwrap_err();
+    assert_eq!((failure.code, failure.details.as_str()), (Code::TryAgain, ""));
+    assert!(site.is_empty() && network.count() == 0);
+    let status = network.plugin(&site).status().unwrap_err();
+    assert_eq!((status.code as u32, status.message.as_str()), (51, "no daemon"));
 }
 
 #[test]

@@ -168,6 +168,7 @@ fn pods_of_two_hosts_behind_one_controller_reach_each_other_as_their_groups_allo
     // A host that is killed gives its pods their interfaces again, with the same addresses.
     fleet.processes[2].take().unwrap().end(Signal::KILL);
     wait_until("the end of the devices", || !has_device(far) && !has_device(refused));
+    assert_eq!(two.code("STATUS", "", "", &[]), 51, "pods have no network without the daemon");
     fleet.start_host(2, "us-east-1a");
     fleet.wait_for_hosts(2);
     wait_until("the devices", || {
