@@ -1,6 +1,7 @@
 //! `srd-cni` as runtimes call it: pods whose interfaces are those of the EC2 API, with rules that
 //! apply to real connections. Needs root.
 
+mod go_cni;
 mod podman;
 
 use std::collections::BTreeSet;
