@@ -154,8 +154,9 @@ pub(crate) struct UpArgs {
     /// command. An older file is replaced.
     #[arg(long, value_name = "PATH", conflicts_with = "any_credentials")]
     key_file: Option<PathBuf>,
-    /// For test suites: accept any credentials, and answer POST /reset without a signature. Each
-    /// process of this machine can then change the state, so instances run no programs.
+    /// For test suites: accept any credentials, and answer POST /reset without a signature. An
+    /// access key of twelve digits belongs to the account with this number. Each process of this
+    /// machine can then change the state, so instances run no programs.
     #[arg(long, requires = "trial")]
     any_credentials: bool,
     /// Address and port; port 0 selects a free port. At addresses of the loopback interface, the

@@ -11,6 +11,11 @@ behaviour that it is about:
 * A VPC that it makes for an invented name has a default security group, which the test does not
   know. The plugin leaves this group out of descriptions of the groups of this VPC.
 
+Moto's tests leave some of themselves out if they run against moto's own server: those with several
+accounts, because all requests to this server belong to one account, and those that other tests of
+the same server would disturb. Neither reason holds here. The plugin sends a request with the access
+key of the account that the test has set, and each test begins with a reset. So these tests run.
+
 Use: `python -m pytest -p moto_setup`, with this folder in PYTHONPATH. If MOTO_PREPARED names a file,
 the plugin writes the names of the tests there whose requests it has changed.
 """
@@ -23,8 +28,22 @@ import re
 
 import boto3
 import botocore.client
+import botocore.credentials
+import pytest
+from moto import settings
 
-_call = botocore.client.BaseClient._make_api_call
+_send = botocore.client.BaseClient._make_api_call
+# Reason for which tests with several accounts are left out.
+_ONE_ACCOUNT = "Cannot set account ID in server mode"
+# Tests that are left out because other tests would disturb them.
+_ALONE = {
+    "test_creating_a_vpc_in_empty_region_does_not_make_this_vpc_the_default",
+    "test_create_default_vpc",
+    "test_filter_ip_permission__cidr",
+    "test_filter_egress__ip_permission__cidr",
+    "test_new_subnet_associates_with_default_network_acl",
+    "test_delete_default_network_acl_default_entry",
+}
 # Invented names of the current test, and the real names for them.
 _aliases = {}
 _current = [None]
@@ -38,6 +57,36 @@ def _test():
         _current[0] = name
         _aliases.clear()
     return name
+
+
+def pytest_collection_modifyitems(items):
+    """Keeps the tests with several accounts."""
+    for item in items:
+        marks = [mark for mark in item.own_markers if mark.kwargs.get("reason") != _ONE_ACCOUNT]
+        item.own_markers = marks
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Runs the tests that other tests would disturb. They read the variable when they begin."""
+    settings.TEST_SERVER_MODE = item.name not in _ALONE
+    try:
+        return (yield)
+    finally:
+        settings.TEST_SERVER_MODE = True
+
+
+def _call(client, name, parameters):
+    """Sends a request, with an access key of the account that the test has set, if it has set one."""
+    account = os.environ.get("MOTO_ACCOUNT_ID")
+    signer = client._request_signer
+    own = signer._credentials
+    if account:
+        signer._credentials = botocore.credentials.Credentials(account, "x")
+    try:
+        return _send(client, name, parameters)
+    finally:
+        signer._credentials = own
 
 
 def pytest_runtest_setup(item):

@@ -248,16 +248,23 @@ fn wrong_state(peering: &PeeringConnection, verb: &str) -> ApiError {
     ApiError::new("InvalidStateTransition", message)
 }
 
-/// Checks that the request comes from the accepting side.
+/// Checks that a request to accept or to reject a connection comes from the accepting account, in
+/// its region.
 fn check_accepter(peering: &PeeringConnection, at: &Key, verb: &str) -> ApiResult<()> {
-    let accepter = &peering.accepter_vpc_info;
-    if (&accepter.owner_id, &accepter.region) == (&at.0, &at.1) {
+    let (account, region) = at;
+    let (id, accepter) = (&peering.vpc_peering_connection_id, &peering.accepter_vpc_info);
+    let message = if accepter.owner_id != *account {
+        format!("User ({account}) cannot {verb} peering {id}")
+    } else if accepter.region != *region {
+        let permitted = if verb == "accept" { "accepted" } else { "accepted or rejected" };
+        format!(
+            "Incorrect region ({region}) specified for this request. VPC peering connection {id} \
+             must be {permitted} in region {}",
+            accepter.region
+        )
+    } else {
         return Ok(());
-    }
-    let message = format!(
-        "Incorrect {verb} Request Type. The accepter {verb}s the connection in its region, {}",
-        accepter.region
-    );
+    };
     Err(ApiError::new("OperationNotPermitted", message))
 }
 
@@ -318,6 +325,12 @@ fn delete(cloud: &mut Cloud, at: &Key, request: &Request) -> ApiResult<Value> {
     let mut peering = find(cloud, at, request)?;
     if !["active", "pending-acceptance"].contains(&&*peering.status.code) {
         return Err(wrong_state(&peering, "deleted"));
+    }
+    // The accepter rejects a request that waits. It deletes an active connection only.
+    if peering.status.code == "pending-acceptance" && peering.requester_vpc_info.owner_id != at.0 {
+        let id = &peering.vpc_peering_connection_id;
+        let message = format!("User ({}) cannot delete peering {id}: it can be rejected", at.0);
+        return Err(ApiError::new("OperationNotPermitted", message));
     }
     peering.status = status("deleted", &format!("Deleted by {}", at.0));
     store(cloud, &peering);

@@ -5,8 +5,11 @@
 //! signature reads the store before its key counts, so a key that any controller has deactivated is
 //! refused by all of them.
 //!
-//! Bounds: an account has at most [`KEYS_MAX`] keys. Signatures of unknown keys lead to at most
+//! Bounds: an account has at most [`KEYS_MAX`] keys. With [`Access::AnyCredentials`], requests belong
+//! to at most [`ACCOUNTS_MAX`] accounts. Signatures of unknown keys lead to at most
 //! `STRANGER_READS_MAX` reads of the store in a second.
+
+use std::collections::BTreeSet;
 
 use super::{ATTEMPTS_MAX, Access, Control, TRIAL_ACCOUNT, records, unavailable};
 use crate::error::{ApiError, ApiResult};
@@ -17,6 +20,10 @@ use crate::store::CommitError;
 
 /// Largest number of access keys of an account, as for a user of IAM.
 pub const KEYS_MAX: usize = 2;
+/// Largest number of accounts with objects of a server that accepts any credentials.
+pub const ACCOUNTS_MAX: usize = 16;
+/// Number of digits of an account.
+const ACCOUNT_DIGITS: usize = 12;
 /// Largest number of reads of the store in a second for signatures of unknown keys.
 const STRANGER_READS_MAX: u32 = 10;
 
@@ -163,7 +170,7 @@ impl Control {
     ) -> ApiResult<(Scope, String)> {
         let signature = Signature::read(http)?;
         let account = match &self.access {
-            Access::AnyCredentials => TRIAL_ACCOUNT.to_owned(),
+            Access::AnyCredentials => self.account_of(&signature.scope.key)?,
             Access::Local => self.verify(&signature, http, now)?,
             Access::Trial(keys) | Access::Keys(keys) => signature.verify(http, keys, now)?,
         };
@@ -172,6 +179,22 @@ impl Control {
             return Err(ApiError::with_status(403, "SignatureDoesNotMatch", message));
         }
         Ok((signature.scope, account))
+    }
+
+    /// Returns the account of a key that is not verified: the key itself if it has the form of an
+    /// account, and [`TRIAL_ACCOUNT`] otherwise.
+    fn account_of(&self, key: &str) -> ApiResult<String> {
+        if key.len() != ACCOUNT_DIGITS || !key.bytes().all(|b| b.is_ascii_digit()) {
+            return Ok(TRIAL_ACCOUNT.to_owned());
+        }
+        let accounts = self.cloud.regions.keys().map(|(account, _)| account.as_str());
+        let accounts: BTreeSet<&str> = accounts.collect();
+        if accounts.len() < ACCOUNTS_MAX || accounts.contains(key) {
+            return Ok(key.to_owned());
+        }
+        let message =
+            format!("{ACCOUNTS_MAX} accounts have objects, and POST /reset deletes all objects");
+        Err(ApiError::with_status(403, "AuthFailure", message))
     }
 
     /// Whether a request that was authenticated has the changes of other controllers.

@@ -60,8 +60,9 @@ const ATTEMPT_PAUSE_MAX: Duration = Duration::from_millis(2);
 /// Credentials that are accepted.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// For test suites: any credentials are accepted, all requests belong to [`TRIAL_ACCOUNT`],
-    /// and a reset needs no signature. Machines that run programs cannot be used with it.
+    /// For test suites: any credentials are accepted, and a reset needs no signature. A request
+    /// whose access key has twelve digits belongs to the account with this number, and all others
+    /// belong to [`TRIAL_ACCOUNT`]. Machines that run programs cannot be used with it.
     AnyCredentials,
     /// A trial: requests need a valid signature of one of these keys.
     Trial(Keys),

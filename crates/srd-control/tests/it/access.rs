@@ -1,5 +1,6 @@
 //! Access: requests of web pages and of strangers change nothing.
 
+use srd_control::control::keys::ACCOUNTS_MAX;
 use srd_control::control::{Access, Control, TRIAL_ACCOUNT};
 use srd_control::http::HttpRequest;
 use srd_control::machines::{Machines, NoMachines};
@@ -112,6 +113,91 @@ fn any_credentials_are_refused_together_with_machines_that_run_programs() {
     let with = |access| Control::new(access, 1, Box::new(MemoryStore::default()), Box::new(Real));
     assert!(with(Access::AnyCredentials).unwrap_err().contains("run programs as root"));
     assert!(with(Access::Trial(DrawnKey::draw().unwrap().only(TRIAL_ACCOUNT))).is_ok());
+}
+
+/// A request to EC2 with this access key, for a server that accepts any credentials.
+fn with_key(key: &str, region: &str, form: &str) -> HttpRequest {
+    let mut request = request(region, form);
+    let (_, header) = request.headers.iter_mut().find(|(n, _)| n == "authorization").unwrap();
+    *header = header.replace("Credential=x/", &format!("Credential={key}/"));
+    request
+}
+
+#[test]
+fn with_any_credentials_a_key_of_twelve_digits_is_an_account() {
+    let mut client = Client::new();
+    for (key, account) in [
+        ("111111111111", "111111111111"),
+        ("222222222222", "222222222222"),
+        ("x", TRIAL_ACCOUNT),
+        ("11111111111", TRIAL_ACCOUNT),
+        ("1111111111111", TRIAL_ACCOUNT),
+        ("11111111111x", TRIAL_ACCOUNT),
+    ] {
+        let answer = client.control.handle(&with_key(key, "us-east-1", CREATE), NOW);
+        assert_eq!(first(&answer.body, "ownerId"), account, "{key}");
+    }
+}
+
+#[test]
+fn the_accounts_of_any_credentials_are_bounded() {
+    let mut client = Client::new();
+    let mut status = |key: &str| {
+        let request = with_key(key, "us-east-1", "Action=DescribeVpcs");
+        client.control.handle(&request, NOW).status
+    };
+    for number in 0..ACCOUNTS_MAX {
+        assert_eq!(status(&format!("{number:012}")), 200);
+    }
+    assert_eq!(status("222222222222"), 403);
+    assert_eq!((status("000000000000"), status("x")), (200, 200));
+}
+
+#[test]
+fn a_peering_request_is_answered_by_its_accepter_in_its_region() {
+    let mut client = Client::new();
+    let [own, other] = ["111111111111", "222222222222"];
+    let [here, there] = ["us-east-1", "eu-west-1"];
+    let mut send = |key: &str, region: &str, form: &str| {
+        let answer = client.control.handle(&with_key(key, region, form), NOW);
+        (answer.status, answer.body)
+    };
+    let vpc = first(&send(own, here, CREATE).1, "vpcId");
+    let of = |verb: &str, id: &str| {
+        format!("Action={verb}VpcPeeringConnection&VpcPeeringConnectionId={id}")
+    };
+    for peer_owner in [own, other] {
+        let make = "Action=CreateVpc&CidrBlock=10.9.0.0/16";
+        let peer = first(&send(peer_owner, there, make).1, "vpcId");
+        let form = format!(
+            "Action=CreateVpcPeeringConnection&VpcId={vpc}&PeerVpcId={peer}\
+             &PeerOwnerId={peer_owner}&PeerRegion={there}"
+        );
+        let id = first(&send(own, here, &form).1, "vpcPeeringConnectionId");
+        for (verb, noun, permitted) in
+            [("Accept", "accept", "accepted"), ("Reject", "reject", "accepted or rejected")]
+        {
+            let message = match peer_owner == own {
+                true => format!(
+                    "Incorrect region ({here}) specified for this request. VPC peering connection \
+                     {id} must be {permitted} in region {there}"
+                ),
+                false => format!("User ({own}) cannot {noun} peering {id}"),
+            };
+            let (_, body) = send(own, here, &of(verb, &id));
+            let error = (first(&body, "Code"), first(&body, "Message"));
+            assert_eq!(error, ("OperationNotPermitted".to_owned(), message));
+        }
+        // Only the requester deletes a request that waits.
+        let (status, body) = send(peer_owner, there, &of("Delete", &id));
+        assert_eq!(status == 200, peer_owner == own, "{body}");
+        if peer_owner == other {
+            assert_eq!(send(other, there, &of("Accept", &id)).0, 200);
+            assert_eq!(send(other, there, &of("Delete", &id)).0, 200);
+        }
+        let (_, shown) = send(own, here, "Action=DescribeVpcPeeringConnections");
+        assert!(shown.contains(&format!("Deleted by {peer_owner}")), "{shown}");
+    }
 }
 
 /// A regression: the answer to a peering request disclosed whether its VPC overlaps the address
