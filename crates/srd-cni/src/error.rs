@@ -25,7 +25,8 @@ pub enum Code {
     TryAgain = 11,
     /// The plugin cannot serve `ADD` requests at present.
     Unavailable = 50,
-    /// As [`Code::Unavailable`], and the daemon that carries the packets of pods does not run.
+    /// The plugin cannot serve `ADD` requests at present, because the daemon that carries the
+    /// packets of pods does not run.
     Disconnected = 51,
     /// The container has an interface of this network with this name already.
     Exists = 100,

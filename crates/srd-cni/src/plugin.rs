@@ -370,8 +370,8 @@ impl Plugin<'_> {
 
     /// Removes all pods of the network that the runtime does not have any more. Without a list of
     /// those that it has, as `cnitool gc` calls it, nothing is removed. After a request without an
-    /// answer, the other pods are marked for later commands, which could otherwise wait for the lock
-    /// in vain.
+    /// answer, the other pods are marked for later commands, which could otherwise wait for the
+    /// lock in vain.
     ///
     /// # Errors
     /// The first error; all other pods are removed or marked.

@@ -5,8 +5,8 @@
 //! signature reads the store before its key counts, so a key that any controller has deactivated is
 //! refused by all of them.
 //!
-//! Bounds: an account has at most [`KEYS_MAX`] keys. With [`Access::AnyCredentials`], requests belong
-//! to at most [`ACCOUNTS_MAX`] accounts. Signatures of unknown keys lead to at most
+//! Bounds: an account has at most [`KEYS_MAX`] keys. With [`Access::AnyCredentials`], requests
+//! belong to at most [`ACCOUNTS_MAX`] accounts. Signatures of unknown keys lead to at most
 //! `STRANGER_READS_MAX` reads of the store in a second.
 
 use std::collections::BTreeSet;
