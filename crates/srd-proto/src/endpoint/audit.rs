@@ -13,6 +13,9 @@ use crate::time::Instant;
 
 /// Number of entries that a call may check, on average.
 const STEPS: usize = 64;
+/// Cost of a check of the tables in addition to their entries, in entries: the counts of 256 coded
+/// round-trip times, and the sets that a check builds.
+const TABLES_COST: usize = 256;
 
 /// Number of entries that may be checked: added by calls, and not used yet.
 #[derive(Debug, Default)]
@@ -40,7 +43,7 @@ impl Endpoint {
                 peer.audit(&self.shared.node.config);
             }
         }
-        if self.audit.table_steps >= 4 * (slots.len() + self.peers.ready.len()) {
+        if self.audit.table_steps >= self.peers.audit_cost() {
             self.audit.table_steps = 0;
             self.audit_tables();
         }
@@ -102,6 +105,11 @@ impl Endpoint {
 }
 
 impl super::peers::Peers {
+    /// Number of entries that a check of the endpoint's tables visits.
+    fn audit_cost(&self) -> usize {
+        TABLES_COST + 4 * (self.slots.len() + self.ready.len()) + self.wakes_len()
+    }
+
     /// Checks that a peer is in the ready queue if and only if its flag indicates it, and that each
     /// peer has a valid wake-up.
     fn audit(&self) {

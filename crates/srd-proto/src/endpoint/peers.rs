@@ -118,6 +118,11 @@ impl Peers {
     pub(super) fn wakes(&self) -> alloc::collections::BTreeSet<(Instant, u32)> {
         self.wakes.iter().map(|Reverse(wake)| *wake).collect()
     }
+
+    /// Number of wake-ups, with the outdated ones.
+    pub(super) fn wakes_len(&self) -> usize {
+        self.wakes.len()
+    }
 }
 
 impl Peers {

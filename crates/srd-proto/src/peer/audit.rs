@@ -6,9 +6,10 @@ use crate::send::send_queue::DatagramState;
 use crate::send::sent_packets::Fate;
 
 impl Peer {
-    /// Number of entries that [`Peer::audit`] checks.
+    /// Number of entries that [`Peer::audit`] visits: it visits a datagram once for each list in
+    /// which the datagram may be.
     pub(crate) fn audit_cost(&self) -> usize {
-        1 + self.tx.as_ref().map_or(0, |tx| tx.sent.span() + 2 * tx.queue.slots_used())
+        1 + self.tx.as_ref().map_or(0, |tx| tx.sent.span() + 8 * tx.queue.slots_used())
     }
 
     /// # Panics

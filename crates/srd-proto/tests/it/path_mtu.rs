@@ -39,6 +39,9 @@ fn datagram(bytes: usize, imm: u64) -> Datagram {
 struct Sender {
     pair: Pair,
     next: u64,
+    /// Number of events that were read, and of completions among them.
+    read: usize,
+    ended: u64,
 }
 
 impl Sender {
@@ -49,7 +52,7 @@ impl Sender {
     fn with(config: Config, seed: u64) -> Self {
         let mut pair = Pair::new(config, seed);
         pair.check_payload = false;
-        Self { pair, next: 0 }
+        Self { pair, next: 0, read: 0, ended: 0 }
     }
 
     /// Keeps twenty datagrams in flight for `ms` milliseconds; returns the longest time without an
@@ -68,8 +71,11 @@ impl Sender {
     }
 
     fn fill(&mut self, most: u64) {
-        let ended = self.pair.completions().len() as u64;
-        while self.next - ended < most {
+        let new = &self.pair.events[self.read..];
+        let ended = new.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
+        self.ended += ended as u64;
+        self.read = self.pair.events.len();
+        while self.next - self.ended < most {
             let full = self.pair.a.payload_bytes_max();
             let (pair, mut bytes) = (&mut self.pair, full);
             loop {
@@ -179,7 +185,7 @@ fn regression_packets_that_do_not_pass_make_no_storm() {
 
 #[test]
 fn losses_of_congestion_are_not_taken_for_a_smaller_path_mtu() {
-    for seed in 0..30 {
+    for seed in 0..15 {
         let mut sender = Sender::new(Protection::Plain, seed);
         sender.run(20);
         for loss_permille in [100, 300, 500] {
