@@ -13,7 +13,7 @@ use rustix::process::Signal;
 const COMMANDS_S_MAX: &str = "400";
 
 /// The blocks of commands in the part on Auto Scaling.
-pub(crate) fn blocks() -> Vec<String> {
+fn blocks() -> Vec<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control.md");
     let page = fs::read_to_string(page).unwrap();
     let blocks = page.split("a_group_with_ena_express_grows_and_shrinks -->\n```sh\n").skip(1);
@@ -21,7 +21,7 @@ pub(crate) fn blocks() -> Vec<String> {
 }
 
 /// Identifiers of instances in an output.
-pub(crate) fn ids(text: &str) -> BTreeSet<String> {
+fn ids(text: &str) -> BTreeSet<String> {
     let words = text.split_whitespace();
     words.filter(|word| word.starts_with("i-")).map(str::to_owned).collect()
 }

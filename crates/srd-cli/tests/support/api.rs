@@ -33,21 +33,34 @@ impl Endpoint {
         Self { at, key: ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(value) }
     }
 
-    /// Sends a signed request, and returns the status and the body of the answer.
+    /// Sends a signed request of EC2, and returns the status and the body of the answer.
     ///
     /// # Errors
     /// If the server does not answer.
     pub(crate) fn send(&self, action: &str, parameters: &str) -> io::Result<(u16, String)> {
+        self.send_to(("ec2", "2016-11-15"), action, parameters)
+    }
+
+    /// Sends a signed request of a service, in a version of its API, as [`Endpoint::send`] does.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub(crate) fn send_to(
+        &self,
+        (service, version): (&str, &str),
+        action: &str,
+        parameters: &str,
+    ) -> io::Result<(u16, String)> {
         let [id, secret] = self.key.clone();
         let mut request = HttpRequest {
             method: "POST".to_owned(),
             path: "/".to_owned(),
             query: String::new(),
             headers: vec![("host".to_owned(), self.at.to_string())],
-            body: format!("Action={action}&Version=2016-11-15&{parameters}").into_bytes(),
+            body: format!("Action={action}&Version={version}&{parameters}").into_bytes(),
         };
         let key = DrawnKey { id, secret };
-        key.authorize(&mut request, ("us-east-1", "ec2"), &utc("%Y%m%dT%H%M%SZ")).unwrap();
+        key.authorize(&mut request, ("us-east-1", service), &utc("%Y%m%dT%H%M%SZ")).unwrap();
         let headers = request.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
         let mut stream = TcpStream::connect(self.at)?;
         stream.set_read_timeout(Some(ANSWER_WAIT_MAX))?;

@@ -282,6 +282,16 @@ impl Fleet {
         body
     }
 
+    /// Sends a request of Auto Scaling that has to succeed.
+    fn scale(&self, action: &str, parameters: &str) -> String {
+        let endpoint = self.endpoint.as_ref().unwrap();
+        let of = ("autoscaling", "2011-01-01");
+        let send = || endpoint.send_to(of, action, parameters).unwrap();
+        let (status, body) = within(&self.names[self.site.machine], send);
+        assert_eq!(status, 200, "{action}: {body}\n{}", self.log());
+        body
+    }
+
     /// Makes a VPC with a subnet in a zone and a group. Returns the subnet and the group.
     fn network(&self, zone: &str) -> [String; 2] {
         let vpc = element(&self.call("CreateVpc", "CidrBlock=10.0.0.0/16"), "vpcId");
@@ -323,17 +333,18 @@ impl Fleet {
         let mut ids: Vec<&str> = ids.collect();
         ids.dedup();
         assert_eq!(ids.len(), count, "{answer}");
-        let placed = |id: &&str| {
-            // A request waits for its change for two seconds, which a busy machine may exceed.
-            wait_until("the instance", || is_mounted(&format!("srd-i-{id}")));
-            let shown = self.call("DescribeInstances", &format!("InstanceId.1={id}"));
-            let address: std::net::Ipv4Addr = element(&shown, "privateIpAddress").parse().unwrap();
-            let machine =
-                (1..=self.hosts).find(|n| self.names_on(*n).iter().any(|name| name == id));
-            let machine = machine.unwrap_or_else(|| panic!("{id} has no host\n{}", self.log()));
-            Placed { id: (*id).to_owned(), address: address.octets(), machine }
-        };
-        ids.iter().map(placed).collect()
+        ids.into_iter().map(|id| self.placed(id)).collect()
+    }
+
+    /// Waits until an instance has its interface, and finds its address and its host.
+    fn placed(&self, id: &str) -> Placed {
+        // A request waits for its change for two seconds, which a busy machine may exceed.
+        wait_until("the instance", || is_mounted(&format!("srd-i-{id}")));
+        let shown = self.call("DescribeInstances", &format!("InstanceId.1={id}"));
+        let address: std::net::Ipv4Addr = element(&shown, "privateIpAddress").parse().unwrap();
+        let machine = (1..=self.hosts).find(|n| self.names_on(*n).iter().any(|name| name == id));
+        let machine = machine.unwrap_or_else(|| panic!("{id} has no host\n{}", self.log()));
+        Placed { id: id.to_owned(), address: address.octets(), machine }
     }
 
     fn card(&self, machine: usize, words: &[&str]) -> Value {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::control::path_with_aws;
-use crate::scaling;
 
 /// The commands of `docs/control-hosts.md` with the program `aws`, in one script.
 #[test]
@@ -28,34 +27,77 @@ fn the_commands_of_the_page_run_instances_on_two_hosts() {
     fleet.end_hosts();
 }
 
-/// The commands of `docs/control.md` on Auto Scaling, with one host in each of the two zones.
+/// Launch template of the group in `docs/control.md`.
+const TEMPLATE: &str = "LaunchTemplateName=workers&LaunchTemplateData.ImageId=ami-12345678\
+    &LaunchTemplateData.InstanceType=c7i.12xlarge\
+    &LaunchTemplateData.NetworkInterface.1.DeviceIndex=0\
+    &LaunchTemplateData.NetworkInterface.1.EnaSrdSpecification.EnaSrdEnabled=true\
+    &LaunchTemplateData.NetworkInterface.1.EnaSrdSpecification.EnaSrdUdpSpecification\
+    .EnaSrdUdpEnabled=true";
+const GROUP: &str = "AutoScalingGroupName=workers";
+
+/// Returns the instances of all groups.
+fn members(fleet: &Fleet) -> Vec<Placed> {
+    let shown = fleet.scale("DescribeAutoScalingInstances", "");
+    let ids = shown.split("<InstanceId>").skip(1).map(|rest| rest.split('<').next().unwrap());
+    ids.map(|id| fleet.placed(id)).collect()
+}
+
+/// Whether the first packet from one instance to another one is answered.
+fn reaches(from: &Placed, to: &Placed) -> bool {
+    let address = std::net::Ipv4Addr::from(to.address).to_string();
+    let mut command = Command::new("ip");
+    let inside = ["netns", "exec", &from.namespace(), "ping", "-q", "-c1", "-W5", &address];
+    command.args(inside).output().unwrap().status.success()
+}
+
+/// The group of `docs/control.md`, with one host in each of its two zones. The requests are those
+/// of the commands on that page, which `a_group_with_ena_express_grows_and_shrinks` runs.
 #[test]
 fn an_auto_scaling_group_spreads_over_two_hosts() {
     if !is_ready() {
         return;
     }
-    let Some(path) = path_with_aws() else { return };
     let mut fleet = Fleet::start("s", "us-east-1b");
-    let mut script = String::new();
-    for block in scaling::blocks() {
-        let list = format!("{SRD} control hosts --admin ./first.sock | sed s/^/HOST/");
-        script += &format!("{block}\necho ---; {list}; echo ---\n");
-    }
-    let text = fleet.script(&path, &script);
-    let parts: Vec<&str> = text.split("---\n").collect();
-    // After each block, the hosts are listed.
-    let [_, _, _, _, three, of_three, six, of_six, _, of_replaced, _, of_none, ""] = parts[..]
-    else {
-        panic!("{text}")
+    let vpc = element(&fleet.call("CreateVpc", "CidrBlock=10.0.0.0/16"), "vpcId");
+    let subnet = |n: u8, zone: &str| {
+        let of = format!("VpcId={vpc}&CidrBlock=10.0.{n}.0/24&AvailabilityZone={zone}");
+        element(&fleet.call("CreateSubnet", &of), "subnetId")
     };
-    assert_eq!(scaling::ids(three).len(), 3, "{three}");
-    assert!(of_three.contains("1 instances") && of_three.contains("2 instances"), "{of_three}");
+    let (a, b) = (subnet(1, "us-east-1a"), subnet(2, "us-east-1b"));
+    fleet.call("CreateLaunchTemplate", TEMPLATE);
+    let of = format!(
+        "{GROUP}&LaunchTemplate.LaunchTemplateName=workers&MinSize=0&MaxSize=10\
+         &DesiredCapacity=3&VPCZoneIdentifier={a},{b}"
+    );
+    fleet.scale("CreateAutoScalingGroup", &of);
+    let mut counts = fleet.counts();
+    counts.sort_unstable();
+    assert_eq!((members(&fleet).len(), counts), (3, vec![1, 2]), "{}", fleet.log());
+    let desire = |fleet: &Fleet, size: u8| {
+        fleet.scale("SetDesiredCapacity", &format!("{GROUP}&DesiredCapacity={size}"));
+    };
+    desire(&fleet, 6);
+    let six = members(&fleet);
+    let are_spread = |fleet: &Fleet| {
+        let hosts = fleet.control(&["hosts"]);
+        assert_eq!(hosts.matches("3 instances, 144 of 200 vCPUs").count(), 2, "{hosts}");
+    };
+    are_spread(&fleet);
     // Each of the six reaches all six addresses, three of them on the other host.
-    let reached = six.matches(" reaches ").count();
-    assert_eq!((scaling::ids(six).len(), reached), (6, 36), "{six}\n{}", fleet.log());
-    for of in [of_six, of_replaced] {
-        assert_eq!(of.matches("3 instances, 144 of 200 vCPUs").count(), 2, "{of}");
+    for from in &six {
+        for to in &six {
+            assert!(reaches(from, to), "{from:?} to {to:?}\n{}", fleet.log());
+        }
     }
-    assert_eq!(of_none.matches("0 instances").count(), 2, "{of_none}");
+    fleet.call("TerminateInstances", &format!("InstanceId.1={}", six[0].id));
+    let replaced = members(&fleet);
+    let is_old = |of: &&Placed| six.iter().any(|old| old.id == of.id);
+    assert_eq!((six.len(), replaced.len(), replaced.iter().filter(is_old).count()), (6, 6, 5));
+    are_spread(&fleet);
+    desire(&fleet, 0);
+    fleet.scale("DeleteAutoScalingGroup", GROUP);
+    fleet.call("DeleteLaunchTemplate", "LaunchTemplateName=workers");
+    assert_eq!(fleet.counts(), [0, 0]);
     fleet.end_hosts();
 }
