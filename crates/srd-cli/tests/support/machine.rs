@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::cloud_text::{self, Instance};
 pub(crate) use super::pair::PATIENCE;
-use super::pair::{ip, must, own_suffix, ready};
+use super::pair::{ip, must, own_suffix, pause, ready};
 
 pub(crate) const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Time for which a test waits before it concludes that an event does not occur. A test waits
@@ -157,12 +157,14 @@ impl Machine {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut running = Running(command.spawn().unwrap());
         let began = Instant::now();
+        let mut looked_at = began;
         while !self.srd(&["card", "status"]).status.success() {
             let has_ended = running.0.try_wait().unwrap().is_some();
             let log = fs::read_to_string(self.path("up.log")).unwrap();
             let socket = fs::exists(self.socket());
             assert!(!has_ended && began.elapsed() < PATIENCE, "socket {socket:?}: {log}");
-            thread::sleep(Duration::from_millis(50));
+            pause(Duration::from_millis(50), looked_at);
+            looked_at = Instant::now();
         }
         running
     }
@@ -343,9 +345,11 @@ fn arrives_in(time: Duration, from: &mut TcpStream, to: &mut TcpStream) -> bool 
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
+    let mut looked_at = began;
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "{what}: it does not come");
-        thread::sleep(Duration::from_millis(20));
+        pause(Duration::from_millis(20), looked_at);
+        looked_at = Instant::now();
     }
 }
 

@@ -13,6 +13,8 @@ use crate::cable::{End, plug};
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Maximum time that a test waits for one event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time between two looks at a state.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// A number of packets that is larger than the packets of a session without traffic, and smaller
 /// than the packets of a transfer.
 const MANY: u64 = 100;
@@ -40,6 +42,14 @@ pub(crate) fn must(arguments: &str) -> String {
 pub(crate) fn own_suffix() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Sleeps between two looks at a state for which a test waits: for `least`, but for twice as long as
+/// the last look, which began at `looked_at`. A look may start programs; without the pause, looks
+/// would take most of a busy processor from the programs for which the test waits.
+pub(crate) fn pause(least: Duration, looked_at: Instant) {
+    let look = looked_at.elapsed() * 2;
+    std::thread::sleep(look.clamp(least, PAUSE_MAX));
 }
 
 /// Two machines and the wire between them.
@@ -192,9 +202,11 @@ impl Pair {
     /// Waits until `done` returns true; panics after [`PATIENCE`].
     pub(crate) fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
+        let mut looked_at = begin;
         while !done(self) {
             assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
-            std::thread::sleep(Duration::from_millis(50));
+            pause(Duration::from_millis(50), looked_at);
+            looked_at = Instant::now();
         }
     }
 

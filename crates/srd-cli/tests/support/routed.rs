@@ -2,7 +2,7 @@
 
 use crate::cable::{End, plug};
 
-use super::pair::{PATIENCE, ip, must, own_suffix};
+use super::pair::{PATIENCE, ip, must, own_suffix, pause};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -183,6 +183,7 @@ impl Routed {
 
     pub(crate) fn wait(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
+        let mut looked_at = begin;
         while !done(self) {
             assert!(
                 begin.elapsed() < PATIENCE,
@@ -191,7 +192,8 @@ impl Routed {
                 self.log(1),
                 self.network()
             );
-            std::thread::sleep(Duration::from_millis(20));
+            pause(Duration::from_millis(20), looked_at);
+            looked_at = Instant::now();
         }
     }
 

@@ -14,7 +14,7 @@ use super::*;
 /// UDP port of the echo services.
 const ECHO: u16 = 6000;
 /// Longest wait for an echo, or for the request to stop a service.
-const ECHO_WAIT_MAX: Duration = Duration::from_millis(100);
+const ECHO_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Time between two pings.
 const INTERVAL: &str = "0.02";
 
