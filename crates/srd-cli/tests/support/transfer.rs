@@ -2,7 +2,7 @@
 //! connection continues, and measures the longest time without data.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,7 +12,30 @@ use super::machine::{PATIENCE, connect, listen, wait_until};
 /// Number of bytes in one write. `EVERY` is the pause between two writes, which leaves processor
 /// time for other programs.
 const WRITE_BYTES: usize = 16 << 10;
-const EVERY: Duration = Duration::from_millis(1);
+const EVERY: Duration = Duration::from_millis(4);
+/// Number of bytes after which the stream repeats: a prime number, so a wrong offset is noticed.
+const PERIOD: usize = 262_139;
+
+/// The bytes of a period, and the first bytes of the next one: each write is a part of them.
+static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut state = 1_u32;
+    let mut next = || {
+        // xorshift32
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_le_bytes()[0]
+    };
+    let mut bytes: Vec<u8> = (0..PERIOD).map(|_| next()).collect();
+    bytes.extend_from_within(..WRITE_BYTES);
+    bytes
+});
+
+/// Returns the bytes of the stream from an offset on; at most [`WRITE_BYTES`].
+fn stream(at: u64, count: usize) -> &'static [u8] {
+    let from = usize::try_from(at % PERIOD as u64).unwrap();
+    &PATTERN[from..from + count]
+}
 
 #[derive(Default)]
 struct Shared {
@@ -28,12 +51,6 @@ pub(crate) struct Transfer {
     receiver: JoinHandle<u64>,
 }
 
-/// Returns the byte of the stream at an offset. The pattern does not repeat soon, so a wrong offset
-/// is noticed.
-fn byte(at: u64) -> u8 {
-    (at % 251).to_le_bytes()[0] ^ (at >> 16).to_le_bytes()[0]
-}
-
 impl Transfer {
     /// Begins a transfer from one network namespace to an address and port in another.
     pub(crate) fn begin(from: &str, to: &str, address: [u8; 4], port: u16) -> Self {
@@ -47,8 +64,8 @@ impl Transfer {
         let sender = thread::spawn(move || {
             let mut sent = 0;
             while !of_sender.is_over.load(Ordering::Relaxed) {
-                let chunk: Vec<u8> = (sent..).map(byte).take(WRITE_BYTES).collect();
-                client.write_all(&chunk).expect("the connection has ended at its sender");
+                let chunk = stream(sent, WRITE_BYTES);
+                client.write_all(chunk).expect("the connection has ended at its sender");
                 sent += WRITE_BYTES as u64;
                 thread::sleep(EVERY);
             }
@@ -64,7 +81,7 @@ impl Transfer {
                 if read == 0 {
                     return at;
                 }
-                let is_right = buffer[..read].iter().zip(at..).all(|(got, at)| *got == byte(at));
+                let is_right = buffer[..read] == *stream(at, read);
                 assert!(is_right, "a byte is wrong between {at} and {}", at + read as u64);
                 at += read as u64;
                 received.store(at, Ordering::Relaxed);

@@ -39,5 +39,5 @@ fn seeds_of_a_peer_that_lies_replay() {
 
 #[test]
 fn a_peer_that_lies_by_chance_breaks_nothing() {
-    by_chance(500, 1000, hostile::hostile);
+    by_chance(250, 1000, hostile::hostile);
 }
