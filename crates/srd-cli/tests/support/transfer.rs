@@ -2,8 +2,8 @@
 //! connection continues, and measures the longest time without data.
 
 use std::io::{Read, Write};
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 

@@ -10,9 +10,14 @@ use super::{Plugin, Request};
 /// Longest wait of a test for any step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Returns bytes that repeat after 65,536.
 pub(crate) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     let byte = |at: usize| (at.wrapping_mul(31) ^ (at >> 8) ^ seed.wrapping_mul(7)) & 0xff;
-    (0..bytes).map(|at| u8::try_from(byte(at)).unwrap()).collect()
+    let once: Vec<u8> =
+        (0..bytes.min(1 << 16)).map(|at| u8::try_from(byte(at)).unwrap()).collect();
+    let mut all = once.repeat(bytes.div_ceil(1 << 16));
+    all.truncate(bytes);
+    all
 }
 
 /// Returns a communicator on loopback. Its timeout for peers that never answer is short, but longer

@@ -455,6 +455,7 @@ fn a_second_program_or_socket_is_refused_politely_and_the_first_stays() {
                 && matches!(refused, XdpError::QueueTaken { .. })
                 && std::time::Instant::now() < until
             {
+                std::thread::sleep(Duration::from_millis(10));
                 refused = open();
             }
             let text = refused.to_string();
