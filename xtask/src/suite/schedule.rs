@@ -20,13 +20,17 @@ const SLOW: &str = include_str!("slow.txt");
 /// Number of waiting tests that run at the same time per processor.
 const WAITING_PER_PROCESSOR: usize = 4;
 
-/// Time limit of a test that is not in [`SLOW`].
-const LIMIT: Duration = Duration::from_secs(240);
+/// Time limit of a test that is not in [`SLOW`]: on a slow machine, beside all others, the longest of
+/// them takes a minute.
+const LIMIT: Duration = Duration::from_secs(480);
 
 /// Factor of time limits. A test in [`SLOW`] may take this multiple of its listed seconds, but at
-/// least [`LIMIT`]. A computing test may take this multiple of [`LIMIT`], because it has the lowest
-/// priority and other tests delay it.
+/// least [`LIMIT`].
 const LIMIT_TIMES: u32 = 8;
+
+/// Multiple of [`LIMIT`] that a computing test may take: it has the lowest priority, and other tests
+/// delay it.
+const LIMIT_TIMES_COMPUTING: u32 = 4;
 
 /// Factor of all time limits while a loop keeps each processor busy. The tests then get about half
 /// of the time, and less than that beside other programs.
@@ -146,7 +150,7 @@ impl Queue {
         let test = tests.pop_front()?;
         places.remove(&place);
         let seconds = self.slow.get(test.full_name().as_str()).copied().unwrap_or(0);
-        let least = if class == Use::Computes { LIMIT * LIMIT_TIMES } else { LIMIT };
+        let least = if class == Use::Computes { LIMIT * LIMIT_TIMES_COMPUTING } else { LIMIT };
         let limit = least.max(Duration::from_secs(seconds) * LIMIT_TIMES) * self.times;
         Some(Turn { test, place, limit })
     }

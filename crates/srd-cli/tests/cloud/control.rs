@@ -385,7 +385,7 @@ fn the_commands_of_the_start_page_work() {
     script = script.replace("sudo ", "");
     let mut shell = Command::new("timeout");
     shell.env("PATH", path);
-    shell.args(["300", "sh", "-eu", "-c", &script]).current_dir(api.directory.path());
+    shell.args(["900", "sh", "-eu", "-c", &script]).current_dir(api.directory.path());
     let output = shell.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{output:#?}\n{}", api.log());
     let text = String::from_utf8(output.stdout).unwrap();

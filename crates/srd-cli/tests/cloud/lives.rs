@@ -13,7 +13,7 @@ use crate::support::transfer::Transfer;
 
 /// Longest permitted silence of a transfer. It is 1.5 s on an idle machine, and longer on a machine
 /// that starts a card slowly.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Number of bytes whose arrival shows that a transfer continues.
 const SOME: u64 = 1 << 20;
 

@@ -10,7 +10,7 @@ use crate::support::machine::*;
 use rustix::process::Signal;
 
 /// Longest run of the commands, in seconds.
-const COMMANDS_S_MAX: &str = "400";
+const COMMANDS_S_MAX: &str = "900";
 
 /// The blocks of commands in the part on Auto Scaling.
 fn blocks() -> Vec<String> {

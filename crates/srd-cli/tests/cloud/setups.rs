@@ -25,7 +25,7 @@ fn connections_of_random_clouds_end_as_the_model_and_the_rules_of_aws_predict() 
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../srd-control/tests/setups");
     let mut command = Command::new("timeout");
-    command.env("PATH", path).args(["400", "python3"]).arg(program).args(["--srd", SRD]);
+    command.env("PATH", path).args(["900", "python3"]).arg(program).args(["--srd", SRD]);
     let output = command.args(["--setups", SETUPS]).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);

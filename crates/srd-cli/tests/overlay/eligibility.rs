@@ -51,7 +51,7 @@ const SPACING: Duration = Duration::from_millis(1);
 /// second, because an offer of the settings without an answer is repeated after a second.
 const QUIET: Duration = Duration::from_millis(1300);
 /// Maximum time until a datagram arrives. Packets are lost only if the session ends.
-const ARRIVAL_MAX: Duration = Duration::from_secs(20);
+const ARRIVAL_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of attempts to check a combination of settings. If the machine is busy, a daemon
 /// may be stopped for so long that packets are lost, as [`LOSSES`] count. An attempt with this
 /// outcome does not count.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::veth::{INTERFACE, Pair};
 
 /// Maximum time of any step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Address in the namespace at which the tested watch serves metrics.
 const METRICS: &str = "127.0.0.1:9187";
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use crate::support_book::{Tested, blocks, root};
 
 /// Longest time in seconds for one block.
-const SECONDS_MAX: &str = "300";
+const SECONDS_MAX: &str = "600";
 
 /// Commands before the first command of a block that runs as root, in network and mount namespaces
 /// of its own: the block has a loopback interface, and a `/run` whose content no other process

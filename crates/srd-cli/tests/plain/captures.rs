@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A generous limit for the time in which a process ends after a signal, because other tests may
 /// use all cores.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const READERS: [&[&str]; 2] =
     [&["profile", "--family", "c7i", "--pcap"], &["watch", "--rate", "10G", "-r"]];
 

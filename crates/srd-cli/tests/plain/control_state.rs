@@ -15,7 +15,7 @@ use crate::api::{Endpoint, element};
 use crate::etcd::Cluster;
 
 /// Longest wait for the acknowledgements of requests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn srd() -> Command {
     Command::new(env!("CARGO_BIN_EXE_srd"))

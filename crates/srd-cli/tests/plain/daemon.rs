@@ -23,7 +23,7 @@ const MISSING: i32 = 3;
 /// An account without privileges.
 const NOBODY: u32 = 65534;
 /// Maximum time that the test waits for one event.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Daemon {
     directory: tempfile::TempDir,

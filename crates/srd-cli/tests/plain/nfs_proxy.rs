@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Maximum time that a test waits for one event.
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(120);
 
 struct Process(Child);
 

@@ -12,7 +12,7 @@ use crate::cable::{End, plug};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Maximum time that a test waits for one event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest time between two looks at a state.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// A number of packets that is larger than the packets of a session without traffic, and smaller

@@ -386,7 +386,7 @@ impl Fleet {
         );
         let mut shell = Command::new("nsenter");
         shell.arg(format!("--net=/run/netns/{}", self.names[CONTROLLER])).env("PATH", path);
-        shell.args(["timeout", "400", "sh", "-eu", "-c", &script]).current_dir(self.path(""));
+        shell.args(["timeout", "900", "sh", "-eu", "-c", &script]).current_dir(self.path(""));
         let output = shell.stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{output:#?}\n{}", self.log());
         String::from_utf8(output.stdout).unwrap()
