@@ -14,6 +14,8 @@ use serde_json::Value;
 
 /// Maximum number of runs of an experiment, at least one of which must show its direction.
 const RUNS: usize = 6;
+/// Limit of one flow in the experiment `tunnels`, in Mb/s: 5 Gb/s, divided by the scale of the lab.
+const TUNNEL_MBPS: f64 = 50.0;
 
 fn ready_with_iperf3() -> bool {
     let has = |program: &str| {
@@ -65,12 +67,26 @@ fn run_until_shown(
             each(&String::from_utf8_lossy(&output.stdout), &told);
         }
         left.retain(|&name| !of(name).is_some_and(|outcome| shows(name, outcome)));
+        if run == RUNS {
+            left.retain(|&name| !of(name).is_some_and(|outcome| is_without_limit(name, outcome)));
+        }
         if left.is_empty() {
             assert!(output.status.success(), "{output:#?}");
             return;
         }
         assert!(run < RUNS, "{left:?}: {}\n{output:#?}", serde_json::json!(outcomes));
     }
+}
+
+/// Whether this machine carried less than the limit that an experiment shows, so that no run of it
+/// can show the limit.
+fn is_without_limit(experiment: &str, outcome: &Value) -> bool {
+    let ports = "VXLAN, 100 source ports";
+    let is_slow = experiment == "tunnels" && figure(outcome, ports) < TUNNEL_MBPS;
+    if is_slow {
+        println!("not compared, for the machine is slower than the limit: {outcome}");
+    }
+    is_slow
 }
 
 /// Whether a flood left the quiet pair its allowance and its answers, and used the time of the card

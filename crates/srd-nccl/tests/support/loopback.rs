@@ -13,8 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns bytes that repeat after 65,536.
 pub(crate) fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     let byte = |at: usize| (at.wrapping_mul(31) ^ (at >> 8) ^ seed.wrapping_mul(7)) & 0xff;
-    let once: Vec<u8> =
-        (0..bytes.min(1 << 16)).map(|at| u8::try_from(byte(at)).unwrap()).collect();
+    let once: Vec<u8> = (0..bytes.min(1 << 16)).map(|at| u8::try_from(byte(at)).unwrap()).collect();
     let mut all = once.repeat(bytes.div_ceil(1 << 16));
     all.truncate(bytes);
     all
