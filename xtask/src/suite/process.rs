@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::programs::Test;
-use super::schedule::{Turn, computes, may_be_apart};
+use super::schedule::{Turn, computes, runs_apart};
 
 /// Script that runs as the first process in the namespaces of a test: `sh -c SET_UP srd-test PLACE
 /// PROGRAM ARGUMENTS...`, with the number of the test's slot as PLACE.
@@ -30,19 +30,18 @@ echo $((1000 + $1 * 8000)) 2>/dev/null >/proc/sys/kernel/ns_last_pid
 shift
 set -e
 mount -t tmpfs -o mode=755 tmpfs /run
-mkdir /run/netns /run/lock
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 mount -t sysfs sysfs /sys
-mkdir /run/test
+own=/run/test
+mkdir -p /run/netns /run/lock \
+    $own/etc/upper $own/etc/work $own/var/lib/upper $own/var/lib/work
 for file in hosts hostname resolv.conf; do
     mountpoint -q /etc/$file || continue
     touch /run/test/$file
     mount --bind /etc/$file /run/test/$file
 done
 for of in /etc /var/lib; do
-    own=/run/test$of
-    mkdir -p $own/upper $own/work
-    layers=lowerdir=$of,upperdir=$own/upper,workdir=$own/work
+    layers=lowerdir=$of,upperdir=$own$of/upper,workdir=$own$of/work
     mount -t overlay -o $layers overlay $of 2>/dev/null || :
 done
 for file in hosts hostname resolv.conf; do
@@ -163,7 +162,7 @@ impl Running {
         }
         if matches!(isolation, Isolation::Namespaces)
             && test.program.integration
-            && may_be_apart(&test)
+            && runs_apart(&test)
         {
             command.arg("unshare").args(UNSHARE);
             command.args(["sh", "-c", SET_UP, "srd-test", &place.to_string()]);

@@ -67,6 +67,9 @@ const COMPUTING: [&str; 11] = [
     "xtask",
 ];
 
+/// Crates in [`COMPUTING`] whose integration tests use interfaces or start programs.
+const COMPUTING_WITH_PROGRAMS: [&str; 2] = ["srd-watch", "xtask"];
+
 /// Kind of use that a test makes of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
@@ -176,10 +179,12 @@ pub(super) fn computes(test: &Test) -> bool {
     class(test) == Use::Computes
 }
 
-/// Whether a test may run in separate namespaces.
-pub(super) fn may_be_apart(test: &Test) -> bool {
+/// Whether an integration test runs in separate namespaces. A test that only computes needs none;
+/// to create them takes more processor time than most of these tests.
+pub(super) fn runs_apart(test: &Test) -> bool {
     let name = test.full_name();
-    !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
+    let only_computes = computes(test) && !COMPUTING_WITH_PROGRAMS.contains(&package(&name));
+    !only_computes && !IN_THE_MACHINES_NETWORK.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Checks that each entry in the lists of this file matches an existing test. Without this check, a
@@ -256,6 +261,13 @@ mod tests {
         assert_eq!(paths, ["b", "lab_run::losses_of_one_flow_hit"]);
         queue.give_back(&first[1].test, first[1].place);
         assert_eq!(queue.next().unwrap().test.path, "a");
+    }
+
+    #[test]
+    fn tests_that_only_compute_have_no_namespaces() {
+        let apart = |program: &str| runs_apart(&test(program, "a"));
+        let programs = ["srd-proto::it", "srd-watch::it", "srd-net::it", "srd-cli::lab"];
+        assert_eq!(programs.map(apart), [false, true, true, false]);
     }
 
     /// Five tests were stopped after 240 s on a slow machine with busy processors.
