@@ -60,7 +60,7 @@ fn costs_little(endpoints: u64) {
 
 #[test]
 fn a_peer_beyond_those_in_memory_costs_two_and_a_half_kilobytes_at_most_and_no_descriptor() {
-    costs_little(128);
+    costs_little(96);
 }
 
 /// Runs on demand: `cargo test --release -p srd-ofi --test it alltoall:: -- --ignored --nocapture`
