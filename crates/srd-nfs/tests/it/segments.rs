@@ -39,7 +39,7 @@ const CALLS: usize = 20;
 /// Size of an NFS write of 1 MiB with the head that [`call`] makes, and the mark of its record.
 const LARGE_BYTES: usize = (1 << 20) + 12;
 /// Numbers of such calls that are under way at a time.
-const DEPTHS: [usize; 4] = [1, 2, 4, 8];
+const DEPTHS: [usize; 2] = [1, 8];
 /// Linux delays an acknowledgement by 40 ms. An acknowledgement that comes earlier than this was
 /// not delayed.
 const DELAYED_MIN_S: f64 = 0.02;
@@ -422,6 +422,6 @@ fn large_calls_wait_between_the_servers_half_and_the_server_and_eight_at_a_time_
         shares.push(waits as f64 * LARGE_BYTES as f64 / bytes as f64);
     }
     println!("waits for a delayed acknowledgement of each call, depths {DEPTHS:?}: {shares:.2?}");
-    assert!(shares[0] > 0.0 && shares[3] < 0.5, "{shares:?}");
+    assert!(shares[0] > 0.0 && shares[1] < 0.5, "{shares:?}");
     drop(halves);
 }
