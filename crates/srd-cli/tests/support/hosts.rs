@@ -3,15 +3,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::process::{Command, Stdio};
 use std::thread;
 
 use serde_json::Value;
 
 use crate::cable::{End, plug};
 
-use super::machine::{Machine, PATIENCE, Running, SRD, connect, listen, wait_until, workers};
+use super::machine::{Machine, PATIENCE, Running, connect, listen, wait_until, workers};
+use super::pair::make_key;
 
 /// Names of the hosts in the cloud's file.
 pub(crate) const NAMES: [&str; 2] = ["alpha", "beta"];
@@ -49,7 +48,7 @@ impl Hosts {
     /// Writes a key and the settings of each machine. `cloud` is the path of the cloud's file.
     /// `lines` are added to the table `[cloud]`.
     pub(crate) fn configure(&self, cloud: &str, lines: &str) {
-        let public = self.machines.each_ref().map(key);
+        let public = self.machines.each_ref().map(|machine| make_key(&machine.path("key")));
         let workers = workers().map_or_else(String::new, |number| format!("workers = {number}\n"));
         for end in [0, 1] {
             let other = 1 - end;
@@ -150,16 +149,4 @@ pub(crate) fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
     server.read_to_end(&mut received).unwrap();
     writer.join().unwrap().unwrap();
     assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
-}
-
-/// Generates a private key for a machine, and returns the public key.
-fn key(machine: &Machine) -> String {
-    let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
-    let mut options = fs::OpenOptions::new();
-    let path = machine.path("key");
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
-    file.write_all(&private).unwrap();
-    let mut command = Command::new(SRD);
-    command.arg("pubkey").stdin(fs::File::open(path).unwrap()).stderr(Stdio::inherit());
-    String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
 }

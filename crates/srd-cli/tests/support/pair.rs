@@ -2,8 +2,12 @@
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use srd_net::keys::SecretKey;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +39,16 @@ pub(crate) fn must(arguments: &str) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "ip {arguments}: {error}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Writes a new private key to a file that only its owner may read, and returns the public key. The
+/// commands `srd genkey` and `srd pubkey` have tests of their own.
+pub(crate) fn make_key(path: &Path) -> String {
+    let private = SecretKey::draw_private().unwrap();
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
+    file.write_all((private.expose() + "\n").as_bytes()).unwrap();
+    private.public().to_string()
 }
 
 /// Returns a suffix for names of network namespaces that no other test on this machine uses. A
@@ -133,19 +147,7 @@ impl Pair {
 
     fn with_keys(names: [String; 2], router: Option<String>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let public = [0, 1].map(|end| {
-            let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
-            let path = directory.path().join(format!("{end}.key"));
-            std::fs::write(&path, &private).unwrap();
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-                .unwrap();
-            let pubkey = Command::new(SRD)
-                .arg("pubkey")
-                .stdin(std::fs::File::open(&path).unwrap())
-                .output()
-                .unwrap();
-            String::from_utf8(pubkey.stdout).unwrap().trim().to_owned()
-        });
+        let public = [0, 1].map(|end| make_key(&directory.path().join(format!("{end}.key"))));
         Self { names, router, daemons: [None, None], directory, public }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cable::{End, plug};
 
-use super::pair::{PATIENCE, ip, must, own_suffix, pause};
+use super::pair::{PATIENCE, ip, make_key, must, own_suffix, pause};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -62,13 +62,7 @@ impl Routed {
                        echo 1 > /proc/sys/net/$f; done";
         must_run(&router, &["sh", "-c", forward]);
         let directory = tempfile::tempdir().unwrap();
-        let public = [0, 1].map(|end| {
-            let path = directory.path().join(format!("{end}.key"));
-            let make = "umask 077; $0 genkey > $1; $0 pubkey < $1";
-            let output =
-                Command::new("sh").args(["-c", make, SRD]).arg(&path).output().unwrap().stdout;
-            String::from_utf8(output).unwrap().trim().to_owned()
-        });
+        let public = [0, 1].map(|end| make_key(&directory.path().join(format!("{end}.key"))));
         let daemons = [None, None];
         let mut net = Self { a, b, router, directory, public, expert: "", daemons, echo: None };
         net.wait_until_up("v0");

@@ -18,7 +18,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 HOME = os.open("/proc/self/ns/net", os.O_RDONLY)
 
 # Longest wait for an outcome that the rules predict, and for the addresses of a new instance.
-PATIENCE_S = 30
+PATIENCE_S = 90
 # Wait before the conclusion that a packet is dropped. It begins when all connections of the round
 # that have to work have worked, so the card has forwarded packets meanwhile.
 SILENCE_S = 0.8
