@@ -361,7 +361,7 @@ pub(crate) fn path_with_aws() -> Option<String> {
 /// installed. `install` is the command that installs it.
 pub(crate) fn path_with(program: &str, install: &str) -> Option<String> {
     let path = path_with_python();
-    if Command::new(program).env("PATH", &path).arg("--version").output().is_err() {
+    if !std::env::split_paths(&path).any(|place| place.join(program).is_file()) {
         println!("skipped: no {program} ({install})");
         return None;
     }
