@@ -34,7 +34,7 @@ use self::schedule::Queue;
 use crate::tidy::ratchet;
 
 /// Time between two checks of the running test processes.
-const LOOK_EVERY: Duration = Duration::from_millis(4);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Largest number of failed tests that are run once more in CI.
 const UNSTEADY_MAX: usize = 3;
