@@ -15,6 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SRD: &str = env!("CARGO_BIN_EXE_srd");
+/// Name and lines of a file of commands for `ip -batch`.
+const ROUTES_AND_RULES: (&str, &str) = ("show", "route show table all\nrule show\n");
 /// The UDP port of the echo server.
 const ECHO: u16 = 7007;
 
@@ -63,6 +65,8 @@ impl Routed {
         must_run(&router, &["sh", "-c", forward]);
         let directory = tempfile::tempdir().unwrap();
         let public = [0, 1].map(|end| make_key(&directory.path().join(format!("{end}.key"))));
+        let (name, lines) = ROUTES_AND_RULES;
+        std::fs::write(directory.path().join(name), lines).unwrap();
         let daemons = [None, None];
         let mut net = Self { a, b, router, directory, public, expert: "", daemons, echo: None };
         net.wait_until_up("v0");
@@ -240,20 +244,12 @@ impl Routed {
 
     /// Returns the state of a's network that a daemon must restore when it ends.
     pub(crate) fn network(&self) -> String {
-        let words = [
-            "-d route show table all",
-            "-d -6 route show table all",
-            "-d rule show",
-            "-d -6 rule show",
-            "-br addr show",
-        ];
-        let mut text: String = words
-            .iter()
-            .map(|w| format!("== {w}\n{}", must(&format!("-n {} {w}", self.a))))
-            .collect();
-        let read = "cd /proc/sys/net/ipv4 && grep . ip_forward \
-                    conf/{all,default,v0}/{rp_filter,src_valid_mark,forwarding}";
-        text += &must_run(&self.a, &["bash", "-c", read]);
+        let both = format!("-d -batch {}", self.path(ROUTES_AND_RULES.0).display());
+        let show = |words: &str| must(&format!("-n {} {words}", self.a));
+        let mut text = format!("== IPv4\n{}", show(&both));
+        text += &format!("== IPv6\n{}", show(&format!("-6 {both}")));
+        text += &format!("== addresses\n{}", show("-br addr show"));
+        text += &self.within(&self.a, settings);
         text.lines().map(plain).collect()
     }
 
@@ -291,6 +287,20 @@ impl Routed {
         });
         Spy::start(socket)
     }
+}
+
+/// Returns the settings of the present network namespace on which the ways of packets depend.
+fn settings() -> String {
+    let of_device = |device: &'static str| {
+        ["rp_filter", "src_valid_mark", "forwarding"].map(|name| format!("conf/{device}/{name}"))
+    };
+    let names = ["all", "default", "v0"].into_iter().flat_map(of_device);
+    let all = names.chain(["ip_forward".to_owned()]);
+    let read = |name: String| {
+        let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
+        format!("{name}:{value}")
+    };
+    all.map(read).collect()
 }
 
 /// Returns a line of the network state in a comparable form: the kernel chooses a new link-local
