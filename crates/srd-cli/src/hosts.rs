@@ -19,6 +19,7 @@ use srd_trust::file_identity;
 
 use crate::failure::{Usage, cannot_listen, usage};
 use crate::output::{JsonOutput, say};
+use crate::secret;
 use crate::signals::AtEnd;
 
 /// Block from which overlay addresses are assigned if the operator names no other.
@@ -316,9 +317,13 @@ pub(crate) fn token(command: &TokenCommand) -> Result<u8> {
             json.check()?;
             let lifetime_s = args.lifetime.as_secs();
             let request = Request::CreateToken { lifetime_s, uses: args.uses };
-            let token: NewToken = args.list.admin.ask(&request)?;
-            json.write_private(&token)?;
-            json.say(token.token)?;
+            let admin = &args.list.admin;
+            let token: NewToken = admin.ask(&request)?;
+            let outcome = json.write_private(&token).and_then(|()| json.say(&token.token));
+            let id = &token.id;
+            let revoke = || admin.ask::<()>(&Request::RevokeToken { id: id.clone() });
+            let remedy = format!("srd control token revoke {id}");
+            secret::shown(outcome, &format!("the token {id}"), revoke, &remedy)?;
         }
         TokenCommand::List(args) => {
             args.json.check()?;

@@ -7,6 +7,7 @@ use srd_control::sign::KeyEntry;
 
 use crate::hosts::{AdminArgs, ListArgs, columns, now_s, span};
 use crate::output::say;
+use crate::secret;
 
 pub(crate) const EXAMPLES: &str = "\
 EXAMPLES
@@ -20,7 +21,8 @@ docs/control.md describes the change of a key.";
 /// Commands for access keys.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Make another access key, and print it as assignments for a shell. There are at most two.
+    /// Make another access key, and print it as assignments for a shell. There are at most two. A
+    /// key that cannot be written, because a disk is full, is deleted again.
     #[command(after_help = EXAMPLES)]
     Create(ListArgs),
     /// List the access keys, without their secrets.
@@ -53,13 +55,7 @@ pub(crate) fn run(command: &KeyCommand) -> Result<u8> {
         admin.ask::<()>(&Request::SetKey { id: id.clone(), is_active })
     };
     match command {
-        KeyCommand::Create(args) => {
-            args.json.check()?;
-            let key: NewKey = args.admin.ask(&Request::CreateKey)?;
-            args.json.write_private(&key)?;
-            args.json.say(format!("AWS_ACCESS_KEY_ID={}", key.id))?;
-            args.json.say(format!("AWS_SECRET_ACCESS_KEY={}", key.secret))?;
-        }
+        KeyCommand::Create(args) => create(args)?,
         KeyCommand::List(args) => {
             args.json.check()?;
             let keys: Vec<KeyEntry> = args.admin.ask(&Request::Keys)?;
@@ -82,6 +78,19 @@ pub(crate) fn run(command: &KeyCommand) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Makes a key, and shows it. If that fails, the key is deleted again: otherwise it would be one of
+/// two keys, and nobody would have its secret.
+fn create(ListArgs { json, admin }: &ListArgs) -> Result<()> {
+    json.check()?;
+    let key: NewKey = admin.ask(&Request::CreateKey)?;
+    let id = &key.id;
+    let lines = format!("AWS_ACCESS_KEY_ID={id}\nAWS_SECRET_ACCESS_KEY={}", key.secret);
+    let outcome = json.write_private(&key).and_then(|()| json.say(lines));
+    let delete = || admin.ask::<()>(&Request::DeleteKey { id: id.clone() });
+    let remedy = format!("srd control key delete {id}");
+    secret::shown(outcome, &format!("the access key {id}"), delete, &remedy)
 }
 
 fn row(key: &KeyEntry, now: u64) -> [String; 3] {

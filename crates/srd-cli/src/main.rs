@@ -60,6 +60,7 @@ mod nodes;
 mod output;
 mod perf;
 mod profile;
+mod secret;
 mod shape;
 mod signals;
 mod sim;

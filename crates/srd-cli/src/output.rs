@@ -4,16 +4,20 @@
 //! `--json` and `--json -` write JSON to standard output, without the text. A command that runs a
 //! program on its standard output refuses the second form.
 
+mod private;
+
 use crate::failure::Usage;
 use anyhow::{Context, Error, Result};
 use clap::Args;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+pub(crate) use private::create_private;
 
 /// Destination of the result in JSON.
 #[derive(Args, Clone, Debug, Default)]
@@ -69,7 +73,7 @@ impl JsonOutput {
 
     /// As [`JsonOutput::write`]. Only the owner of the file may read it.
     pub(crate) fn write_private(&self, value: &impl Serialize) -> Result<()> {
-        self.write_by(value, |file, text| create_private(file)?.write_all(text.as_bytes()))
+        self.write_by(value, private::write_private)
     }
 
     fn write_by(
@@ -214,24 +218,6 @@ pub(crate) fn write_new(path: &Path, text: &str, mode: u32) -> std::io::Result<(
     written
 }
 
-/// Opens a file for data that only its owner may read: creates it, or empties it. A file that was
-/// there gets the mode 600. A device or a pipe keeps its mode.
-///
-/// # Errors
-/// An error of the operating system, if the file cannot be written, or belongs to another user.
-pub(crate) fn create_private(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let facts = file.metadata()?;
-    if facts.is_file() {
-        if facts.mode() & 0o077 != 0 {
-            file.set_permissions(Permissions::from_mode(0o600))?;
-        }
-        file.set_len(0)?;
-    }
-    Ok(file)
-}
-
 /// Returns an error if a file cannot be written, or cannot be created in its directory.
 pub(crate) fn check_writable(file: &Path) -> Result<()> {
     if file.is_dir() {
@@ -284,6 +270,7 @@ pub(crate) fn is_broken_pipe(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     /// Some commands wrote a file with the name `-`, some refused it, and some printed.
     #[test]

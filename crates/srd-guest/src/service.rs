@@ -306,11 +306,13 @@ impl Service {
     }
 
     /// Waits for the hosts of the node. If the node takes over from another process, also waits
-    /// until that process does not go on any more. Returns false if that process goes on.
+    /// until that process does not go on any more. Returns false if that process goes on. A node
+    /// that was stopped meanwhile still takes everything over if it is its turn: at its end, it has
+    /// to end the programs of instances.
     fn join_node(&mut self) -> bool {
-        self.gateways.transport.iter_mut().for_each(Transport::wait_for_hosts);
+        let goes_on = self.gateways.transport.iter_mut().all(Transport::wait_for_hosts);
         if let Some(taken) = self.taken.take() {
-            if self.gateways.is_stopped() {
+            if !goes_on {
                 return false;
             }
             self.begin_taken(clock::now(), taken);

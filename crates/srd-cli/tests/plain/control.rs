@@ -277,6 +277,17 @@ fn an_access_key_is_replaced_while_the_server_runs() {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", run(&["list"]).1);
         std::thread::sleep(Duration::from_millis(50));
     }
+    // On a full disk, the secret of a key was lost, and the key stayed.
+    let (status, said) = run(&["create", "--json", "/dev/full"]);
+    assert!(status == 1 && said.contains("was deleted again"), "{said}");
+    assert!(!said.contains("AWS_SECRET_ACCESS_KEY"), "{said}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = srd();
+    command.args(["control", "key", "create", "--admin", &admin]).stdout(full);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("was deleted again"), "{said}");
+    assert_eq!(run(&["list"]).1.lines().filter(|line| line.contains("active")).count(), 1);
     let (status, made) = run(&["create"]);
     assert_eq!(status, 0, "{made}");
     let settings = std::fs::read_to_string(&key).unwrap();

@@ -7,9 +7,10 @@
 //!
 //! Bounds: an account has at most [`KEYS_MAX`] keys. With [`Access::AnyCredentials`], requests
 //! belong to at most [`ACCOUNTS_MAX`] accounts. Signatures of unknown keys lead to at most
-//! `STRANGER_READS_MAX` reads of the store in a second.
+//! `STRANGER_READS_MAX` reads of the store in a second of the monotonic clock.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use super::{ATTEMPTS_MAX, Access, Control, TRIAL_ACCOUNT, records, unavailable};
 use crate::error::{ApiError, ApiResult};
@@ -24,21 +25,27 @@ pub const KEYS_MAX: usize = 2;
 pub const ACCOUNTS_MAX: usize = 16;
 /// Number of digits of an account.
 const ACCOUNT_DIGITS: usize = 12;
-/// Largest number of reads of the store in a second for signatures of unknown keys.
+/// Largest number of reads of the store in [`STRANGER_PERIOD`] for signatures of unknown keys.
 const STRANGER_READS_MAX: u32 = 10;
+/// Period of the bound of reads.
+const STRANGER_PERIOD: Duration = Duration::from_secs(1);
 
-/// Reads of the store for signatures of unknown keys: the present second, and their number in it.
+/// Reads of the store for signatures of unknown keys: the begin of the present period, and their
+/// number in it. The monotonic clock measures the period: the time of the machine may stand still,
+/// be set back, or be set again and again.
 #[derive(Debug, Default)]
 pub(super) struct StrangerReads {
-    second: u64,
+    began: Option<Instant>,
     count: u32,
 }
 
 impl StrangerReads {
     /// Counts a read. Returns whether it is within the bound.
-    fn admit(&mut self, now: u64) -> bool {
-        if self.second != now {
-            *self = Self { second: now, count: 0 };
+    fn admit(&mut self, now: Instant) -> bool {
+        let is_over =
+            |began: Instant| now.saturating_duration_since(began) >= STRANGER_PERIOD;
+        if self.began.is_none_or(is_over) {
+            *self = Self { began: Some(now), count: 0 };
         }
         let is_admitted = self.count < STRANGER_READS_MAX;
         self.count += u32::from(is_admitted);
@@ -209,7 +216,7 @@ impl Control {
         if verified.is_err() {
             // Another controller may have made the key, or activated it. A signature that is wrong
             // for an active key is refused without a read.
-            if self.cloud.keys.is_active(id) || !self.stranger_reads.admit(now) {
+            if self.cloud.keys.is_active(id) || !self.stranger_reads.admit(Instant::now()) {
                 return verified;
             }
         }
@@ -249,9 +256,24 @@ mod tests {
     #[test]
     fn strangers_cause_a_bounded_number_of_reads() {
         let mut reads = StrangerReads::default();
-        for now in [7, 8] {
+        let began = Instant::now();
+        for periods in 0..3 {
+            let now = began + STRANGER_PERIOD * periods;
             let admitted = (0..100).filter(|_| reads.admit(now)).count();
             assert_eq!(admitted, STRANGER_READS_MAX as usize);
         }
+    }
+
+    /// With a clock that went back and forth, each request of a stranger led to a read. With a
+    /// clock that stood still, none did any more.
+    #[test]
+    fn regression_a_clock_that_goes_back_gives_strangers_no_more_reads() {
+        let mut reads = StrangerReads::default();
+        let began = Instant::now() + STRANGER_PERIOD;
+        let back = began.checked_sub(STRANGER_PERIOD).unwrap();
+        let times = [began, back].into_iter().cycle().take(100);
+        let admitted = times.filter(|now| reads.admit(*now)).count();
+        assert_eq!(admitted, STRANGER_READS_MAX as usize);
+        assert!(reads.admit(began + STRANGER_PERIOD), "the next period has begun");
     }
 }

@@ -1,5 +1,7 @@
 //! Access keys that are changed while servers run.
 
+use std::time::{Duration, Instant};
+
 use srd_control::control::{Access, Control, console, keys::KEYS_MAX};
 use srd_control::http::HttpRequest;
 use srd_control::machines::NoMachines;
@@ -35,6 +37,9 @@ fn console_status(control: &mut Control, key: &DrawnKey) -> u16 {
     };
     control.handle(&request, NOW).status
 }
+
+/// Longest wait until a bound of reads permits the next one.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn listed(control: &mut Control) -> Vec<(String, bool)> {
     let entry = |key: KeyEntry| (key.id, key.is_active);
@@ -109,6 +114,24 @@ fn a_key_of_an_earlier_build_is_active_and_the_oldest() {
     assert_eq!(control.key().unwrap().id, "SRDF");
     assert_eq!(control.access_keys().unwrap()[0].created_at, 0);
     assert_eq!(code(&mut control, &key), "");
+}
+
+/// The time of the machine stands still. After some signatures of unknown keys, a key that another
+/// controller had made was never found.
+#[test]
+fn regression_a_new_key_is_found_after_strangers_while_the_clock_stands_still() {
+    on_each_store(&Access::Local, |mut site| {
+        let stranger = DrawnKey::draw().unwrap();
+        for _ in 0..100 {
+            assert_eq!(code(site.controller(1), &stranger), "AuthFailure");
+        }
+        let new = site.controller(0).create_access_key(NOW).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while !code(site.controller(1), &new).is_empty() {
+            assert!(Instant::now() < until, "the key is not found");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
 }
 
 #[test]

@@ -55,6 +55,16 @@ pub fn card_worker(config: &Config, sockets: Option<Vec<OwnedFd>>) -> Result<(Ca
     Ok((first, Orders(control)))
 }
 
+/// As [`card_worker`], for a worker that takes over from another process: it waits for
+/// [`Orders::begin`].
+///
+/// # Errors
+/// An error of the operating system.
+pub fn card_worker_that_takes_over(config: &Config) -> Result<(CardWorker, Orders)> {
+    let (first, orders) = card_worker(config, None)?;
+    Ok((CardWorker { taken: Some(Vec::new()), ..first }, orders))
+}
+
 fn addition(number: u32, settings: &PeerSettings) -> Change {
     let peer = NewPeer {
         transport: settings.transport(),
@@ -68,6 +78,16 @@ fn addition(number: u32, settings: &PeerSettings) -> Change {
 }
 
 impl Orders {
+    /// Lets a worker move packets that takes over from another process.
+    pub fn begin(&self) {
+        self.0.orders.send(Order::Begin);
+    }
+
+    /// Makes the worker end.
+    pub fn stop(&self) {
+        self.0.orders.stop();
+    }
+
     /// Returns the sockets of the worker, for another process. `work` makes the worker carry out
     /// its orders.
     ///

@@ -167,11 +167,12 @@ pub(crate) struct Flags {
 
 impl Flags {
     pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
     }
 
+    /// Whether the worker has to end. If so, it sees all orders that were sent before.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Acquire)
     }
 
     pub(crate) fn end(&self) {

@@ -91,9 +91,11 @@ impl Transport {
         self.carrier.parts()
     }
 
-    /// Waits until the hosts of the configuration are known.
-    pub(crate) fn wait_for_hosts(&mut self) {
-        self.carrier.wait_for_peers();
+    /// Waits until the hosts of the configuration are known. If the node takes over from another
+    /// process, also waits until that process does not go on any more. Returns false if that
+    /// process goes on.
+    pub(crate) fn wait_for_hosts(&mut self) -> bool {
+        self.carrier.wait_for_peers()
     }
 
     /// Whether the node ends, or cannot continue.

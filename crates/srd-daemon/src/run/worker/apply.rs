@@ -33,11 +33,17 @@ impl<I: PacketIo, P: Port, H: Hosts> Worker<I, P, H> {
     /// Carries out the first order, which adds the peers, before any packet is processed. Otherwise
     /// a peer whose handshake arrives early would be treated as unknown. If this process takes over
     /// from another one, also waits for [`Order::Begin`], and carries out the orders before it.
-    /// Returns false if the worker has to end before that, and must not use its sockets.
+    /// Returns false if the worker has to end before that, and must not use its sockets. A worker
+    /// that is stopped after [`Order::Begin`] has begun: no other process goes on.
     pub(super) fn wait_for_peers(&mut self) -> bool {
         let mut waits = self.takes_over;
-        while !self.flags.is_stopped() {
-            match self.orders.recv_timeout(LOOK_EVERY) {
+        loop {
+            // The control thread sends its orders before it stops the worker.
+            let next = match self.flags.is_stopped() {
+                true => self.orders.try_recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => self.orders.recv_timeout(LOOK_EVERY),
+            };
+            match next {
                 Ok(order) => {
                     waits &= !matches!(order, Order::Begin);
                     self.pending = self.begin(order);

@@ -6,7 +6,7 @@ use srd_net::{UdpIo, UdpOptions, clock};
 
 use srd_card::vpc::Envelope;
 use srd_daemon::config::Config;
-use srd_daemon::run::lone::{Orders, card_worker};
+use srd_daemon::run::lone::{Orders, card_worker, card_worker_that_takes_over};
 use srd_net::keys::SecretKey;
 use srd_vpc::id::EniId;
 use std::time::{Duration as Wall, Instant as WallInstant};
@@ -236,4 +236,21 @@ fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
         assert_eq!(card.receive(64).frames.len(), 0);
     }
     assert!(calls >= 3, "all was read by {calls} calls");
+}
+
+/// A node that was stopped directly after the decision of a take-over, before its threads had seen
+/// the decision, ended as if the other process went on. Nobody ended the programs of instances.
+#[test]
+fn regression_a_node_that_is_stopped_as_soon_as_it_may_begin_has_begun() {
+    for begins in [true, false] {
+        let config = config(0, &ports(2), &[1, 2]);
+        let (first, orders) = card_worker_that_takes_over(&config).unwrap();
+        let mut transport = Transport::new(first).unwrap();
+        if begins {
+            orders.begin();
+        }
+        orders.stop();
+        assert_eq!(transport.wait_for_hosts(), begins);
+        assert!(transport.is_stopped());
+    }
 }
