@@ -233,6 +233,8 @@ fn begin(
             }
         }
     }
+    // All workers have the same objects.
+    services.iter().take(1).for_each(Service::keep_workers);
     if let Some((name, guest)) = guest {
         let owner = services.iter_mut().find(|of| of.guests.by_name.contains_key(&name));
         let owner = owner.with_context(|| format!("there is no instance `{name}`"))?;

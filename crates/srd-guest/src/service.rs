@@ -468,6 +468,7 @@ impl Service {
         while let Some(command) = self.next_command() {
             match command {
                 Command::Detach(name) => self.detach(now, &name),
+                Command::KeepWorkers => self.keep_workers(),
                 Command::Traced(id, back) => {
                     let _ = back.send(self.take_trace(now, id));
                 }

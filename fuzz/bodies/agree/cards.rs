@@ -168,7 +168,7 @@ struct Host {
 
 impl Host {
     fn new(world: &World, host: &str, asks: bool, workers: u8) -> Self {
-        let mut partition = Partition::new(host, workers);
+        let partition = Partition::new(host, workers);
         let mut world = world.clone();
         partition.divide(&mut world, |_| 1);
         let mut directory = asks.then(|| Directory::new(world.clone()));

@@ -18,7 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
-use srd_vpc::id::{EniId, InstanceId};
+use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::{Instance, World};
 
 use super::envelope::Envelope;
@@ -72,8 +72,10 @@ impl Partition {
 
     /// Replaces the host of each instance of this host by the name of the instance's worker. An
     /// instance keeps its worker. A new instance gets the worker whose instances have the smallest
-    /// sum of weights.
-    pub fn divide(&mut self, world: &mut World, weight: impl Fn(&Instance) -> u32) {
+    /// sum of weights. The result follows from the partition and the objects, and the partition
+    /// stays as it is until the objects are in force ([`Partition::keep`]): so all workers divide
+    /// them in the same way, and a file that is refused changes nothing.
+    pub fn divide(&self, world: &mut World, weight: impl Fn(&Instance) -> u32) {
         if self.is_whole() {
             return;
         }
@@ -86,7 +88,7 @@ impl Partition {
             }
         }
         for (id, instance) in world.instances.iter_mut().filter(|(_, of)| is_here(of)) {
-            let worker = *self.workers.entry(*id).or_insert_with(|| {
+            let worker = self.workers.get(id).copied().unwrap_or_else(|| {
                 let least = (0_u8..).zip(&loads).min_by_key(|(_, load)| **load);
                 let worker = least.map_or(0, |(worker, _)| worker);
                 loads[usize::from(worker)] += u64::from(weight(instance).max(1));
@@ -94,7 +96,24 @@ impl Partition {
             });
             instance.host = Some(String::from(&*self.names[usize::from(worker)]));
         }
+    }
+
+    /// Remembers the workers of all instances of divided objects, which are in force at all workers.
+    pub fn keep(&mut self, world: &World) {
+        if self.is_whole() {
+            return;
+        }
+        for (id, instance) in &world.instances {
+            if let Some(worker) = self.worker_named(instance.host.as_deref()) {
+                self.workers.insert(*id, worker);
+            }
+        }
         self.forget_some(world);
+    }
+
+    fn worker_named(&self, host: Option<&str>) -> Option<u8> {
+        let mut all = (0_u8..).zip(&self.names);
+        all.find(|(_, name)| host == Some(&***name)).map(|(worker, _)| worker)
     }
 
     /// Removes the workers of some instances that no longer exist, if there are more than
@@ -114,21 +133,21 @@ impl Partition {
     pub fn view(&self, worker: u8, world: &World) -> Beside {
         let mut owners = BTreeMap::new();
         let mut publics = BTreeMap::new();
+        let mut nats = BTreeSet::new();
         if !self.is_whole() {
             for (id, eni) in &world.enis {
                 let instance = eni.attachment.as_ref().map(|at| at.instance);
                 let instance = instance.and_then(|id| world.instances.get(&id));
-                let host = instance.and_then(|of| of.host.as_deref());
-                let named = (0_u8..).zip(&self.names).find(|(_, name)| host == Some(&***name));
-                owners.extend(named.map(|(worker, _)| (*id, worker)));
+                let worker = self.worker_named(instance.and_then(|of| of.host.as_deref()));
+                owners.extend(worker.map(|worker| (*id, worker)));
             }
             for address in world.addresses.values() {
                 let eni = address.association.map(|(eni, _)| eni);
-                let owner = eni.and_then(|eni| owners.get(&eni));
-                publics.extend(owner.map(|worker| (address.public, *worker)));
+                publics.extend(eni.map(|eni| (address.public, eni)));
             }
+            nats.extend(world.nat_gateways.keys().copied());
         }
-        Beside { worker, names: self.names.clone(), owners, publics }
+        Beside { worker, names: self.names.clone(), owners, publics, nats }
     }
 }
 
@@ -138,7 +157,9 @@ pub struct Beside {
     worker: u8,
     names: Vec<Arc<str>>,
     owners: BTreeMap<EniId, u8>,
-    publics: BTreeMap<core::net::Ipv4Addr, u8>,
+    /// The interfaces with a public address, also those of other hosts.
+    publics: BTreeMap<core::net::Ipv4Addr, EniId>,
+    nats: BTreeSet<NatGatewayId>,
 }
 
 impl Beside {
@@ -190,8 +211,12 @@ impl Beside {
 
     /// Returns the other worker whose interface has a public address.
     pub fn other_at(&self, public: core::net::Ipv4Addr) -> Option<u8> {
-        let worker = *self.publics.get(&public)?;
-        (worker != self.worker).then_some(worker)
+        self.other_with(self.interface_at(public)?)
+    }
+
+    /// Returns the interface that has a public address.
+    pub fn interface_at(&self, public: core::net::Ipv4Addr) -> Option<EniId> {
+        self.publics.get(&public).copied()
     }
 }
 
@@ -226,11 +251,12 @@ impl Redirect {
             Envelope::Between { to, .. }
             | Envelope::Translated { to, .. }
             | Envelope::FromNat { to, .. } => self.beside.other_with(to),
-            Envelope::ToNat { from, .. } if !self.beside.is_alone() => {
+            Envelope::ToNat { from, nat } if self.beside.nats.contains(&nat) => {
                 let worker = self.with_port(now, (host, from), frame);
                 worker.filter(|worker| *worker != self.beside.worker)
             }
-            // Only the edge of this host sends these, and the card refuses others.
+            // Only the edge of this host sends these, and the card refuses others. It also refuses
+            // packets for NAT gateways that do not exist.
             Envelope::ToNat { .. }
             | Envelope::Arriving
             | Envelope::Leaving { .. }
@@ -264,6 +290,8 @@ impl Redirect {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use srd_vpc::id::SubnetId;
+    use srd_vpc::object::NatGateway;
 
     fn world(instances: &[(u64, &str)]) -> World {
         let mut world = World::default();
@@ -288,7 +316,7 @@ mod tests {
 
     #[test]
     fn one_worker_has_everything_under_the_name_of_the_host() {
-        let mut partition = Partition::new("here", 1);
+        let partition = Partition::new("here", 1);
         let before = world(&[(1, "here"), (2, "there")]);
         let mut after = before.clone();
         partition.divide(&mut after, |_| 1);
@@ -300,7 +328,7 @@ mod tests {
 
     #[test]
     fn instances_are_divided_by_weight_and_those_of_other_hosts_stay() {
-        let mut partition = Partition::new("here", 2);
+        let partition = Partition::new("here", 2);
         let mut all = world(&[(1, "here"), (2, "here"), (3, "there"), (4, "here"), (5, "here")]);
         // The first instance weighs as much as the three others together.
         let heavy = all.instances[&InstanceId(1)].clone();
@@ -323,6 +351,7 @@ mod tests {
         let divided = |partition: &mut Partition, instances: &[(u64, &str)]| {
             let mut world = world(instances);
             partition.divide(&mut world, |_| 1);
+            partition.keep(&world);
             let all = hosts(&world).into_iter();
             all.map(|(id, host)| (id, usize::from(host != "here"))).collect::<Vec<_>>()
         };
@@ -343,8 +372,84 @@ mod tests {
         assert!(!partition.assign(InstanceId(7), 2), "there is no such worker");
         let mut all = world(&[(9999, "here")]);
         partition.divide(&mut all, |_| 1);
+        partition.keep(&all);
         assert_eq!(partition.workers.len(), REMEMBERED_MAX + 1);
         assert_eq!(Partition::new("here", 0).names().len(), 1);
         assert_eq!(Partition::new("here", 200).names().len(), usize::from(WORKERS_MAX));
+    }
+
+    /// A file that was refused made the host forget instances, which moved to another worker when
+    /// they returned, and gave workers to instances that never existed.
+    #[test]
+    fn regression_a_file_that_is_refused_changes_nothing() {
+        let mut partition = Partition::new("here", 2);
+        let gone = 0..REMEMBERED_MAX as u64 + 10;
+        gone.for_each(|id| assert!(partition.assign(InstanceId(id), 1)));
+        let before = partition.clone();
+        let divided = |partition: &Partition| {
+            let mut world = world(&[(1 << 32, "here"), (1 << 33, "here"), (1 << 34, "there")]);
+            partition.divide(&mut world, |_| 1);
+            world
+        };
+        let world = divided(&partition);
+        assert_eq!((divided(&partition), &partition), (world.clone(), &before));
+        // Another worker of the host divides the objects after the first one has kept them.
+        partition.keep(&world);
+        assert_eq!(partition.workers.len(), REMEMBERED_MAX + 2);
+        assert!(!partition.workers.contains_key(&InstanceId(1 << 34)), "it is on another host");
+        assert_eq!(divided(&partition), world);
+        let kept = partition.clone();
+        partition.keep(&world);
+        assert_eq!(partition, kept);
+    }
+
+    /// A frame from an instance to a NAT gateway, as another host sends it: the first fragment of a
+    /// datagram, for this port, or a later fragment.
+    fn fragment(port: Option<u16>) -> Vec<u8> {
+        let mut frame = vec![0; OFFLOAD_BYTES];
+        let offset: u16 = if port.is_some() { 0x2000 } else { 3 };
+        frame.extend([0x45, 0, 0, 44, 0, 9]);
+        frame.extend(offset.to_be_bytes());
+        frame.extend([64, 17, 0, 0, 10, 0, 1, 10, 10, 0, 2, 20]);
+        frame.extend([0; 2]);
+        frame.extend(port.unwrap_or_default().to_be_bytes());
+        frame.resize(OFFLOAD_BYTES + 44, 0);
+        frame
+    }
+
+    /// A first fragment of any host decided to which worker the later fragments of all other hosts
+    /// went.
+    #[test]
+    fn regression_fragments_of_a_host_follow_the_first_fragment_of_this_host_only() {
+        let partition = Partition::new("here", 2);
+        let mut world = World::default();
+        let nat = NatGatewayId(5);
+        let gateway = NatGateway {
+            name: String::new(),
+            subnet: SubnetId(1),
+            private: core::net::Ipv4Addr::new(10, 0, 2, 20),
+            address: None,
+        };
+        world.nat_gateways.insert(nat, gateway);
+        let mut redirect = Redirect::new(partition.view(0, &world));
+        let (own, mallory) = (Arc::from("there"), Arc::from("mallory"));
+        let envelope = Envelope::ToNat { from: EniId(7), nat };
+        let mut other = |host: &Arc<str>, port: Option<u16>| {
+            redirect.other_for(Instant::ZERO, host, &envelope, &fragment(port))
+        };
+        let [of_first, of_second] = [0, 1].map(|worker| {
+            let is_its = |port: &u16| nat::part_of(&fragment(Some(*port)), 2) == Some(worker);
+            (40_000..40_010).find(is_its).unwrap()
+        });
+        assert_eq!(other(&own, Some(of_second)), Some(1));
+        assert_eq!(other(&own, None), Some(1));
+        // Another host names the same interface, and the same datagram.
+        assert_eq!(other(&mallory, None), None, "it has sent no first fragment");
+        assert_eq!(other(&mallory, Some(of_first)), None);
+        assert_eq!(other(&own, None), Some(1));
+        // A gateway that does not exist has no worker.
+        let unknown = Envelope::ToNat { from: EniId(7), nat: NatGatewayId(6) };
+        let frame = fragment(Some(of_second));
+        assert_eq!(redirect.other_for(Instant::ZERO, &own, &unknown, &frame), None);
     }
 }

@@ -1,6 +1,7 @@
 //! `srd card up`: runs a card, which hosts the instances of a virtual private cloud.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -243,13 +244,8 @@ fn start(config: Config) -> Result<Option<Node>> {
 fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
     let socket = config.control.socket.clone();
     if args.config.is_none() && args.file.is_none() {
-        let instances = match Client::connect(&socket) {
-            Ok(mut client) => client.status()?.instances,
-            // No card answers. The take-over itself reports the reason.
-            Err(_) => Vec::new(),
-        };
-        let names: Vec<&str> = instances.iter().map(|of| of.name.as_str()).collect();
-        check_repeated(&names)?;
+        let instances = instances_at(&socket)?;
+        check_repeated(&instances.iter().map(String::as_str).collect::<Vec<_>>())?;
     }
     let taken = node::take_over(config, false).map_err(|error| match error.downcast_ref() {
         Some(ClientError::NotRunning(_)) => anyhow::anyhow!(
@@ -276,6 +272,23 @@ fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
 /// process does.
 fn not_said(error: &anyhow::Error) {
     tracing::warn!("{error:#}");
+}
+
+/// Returns the names of the instances of the card at a socket. There are none if no card answers,
+/// which the take-over itself reports.
+///
+/// # Errors
+/// A card runs, but does not tell its instances.
+fn instances_at(socket: &Path) -> Result<Vec<String>> {
+    let is_absent = |error: &anyhow::Error| {
+        let kind = error.root_cause().downcast_ref().map(std::io::Error::kind);
+        matches!(kind, Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused))
+    };
+    match Client::connect(socket).and_then(|mut client| client.status()) {
+        Ok(status) => Ok(status.instances.into_iter().map(|of| of.name).collect()),
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        Err(error) => Err(error.context("the instances of the card that runs are not known")),
+    }
 }
 
 /// Refuses to take over from a card with these instances by a command line without a file, which
@@ -397,6 +410,30 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("(app, web)") && text.contains("repeat the arguments"), "{text}");
         assert_eq!(exit_code(&error), USAGE);
+    }
+
+    /// A card that did not answer the question for its instances counted as a card without any: it
+    /// was taken over, and they ended.
+    #[test]
+    fn regression_a_card_that_does_not_tell_its_instances_is_not_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card.sock");
+        assert!(instances_at(&path).unwrap().is_empty(), "there is no card");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let answers = ["", "{}\n", "{\"ok\":null}\n"];
+        let card = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+            }
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+        });
+        for answer in answers {
+            let error = instances_at(&path).unwrap_err();
+            assert!(format!("{error:#}").contains("the instances of the card"), "{answer}");
+        }
+        card.join().unwrap();
+        assert!(instances_at(&path).unwrap().is_empty(), "the card has ended");
     }
 
     #[test]

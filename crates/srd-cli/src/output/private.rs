@@ -92,7 +92,9 @@ fn check_owner(what: &str, facts: &Metadata) -> io::Result<()> {
     if is_device || is_ours {
         return Ok(());
     }
-    Err(denied(format!("{what} belongs to user {user}, who could read the data: name another file")))
+    Err(denied(format!(
+        "{what} belongs to user {user}, who could read the data: name another file"
+    )))
 }
 
 fn denied(what: String) -> io::Error {

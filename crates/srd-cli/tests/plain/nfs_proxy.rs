@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 /// Maximum time that a test waits for one event.
-const WAIT: Duration = Duration::from_secs(120);
+pub(crate) const WAIT: Duration = Duration::from_secs(120);
 
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Process {
 }
 
 /// Starts a server that answers each record of eight bytes with a reply of eight bytes.
-fn server() -> SocketAddr {
+pub(crate) fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -53,13 +53,13 @@ fn listens_at(process: &mut Process) -> SocketAddr {
     found.expect("it says where it listens")
 }
 
-fn connect(to: SocketAddr) -> TcpStream {
+pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(WAIT)).unwrap();
     stream
 }
 
-fn is_answered(mut stream: &TcpStream) {
+pub(crate) fn is_answered(mut stream: &TcpStream) {
     stream.write_all(&[0x80, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0]).unwrap();
     let mut reply = [0; 12];
     stream.read_exact(&mut reply).unwrap();

@@ -42,8 +42,7 @@ pub(super) struct StrangerReads {
 impl StrangerReads {
     /// Counts a read. Returns whether it is within the bound.
     fn admit(&mut self, now: Instant) -> bool {
-        let is_over =
-            |began: Instant| now.saturating_duration_since(began) >= STRANGER_PERIOD;
+        let is_over = |began: Instant| now.saturating_duration_since(began) >= STRANGER_PERIOD;
         if self.began.is_none_or(is_over) {
             *self = Self { began: Some(now), count: 0 };
         }

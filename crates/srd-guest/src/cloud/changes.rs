@@ -72,6 +72,13 @@ impl Service {
         self.change(now, Ok(vpc), Then::Detached(name.to_owned()));
     }
 
+    /// Remembers which worker has which instance of the objects in force.
+    pub(crate) fn keep_workers(&self) {
+        if let Some(workers) = self.vpc.workers() {
+            workers.keep(&self.world);
+        }
+    }
+
     /// Puts another VPC in force: at once if it needs no new objects, otherwise when the helper has
     /// created them.
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {

@@ -103,7 +103,11 @@ impl Changes {
             let command = commands.try_recv().ok()?;
             let is_change = matches!(
                 &command,
-                Command::Detach(_) | Command::Apply(..) | Command::Hold(..) | Command::Attach(..)
+                Command::Detach(_)
+                    | Command::Apply(..)
+                    | Command::Hold(..)
+                    | Command::Attach(..)
+                    | Command::KeepWorkers
             );
             if self.under_way.is_none() || !is_change {
                 return Some(command);

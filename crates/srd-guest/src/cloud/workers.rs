@@ -30,9 +30,14 @@ impl Workers {
     }
 
     /// Replaces the host of each instance of this host by the name of its worker. Instances weigh
-    /// as much as they have vCPUs.
+    /// as much as they have vCPUs. The assignment stays as it is until [`Workers::keep`].
     pub(crate) fn divide(&self, world: &mut World) {
         self.lock().divide(world, weight);
+    }
+
+    /// Remembers the workers of the instances of divided objects, which are in force at all workers.
+    pub(crate) fn keep(&self, world: &World) {
+        self.lock().keep(world);
     }
 
     /// Gives instances to the worker that had them in the process before.

@@ -89,6 +89,8 @@ pub(crate) enum Command {
     /// Put the rules of a file in force. The time is that at which the request arrived.
     Apply(Arc<VpcFile>, Instant, Sender<RulesReply>),
     Detach(String),
+    /// Remember which worker has which instance: all workers have made the change before.
+    KeepWorkers,
     /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
@@ -255,5 +257,20 @@ mod tests {
         assert!(numbers.contains(&7777) && !numbers.contains(&9999));
         drop(commands);
         assert!(!orders.give(end(1)), "the loop has ended");
+    }
+
+    /// The wait for figures of several workers, of which none writes, was as many times the limit.
+    #[test]
+    fn regression_workers_that_write_no_figures_share_one_limit() {
+        const WITHIN: Duration = Duration::from_secs(3);
+        let file = Arc::new(crate::cloud::world::Vpc::file_of(None).unwrap());
+        let queues = Orders::of_workers(4, file).unwrap();
+        let (orders, ..) = &queues[0];
+        // Each worker has written figures once.
+        queues.iter().for_each(|(orders, ..)| orders.pages.sweep());
+        let began = WallInstant::now();
+        assert!(orders.refresh(WITHIN).unwrap().is_some(), "the figures are old ones");
+        let took = began.elapsed();
+        assert!(took >= WITHIN && took < 3 * WITHIN, "{took:?}");
     }
 }

@@ -2,8 +2,8 @@
 //! instance. All workers make the same changes in the same order, so that all of them have the same
 //! objects. With one worker, these are plain commands.
 //!
-//! A change is complete when all workers have made it. If one of them cannot make it, the others
-//! revert it.
+//! A change is complete when all workers have made it. Only then does an instance have its worker
+//! for good. If one of them cannot make it, the others revert it.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -40,6 +40,7 @@ pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<Ru
     });
     let Some(what) = failure else {
         *in_force = Some(file);
+        keep_workers(orders);
         return Ok(of_all(answers));
     };
     // A worker without an answer may still make the change. It then makes the next one after it.
@@ -60,6 +61,14 @@ pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<Ru
         ),
     };
     Ok(RulesReply { answer: Answer::Failed { what }, repair: None })
+}
+
+/// Makes all workers remember the workers of instances. Each does so before it begins the next
+/// change, so all workers divide the instances of that change in the same way.
+fn keep_workers(orders: &Orders) {
+    for orders in orders.all() {
+        orders.give(Command::KeepWorkers);
+    }
 }
 
 fn is_applied(reply: &Result<RulesReply>) -> bool {
@@ -119,6 +128,7 @@ pub(crate) fn attach(orders: &Orders, attach: Attach) -> Result<Result<String, S
             }
         }
     }
+    keep_workers(orders);
     Ok(Ok(name))
 }
 
@@ -132,5 +142,166 @@ pub(crate) fn detach(orders: &Orders, name: &str) {
 fn detach_from_all(orders: &Orders, name: &str) {
     for orders in orders.all() {
         orders.give(Command::Detach(name.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Receiver;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cloud::world::Vpc;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn file() -> VpcFile {
+        Vpc::file_of(None).unwrap()
+    }
+
+    /// Returns the orders to the workers of a host, their queues, and the file in force.
+    fn workers(count: u8) -> (Orders, Vec<Receiver<Command>>, Arc<VpcFile>) {
+        let before = Arc::new(file());
+        let queues = Orders::of_workers(count, Arc::clone(&before)).unwrap();
+        let (orders, commands): (Vec<_>, Vec<_>) =
+            queues.into_iter().map(|(orders, commands, _wake)| (orders, commands)).unzip();
+        (orders[0].clone(), commands, before)
+    }
+
+    /// What a worker does with a request for other rules.
+    #[derive(Clone, Copy)]
+    enum Does {
+        Applies,
+        Refuses,
+        /// It does not answer in time.
+        IsLate,
+    }
+
+    /// Takes the next request for other rules, and returns its file.
+    fn obey(commands: &Receiver<Command>, does: Does) -> Arc<VpcFile> {
+        let Ok(Command::Apply(file, _, back)) = commands.recv_timeout(LONG) else {
+            panic!("no request for other rules")
+        };
+        let answer = match does {
+            Does::Applies => Answer::Applied { microseconds: 1, is_new: true },
+            Does::Refuses => Answer::Failed { what: String::from("it cannot") },
+            // The request has no answer any more.
+            Does::IsLate => return file,
+        };
+        back.send(RulesReply { answer, repair: None }).unwrap();
+        file
+    }
+
+    /// A file that was applied at several workers.
+    struct Applied {
+        answer: Answer,
+        /// The files that each worker has got.
+        files: Vec<Vec<Arc<VpcFile>>>,
+        /// Further commands to each worker.
+        left: Vec<Vec<Command>>,
+        before: Arc<VpcFile>,
+        in_force: Arc<VpcFile>,
+    }
+
+    /// Applies a file at workers, each of which does this for one request after the other.
+    fn applied(does: Vec<Vec<Does>>) -> Applied {
+        let (orders, queues, before) = workers(u8::try_from(does.len()).unwrap());
+        let start = |(commands, does): (Receiver<Command>, Vec<Does>)| {
+            thread::spawn(move || {
+                let files: Vec<_> = does.into_iter().map(|does| obey(&commands, does)).collect();
+                (files, commands)
+            })
+        };
+        let threads: Vec<_> = queues.into_iter().zip(does).map(start).collect();
+        let answer = apply(&orders, file(), Instant::ZERO).unwrap().answer;
+        let (mut files, mut left) = (Vec::new(), Vec::new());
+        for thread in threads {
+            let (of_worker, commands) = thread.join().unwrap();
+            files.push(of_worker);
+            left.push(commands.try_iter().collect());
+        }
+        let in_force = begin(&orders).clone().unwrap();
+        Applied { answer, files, left, before, in_force }
+    }
+
+    fn failure(answer: Answer) -> String {
+        match answer {
+            Answer::Failed { what } => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A worker that had not answered in time kept the rules that another one had refused.
+    #[test]
+    fn regression_a_late_worker_reverts_rules_that_another_one_refuses() {
+        use Does::{Applies, IsLate, Refuses};
+        let all = vec![vec![Refuses], vec![IsLate, Applies], vec![Applies, Applies]];
+        let Applied { answer, files, left, before, in_force } = applied(all);
+        assert_eq!(failure(answer), "it cannot");
+        for of in &files[1..] {
+            assert!(!Arc::ptr_eq(&of[0], &before) && Arc::ptr_eq(&of[1], &before));
+        }
+        // The worker that has refused has nothing to revert, and no instance gets its worker.
+        assert!(left.iter().all(Vec::is_empty));
+        assert!(Arc::ptr_eq(&in_force, &before));
+    }
+
+    #[test]
+    fn a_worker_that_does_not_revert_rules_is_named() {
+        use Does::{IsLate, Refuses};
+        let what = failure(applied(vec![vec![Refuses], vec![IsLate, IsLate]]).answer);
+        assert!(what.contains("it cannot; some workers have the new rules"), "{what}");
+    }
+
+    #[test]
+    fn instances_have_their_workers_when_all_workers_have_made_the_change() {
+        let Applied { answer, files, left, before, in_force } =
+            applied(vec![vec![Does::Applies]; 3]);
+        assert!(matches!(answer, Answer::Applied { .. }), "{answer:?}");
+        assert!(left.iter().all(|of| matches!(of.as_slice(), [Command::KeepWorkers])));
+        assert!(!Arc::ptr_eq(&in_force, &before));
+        assert!(files.iter().all(|of| Arc::ptr_eq(&of[0], &in_force)));
+    }
+
+    /// A worker that cannot add an instance makes the others remove it again.
+    #[test]
+    fn an_instance_that_a_worker_refuses_is_removed_from_all() {
+        for refuses in [false, true] {
+            let (orders, queues, _) = workers(2);
+            let attach = Attach {
+                name: None,
+                instance_type: String::from("c7i.large"),
+                subnet: None,
+                groups: Vec::new(),
+                peer_of: None,
+            };
+            let obey = |(number, commands): (usize, Receiver<Command>)| {
+                thread::spawn(move || {
+                    let Ok(Command::Attach(attach, back)) = commands.recv_timeout(LONG) else {
+                        panic!("no request for an instance")
+                    };
+                    // The first worker chooses the name.
+                    assert_eq!(attach.name.as_deref(), (number == 1).then_some("run1"));
+                    back.send(match refuses && number == 1 {
+                        true => Err(String::from("it cannot")),
+                        false => Ok(String::from("run1")),
+                    })
+                    .unwrap();
+                    commands
+                })
+            };
+            let threads: Vec<_> = queues.into_iter().enumerate().map(obey).collect();
+            let added = super::attach(&orders, attach).unwrap();
+            assert_eq!(added.is_err(), refuses);
+            for thread in threads {
+                let commands = thread.join().unwrap();
+                let next = commands.recv_timeout(LONG).unwrap();
+                match refuses {
+                    true => assert!(matches!(next, Command::Detach(name) if name == "run1")),
+                    false => assert!(matches!(next, Command::KeepWorkers)),
+                }
+            }
+        }
     }
 }

@@ -216,3 +216,112 @@ fn device_state(kernel: &Kernel) -> DeviceState {
         rules: adapter.rules(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Seek};
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::cloud::world::Vpc;
+
+    /// Longest wait of a test. [`hold`] itself waits for a shorter time.
+    const LONG: Duration = Duration::from_secs(60);
+
+    type Queue = Receiver<Command>;
+
+    fn workers(count: u8) -> (Orders, Vec<Queue>) {
+        let file = Arc::new(Vpc::file_of(None).unwrap());
+        let queues = Orders::of_workers(count, file).unwrap();
+        let (orders, commands): (Vec<_>, Vec<_>) =
+            queues.into_iter().map(|(orders, commands, _wake)| (orders, commands)).unzip();
+        (orders[0].clone(), commands)
+    }
+
+    /// A file with this text, as the state or a device of a worker.
+    fn named(text: &str) -> File {
+        file_of(&[text.as_bytes()]).unwrap()
+    }
+
+    fn state(worker: usize) -> CardState {
+        let device = Arc::new(OwnedFd::from(named(&format!("device of {worker}"))));
+        (named(&format!("state of {worker}")), vec![device])
+    }
+
+    fn text(file: impl Into<File>) -> String {
+        let mut file = file.into();
+        file.rewind().unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        // The length of the part comes first.
+        String::from_utf8(bytes[8..].to_vec()).unwrap()
+    }
+
+    fn asked(queue: &Queue) -> (Sender<Result<CardState, String>>, Receiver<Sender<()>>) {
+        match queue.recv_timeout(LONG) {
+            Ok(Command::Hold(back, end)) => (back, end),
+            _ => panic!("the worker is not asked to stop"),
+        }
+    }
+
+    /// Each worker stopped only after the state of the one before was written, and packets to
+    /// workers that had stopped were lost meanwhile.
+    #[test]
+    fn regression_all_workers_stop_together_and_the_state_has_their_order() {
+        let (orders, queues) = workers(3);
+        let asked_count = Arc::new(AtomicUsize::new(0));
+        let start = |(number, queue): (usize, Queue)| {
+            let asked_count = Arc::clone(&asked_count);
+            thread::spawn(move || {
+                let (back, end) = asked(&queue);
+                // No worker answers before all of them have been asked.
+                asked_count.fetch_add(1, Ordering::SeqCst);
+                let until = Instant::now() + LONG;
+                while asked_count.load(Ordering::SeqCst) < 3 {
+                    assert!(Instant::now() < until, "the others are not asked");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                back.send(Ok(state(number))).unwrap();
+                let left = end.recv_timeout(LONG).expect("the hand-over goes on");
+                left.send(()).unwrap();
+            })
+        };
+        let loops: Vec<_> = queues.into_iter().enumerate().map(start).collect();
+        let HeldInstances { state, descriptors, leave } = hold(&orders).unwrap();
+        assert_eq!(text(state), "state of 0");
+        let all = descriptors.iter().map(|of| text(of.try_clone().unwrap()));
+        let wanted = ["device of 0", "state of 1", "device of 1", "state of 2", "device of 2"];
+        assert_eq!(all.collect::<Vec<_>>(), wanted);
+        leave();
+        loops.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn workers_continue_if_another_one_cannot_stop() {
+        let (orders, queues) = workers(2);
+        let loops: Vec<_> = queues
+            .into_iter()
+            .enumerate()
+            .map(|(number, queue)| {
+                thread::spawn(move || {
+                    let (back, end) = asked(&queue);
+                    match number {
+                        0 => back.send(Ok(state(0))).unwrap(),
+                        _ => back.send(Err(String::from("it cannot"))).unwrap(),
+                    }
+                    // The other end is dropped: the loop continues.
+                    end.recv_timeout(LONG).unwrap_err()
+                })
+            })
+            .collect();
+        let error = hold(&orders).unwrap_err().to_string();
+        assert!(error.contains("it cannot"), "{error}");
+        for thread in loops {
+            let ended = thread.join().unwrap();
+            assert_eq!(ended, std::sync::mpsc::RecvTimeoutError::Disconnected);
+        }
+    }
+}

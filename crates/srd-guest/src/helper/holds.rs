@@ -38,6 +38,8 @@ pub(super) struct Holds {
     /// Value of `net.ipv4.ip_forward` before the internet's side was set up; `None` if it was not
     /// set up.
     forward: Option<String>,
+    /// The right to the internet's side; `None` if it was not set up.
+    right: Option<edge::Right>,
     guard: Guard,
     shared: Shared,
     /// Listening vhost-user sockets, with the identities of their files.
@@ -54,6 +56,7 @@ impl Holds {
             left: BTreeSet::new(),
             resolvers: BTreeMap::new(),
             forward: None,
+            right: None,
             guard: Guard::new(shared.clone()),
             shared,
             sockets: BTreeMap::new(),
@@ -80,6 +83,9 @@ impl Holds {
                 said(self.inside(&namespace)?.open_more(&device, more)?)
             }
             Request::Edge(publics) => {
+                if self.right.is_none() {
+                    self.right = Some(edge::Right::take(&self.locks)?);
+                }
                 let tun = edge::make(&publics)?;
                 if self.forward.is_none() {
                     self.forward = Some(edge::forward(self.spec.internet_private)?);
@@ -251,6 +257,9 @@ impl Holds {
         }
         if let Some(before) = &self.forward {
             edge::give_back(before);
+        }
+        if let Some(right) = self.right {
+            right.give_back();
         }
         self.sockets.iter().for_each(|(path, was)| remove_quietly(path, *was));
         if let Some(was) = self.listens {

@@ -72,7 +72,7 @@ fn begin(card: &OwnedFd) -> Result<(Spec, File)> {
     let directory = Path::new(locks::DIRECTORY);
     let lock = locks::keep(directory)?;
     locks::wait_for_keepers(directory);
-    edge::clean_left();
+    edge::clean_left(directory);
     Ok((spec, lock))
 }
 

@@ -13,18 +13,25 @@
 //! firewall does that reloads its rules, the helper puts it back ([`crate::helper`]). If the helper
 //! is killed as well, the packet rules stay, and show whether the card had switched forwarding on.
 //! The next card undoes both ([`clean_left`]).
+//!
+//! A lock decides to which card the internet's side belongs ([`Right`]): the device may be missing
+//! while its card makes it again.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use srd_net::Tun;
 
 use crate::machine::batch::{batch, failed_line};
+use crate::machine::locks::Lock;
 use crate::machine::namespace::{ip, run};
 use crate::machine::own::{OWN, Own};
 use crate::machine::programs;
@@ -37,6 +44,57 @@ const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 /// Directory with an entry for each device of this network namespace.
 const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
+/// File whose inode number identifies this network namespace.
+const NETWORK: &str = "/proc/thread-self/ns/net";
+/// Longest wait for the [`Right`] while a card that starts undoes the changes of a killed one.
+const RIGHT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Pause between two attempts to take the [`Right`].
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The right to set up, or to undo, the internet's side of this network namespace. One helper has
+/// it at a time: from before the device is made until all changes are undone, or until it is
+/// killed.
+#[derive(Debug)]
+pub(crate) struct Right(Lock);
+
+impl Right {
+    /// Takes the right. `directory`: that of the locks.
+    ///
+    /// # Errors
+    /// Another card has the internet's side, or an error of the operating system.
+    pub(crate) fn take(directory: &Path) -> Result<Self> {
+        Self::take_within(directory, RIGHT_WAIT_MAX)
+    }
+
+    fn take_within(directory: &Path, wait: Duration) -> Result<Self> {
+        let until = Instant::now() + wait;
+        loop {
+            if let Some(right) = Self::try_take(directory)? {
+                return Ok(right);
+            }
+            if is_made() || Instant::now() >= until {
+                return Err(in_use());
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Takes the right; `None` if another helper has it.
+    fn try_take(directory: &Path) -> Result<Option<Self>> {
+        let namespace = fs::metadata(NETWORK).context(NETWORK)?.ino();
+        Ok(Lock::take(directory, &format!("edge-{namespace}"))?.map(Self))
+    }
+
+    /// Gives the right back, after all changes were undone.
+    pub(crate) fn give_back(self) {
+        self.0.remove();
+    }
+}
+
+/// Whether the device of the internet's side exists.
+fn is_made() -> bool {
+    Path::new(SETTINGS).join(DEVICE).exists()
+}
 
 /// The card's state of the internet's side.
 #[derive(Debug)]
@@ -228,11 +286,26 @@ pub(crate) fn set_rules(private: bool, before: &str) -> Result<()> {
 }
 
 /// Undoes the changes of a card that was killed together with its helper: its packet rules, and the
-/// value of `net.ipv4.ip_forward`. Does nothing while a card has the device of the internet's side.
-pub(crate) fn clean_left() {
-    if Path::new(SETTINGS).join(DEVICE).exists() {
-        return;
+/// value of `net.ipv4.ip_forward`. Does nothing while the internet's side belongs to another card.
+/// `directory`: that of the locks.
+pub(crate) fn clean_left(directory: &Path) {
+    if let Err(error) = if_free(directory, clean) {
+        tracing::warn!("packet rules of a killed card may stay: {error:#}");
     }
+}
+
+/// Runs `clean` if the internet's side belongs to no card. No card can set it up meanwhile.
+fn if_free(directory: &Path, clean: impl FnOnce()) -> Result<()> {
+    let Some(right) = Right::try_take(directory)? else { return Ok(()) };
+    // A card whose helper was killed has the device until it ends.
+    if !is_made() {
+        clean();
+    }
+    right.give_back();
+    Ok(())
+}
+
+fn clean() {
     let Some(rules) = rules() else { return };
     let before = before(&rules);
     give_back(before);
@@ -288,6 +361,32 @@ mod tests {
         assert_eq!(before(&listed("")), "1");
         let drops = "\t\tiifname != \"srd-igw\" oifname != \"srd-igw\" drop\n";
         assert_eq!(before(&listed(drops)), "0");
+    }
+
+    /// A card that started removed the packet rules of another one, whose device was missing
+    /// because it was being made again.
+    #[test]
+    fn regression_the_internet_s_side_belongs_to_its_card_also_while_the_device_is_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let cleans = || {
+            let mut has_cleaned = false;
+            if_free(at, || {
+                has_cleaned = true;
+                assert!(Right::try_take(at).unwrap().is_none(), "no card begins meanwhile");
+            })
+            .unwrap();
+            has_cleaned
+        };
+        assert!(!is_made(), "a card with the internet's side runs here");
+        assert!(cleans());
+        let right = Right::take(at).unwrap();
+        assert!(!cleans());
+        let error = Right::take_within(at, Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("without --internet"), "{error}");
+        right.give_back();
+        assert!(cleans());
+        assert_eq!(fs::read_dir(at).unwrap().count(), 0, "no file stays");
     }
 
     #[test]

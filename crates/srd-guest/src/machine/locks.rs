@@ -6,6 +6,7 @@
 //! | `srd-i-NAME` | the card that owns the namespace of this name; its content marks a pod |
 //! | `PID.keeper` | the helper with this process id |
 //! | `PID.card` | the card of this helper |
+//! | `edge-N` | the helper that has the internet's side of the network namespace with the inode N |
 //!
 //! A helper restores everything after the end of its card, and would also undo settings of a card
 //! that starts meanwhile. So a card that starts waits for such helpers, [`WAIT_MAX`] at most.

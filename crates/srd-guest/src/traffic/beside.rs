@@ -9,15 +9,15 @@
 //! for the other: if the other end uses the ring at the moment, the frames are moved by the next
 //! call. A worker that sleeps is woken.
 //!
-//! Short frames are copied into one piece of memory, and the receiver copies them out again. So a
-//! worker frees only memory that it has allocated itself, successive frames arrive at the other
-//! processor in successive cache lines, and the workers do not write different frames of one line.
+//! Bounds: in a ring wait at most [`FRAMES_MAX`] frames of together [`BYTES_MAX`] bytes, of which
+//! each interface holds a share ([`shares`]). As many wait at each end, of which the sender has not
+//! moved them, or the receiver has taken them already. Further frames are dropped, and counted by
+//! the sender.
 //!
-//! Bounds: in a ring wait at most [`RING_FRAMES_MAX`] frames of together [`RING_BYTES_MAX`] bytes.
-//! As many wait at each end, of which the sender has not moved them, or the receiver has taken them
-//! already. Further frames are dropped, and counted by the sender.
+//! [`shares`]: crate::traffic::shares
+//! [`FRAMES_MAX`]: crate::traffic::shares::FRAMES_MAX
+//! [`BYTES_MAX`]: crate::traffic::shares::BYTES_MAX
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,150 +28,83 @@ use srd_card::vpc::workers::Redirect;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
-use crate::traffic::received::{Received, count_frame};
+use crate::traffic::received::Received;
+use crate::traffic::shares::{Owner, Shares};
 
-/// Maximum number of frames that wait in a ring.
-pub(crate) const RING_FRAMES_MAX: usize = 4096;
-/// Maximum number of bytes of the frames that wait in a ring. A ring without frames takes a frame
-/// of any size.
-pub(crate) const RING_BYTES_MAX: usize = 8 << 20;
-/// Largest frame that is copied. Together with [`RING_FRAMES_MAX`] it bounds the memory for copies,
-/// which a ring keeps, to 1 MiB.
-const COPIED_BYTES_MAX: usize = 256;
-
-/// Frames that were taken from a ring.
+/// Frames on their way from one worker to another.
 #[derive(Debug, Default)]
 pub struct Crossing {
     /// Frames for the card, with the hosts or workers that have sent them.
     pub received: Received,
     /// TCP resets for interfaces, from a NAT gateway that has no state of their connections.
     pub resets: Vec<(EniId, Vec<u8>)>,
+    /// The owners of the frames for the card, in their order, until the receiver takes the frames.
+    owners: Vec<Owner>,
+    shares: Shares,
 }
 
 impl Crossing {
-    fn is_empty(&self) -> bool {
-        self.received.frames.is_empty() && self.resets.is_empty()
-    }
-}
-
-/// A frame in a [`Batch`].
-#[derive(Debug)]
-enum Carried {
-    /// The next bytes of [`Batch::copies`]: their number.
-    Copied(usize),
-    Whole(Vec<u8>),
-}
-
-/// Frames on their way from one worker to another.
-#[derive(Debug, Default)]
-struct Batch {
-    frames: Vec<(Envelope, Carried)>,
-    /// The hosts or workers that have sent the frames, as in [`Received::hosts`].
-    hosts: Vec<(Arc<str>, usize, bool)>,
-    resets: Vec<(EniId, Vec<u8>)>,
-    /// The bytes of all short frames, in order.
-    copies: Vec<u8>,
-    /// Number of bytes of all frames and resets.
-    bytes: usize,
-}
-
-impl Batch {
     fn len(&self) -> usize {
-        self.frames.len() + self.resets.len()
+        self.received.frames.len() + self.resets.len()
     }
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is space for another frame.
-    fn has_room(&self, bytes: usize) -> bool {
-        self.is_empty() || (self.len() < RING_FRAMES_MAX && self.bytes + bytes <= RING_BYTES_MAX)
-    }
-
-    /// Adds the frames of `other`, in their order, as far as there is space. Returns the number of
-    /// frames that were dropped.
+    /// Adds the frames of `other`, in their order, as far as their owners have space. Returns the
+    /// number of frames that were dropped.
     fn take_from(&mut self, other: &mut Self) -> u64 {
         if self.is_empty() {
             std::mem::swap(self, other);
             return 0;
         }
         let mut dropped = 0;
-        let Self { frames, hosts, resets, copies, bytes } = other;
-        let mut frames = frames.drain(..);
-        let mut copied = &copies[..];
+        let Self { received: Received { frames, hosts, .. }, resets, owners, shares } = other;
+        let mut frames = frames.drain(..).zip(owners.drain(..));
         for (host, count, by_srd) in hosts.drain(..) {
-            for (envelope, carried) in frames.by_ref().take(count) {
-                let frame = match carried {
-                    Carried::Copied(length) => Cow::Borrowed(next(&mut copied, length)),
-                    Carried::Whole(frame) => Cow::Owned(frame),
-                };
-                dropped += u64::from(!self.push((&host, by_srd), envelope, frame));
+            for (frame, owner) in frames.by_ref().take(count) {
+                dropped += u64::from(!self.push((&host, by_srd), owner, frame));
             }
         }
         drop(frames);
         for (eni, frame) in resets.drain(..) {
             dropped += u64::from(!self.push_reset(eni, frame));
         }
-        copies.clear();
-        *bytes = 0;
+        shares.clear();
         dropped
     }
 
-    /// Moves all frames to `to`, behind the frames there, and keeps the memory.
-    fn unload(&mut self, to: &mut Crossing) {
-        let Self { frames, hosts, resets, copies, bytes } = self;
-        let mut copied = &copies[..];
-        to.received.frames.extend(frames.drain(..).map(|(envelope, carried)| {
-            let frame = match carried {
-                Carried::Copied(length) => next(&mut copied, length).to_vec(),
-                Carried::Whole(frame) => frame,
-            };
-            (envelope, frame)
-        }));
-        to.received.hosts.append(hosts);
-        to.resets.append(resets);
-        copies.clear();
-        *bytes = 0;
-    }
-
-    /// Adds a frame. Returns false if there is no space.
+    /// Adds a frame. Returns false if its owner has no space.
     fn push(
         &mut self,
         (host, by_srd): (&Arc<str>, bool),
-        envelope: Envelope,
-        frame: Cow<'_, [u8]>,
+        owner: Owner,
+        (envelope, frame): (Envelope, Vec<u8>),
     ) -> bool {
-        if !self.has_room(frame.len()) {
-            return false;
+        let has_room = self.shares.take(owner, frame.len());
+        if has_room {
+            self.owners.push(owner);
+            self.received.push(host, by_srd, (envelope, frame));
         }
-        self.bytes += frame.len();
-        let carried = if frame.len() <= COPIED_BYTES_MAX {
-            self.copies.extend_from_slice(&frame);
-            Carried::Copied(frame.len())
-        } else {
-            Carried::Whole(frame.into_owned())
-        };
-        self.frames.push((envelope, carried));
-        count_frame(&mut self.hosts, host, by_srd);
-        true
+        has_room
     }
 
     fn push_reset(&mut self, eni: EniId, frame: Vec<u8>) -> bool {
-        if !self.has_room(frame.len()) {
-            return false;
+        let has_room = self.shares.take(Owner::Interface(eni), frame.len());
+        if has_room {
+            self.resets.push((eni, frame));
         }
-        self.bytes += frame.len();
-        self.resets.push((eni, frame));
-        true
+        has_room
     }
-}
 
-/// Removes the first `length` bytes of `copied`, and returns them.
-fn next<'a>(copied: &mut &'a [u8], length: usize) -> &'a [u8] {
-    let (first, rest) = copied.split_at(length);
-    *copied = rest;
-    first
+    /// Prepares for other frames, if the receiver has used all of these.
+    fn renew(&mut self) {
+        if self.is_empty() {
+            self.owners.clear();
+            self.shares.clear();
+        }
+    }
 }
 
 /// The receiving end of a worker: whether it sleeps, and the descriptor that wakes it. It shares no
@@ -187,7 +120,7 @@ struct Sleeper {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Ring {
-    waiting: Mutex<Batch>,
+    waiting: Mutex<Crossing>,
     /// Whether frames wait. The receiver uses the lock only if this is true.
     has_frames: AtomicBool,
     receiver: Arc<Sleeper>,
@@ -196,7 +129,7 @@ struct Ring {
 impl Ring {
     /// Moves frames into the ring, as far as there is space. Returns the number of dropped frames;
     /// `None` if the receiver uses the ring at the moment, and nothing was moved.
-    fn put(&self, frames: &mut Batch) -> Option<u64> {
+    fn put(&self, frames: &mut Crossing) -> Option<u64> {
         let mut waiting = match self.waiting.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(waiting)) => waiting.into_inner(),
@@ -216,7 +149,7 @@ impl Ring {
 
     /// Exchanges the frames of the ring for `empty`. Returns false if the ring is empty, or the
     /// sender uses it at the moment.
-    fn take(&self, empty: &mut Batch) -> bool {
+    fn take(&self, empty: &mut Crossing) -> bool {
         if !self.has_frames.load(Ordering::SeqCst) {
             return false;
         }
@@ -235,7 +168,7 @@ impl Ring {
 #[derive(Debug)]
 struct Outgoing {
     ring: Arc<Ring>,
-    frames: Batch,
+    frames: Crossing,
 }
 
 /// The ends of a worker's rings to and from all other workers.
@@ -249,8 +182,6 @@ pub struct Exchange {
     next: usize,
     /// Frames that were taken from a ring, and not given to the card yet.
     taken: Crossing,
-    /// Memory that is exchanged for the frames of a ring; without frames.
-    unloaded: Batch,
     /// Memory for the frames of other hosts that stay at this worker ([`Neighbours::redirect`]);
     /// without frames.
     staying: Received,
@@ -275,7 +206,6 @@ impl Exchange {
                 incoming: Vec::new(),
                 next: 0,
                 taken: Crossing::default(),
-                unloaded: Batch::default(),
                 staying: Received::default(),
                 dropped: 0,
             })
@@ -292,27 +222,28 @@ impl Exchange {
                     receiver: Arc::clone(receiver),
                 });
                 all[to].incoming.push(Arc::clone(&ring));
-                all[from].outgoing.push(Some(Outgoing { ring, frames: Batch::default() }));
+                all[from].outgoing.push(Some(Outgoing { ring, frames: Crossing::default() }));
             }
         }
         all
     }
 
-    fn to(&mut self, worker: u8) -> Option<&mut Batch> {
+    fn to(&mut self, worker: u8) -> Option<&mut Crossing> {
         let outgoing = self.outgoing.get_mut(usize::from(worker))?.as_mut()?;
         Some(&mut outgoing.frames)
     }
 
-    /// Sends a frame to another worker with the next [`Exchange::flush`]. `from`: the worker or the
-    /// host that has sent it, and whether it was received over SRD.
-    pub fn send(
+    /// Sends a frame to another worker with the next [`Exchange::flush`]. `host`: the worker or the
+    /// host that has sent it; `by_srd`: whether it was received over SRD; `owner`: the object to
+    /// whose share of the ring it counts.
+    pub(crate) fn send(
         &mut self,
         worker: u8,
-        from: (&Arc<str>, bool),
-        envelope: Envelope,
-        frame: Vec<u8>,
+        (host, by_srd): (&Arc<str>, bool),
+        owner: Owner,
+        frame: (Envelope, Vec<u8>),
     ) {
-        let sent = self.to(worker).is_some_and(|to| to.push(from, envelope, Cow::Owned(frame)));
+        let sent = self.to(worker).is_some_and(|to| to.push((host, by_srd), owner, frame));
         self.dropped += u64::from(!sent);
     }
 
@@ -338,12 +269,11 @@ impl Exchange {
         if taken.is_empty() {
             let count = self.incoming.len();
             let mut order = (0..count).map(|at| (self.next + at) % count);
-            let found = order.find(|at| self.incoming[*at].take(&mut self.unloaded));
+            let found = order.find(|at| self.incoming[*at].take(&mut taken));
             let Some(found) = found else {
                 self.taken = taken;
                 return None;
             };
-            self.unloaded.unload(&mut taken);
             // Each of the other workers has its turn.
             self.next = found + 1;
         }
@@ -351,7 +281,8 @@ impl Exchange {
     }
 
     /// Takes back the memory of [`Exchange::take`], with the frames that are left in it.
-    pub fn give_back(&mut self, taken: Crossing) {
+    pub fn give_back(&mut self, mut taken: Crossing) {
+        taken.renew();
         self.taken = taken;
     }
 
@@ -397,24 +328,37 @@ impl Neighbours {
     pub fn send(&mut self, name: &str, envelope: Envelope, frame: Vec<u8>) -> Result<(), Vec<u8>> {
         let beside = &self.redirect.beside;
         let Some(worker) = beside.other_named(name) else { return Err(frame) };
-        self.exchange.send(worker, (beside.name(), false), envelope, frame);
+        let owner = Owner::that_sends(&envelope);
+        self.exchange.send(worker, (beside.name(), false), owner, (envelope, frame));
         Ok(())
     }
 
-    /// Returns the other worker for which a frame from the internet is; `None` if it is for this
-    /// worker. `to`: the destination of the packet before a NAT gateway has translated it.
-    pub(crate) fn other_for_arriving(&self, envelope: &Envelope, to: Option<IpAddr>) -> Option<u8> {
-        match (envelope, to) {
-            (Envelope::FromNat { to, .. }, _) => self.redirect.beside.other_with(*to),
-            (_, Some(IpAddr::V4(public))) => self.redirect.beside.other_at(public),
-            _ => None,
-        }
+    /// Returns the other worker for which a frame from the internet is, and the interface; `None` if
+    /// it is for this worker. `to`: the destination of the packet before a NAT gateway has
+    /// translated it.
+    pub(crate) fn other_for_arriving(
+        &self,
+        envelope: &Envelope,
+        to: Option<IpAddr>,
+    ) -> Option<(u8, EniId)> {
+        let beside = &self.redirect.beside;
+        let eni = match (envelope, to) {
+            (Envelope::FromNat { to, .. }, _) => *to,
+            (_, Some(IpAddr::V4(public))) => beside.interface_at(public)?,
+            _ => return None,
+        };
+        Some((beside.other_with(eni)?, eni))
     }
 
-    /// Sends a frame from the internet to another worker.
-    pub(crate) fn send_arriving(&mut self, worker: u8, envelope: Envelope, frame: Vec<u8>) {
-        let own = self.redirect.beside.name();
-        self.exchange.send(worker, (own, false), envelope, frame);
+    /// Sends a frame from the internet to another worker, for one of its interfaces.
+    pub(crate) fn send_arriving(
+        &mut self,
+        (worker, eni): (u8, EniId),
+        envelope: Envelope,
+        frame: Vec<u8>,
+    ) {
+        let (own, owner) = (self.redirect.beside.name(), Owner::Interface(eni));
+        self.exchange.send(worker, (own, false), owner, (envelope, frame));
     }
 
     /// Moves frames that other hosts have sent to the workers of their interfaces. The frames for
@@ -435,7 +379,10 @@ impl Neighbours {
         for (host, count, by_srd) in hosts.drain(..) {
             for (envelope, frame) in frames.by_ref().take(count) {
                 match redirect.other_for(now, &host, &envelope, &frame) {
-                    Some(worker) => exchange.send(worker, (&host, by_srd), envelope, frame),
+                    Some(worker) => {
+                        let owner = Owner::that_receives(&envelope);
+                        exchange.send(worker, (&host, by_srd), owner, (envelope, frame));
+                    }
                     None => own.push(&host, by_srd, (envelope, frame)),
                 }
             }

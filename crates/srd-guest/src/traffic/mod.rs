@@ -7,7 +7,7 @@
 //! | `gateways` | destinations of packets that leave the cloud |
 //! | `transport`, `hosts` | other hosts over SRD, and their traffic |
 //! | `received` | frames that other hosts have sent |
-//! | `beside` | frames between the workers of this host |
+//! | `beside`, `shares` | frames between the workers of this host; the part that each tenant has |
 //! | `following` | traced packets |
 
 pub(crate) mod beside;
@@ -18,5 +18,6 @@ pub(crate) mod late;
 pub(crate) mod outside;
 pub(crate) mod packets;
 pub(crate) mod received;
+pub(crate) mod shares;
 pub(crate) mod transport;
 pub(crate) mod turns;

@@ -275,10 +275,10 @@ impl Service {
             None => Envelope::Arriving,
         };
         if let Some(beside) = &mut self.gateways.beside
-            && let Some(worker) = beside.other_for_arriving(&envelope, to)
+            && let Some(other) = beside.other_for_arriving(&envelope, to)
         {
             // W3: Frames at another worker
-            return beside.send_arriving(worker, envelope, frame);
+            return beside.send_arriving(other, envelope, frame);
         }
         let name = self.gateways.name.clone();
         self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));

@@ -174,6 +174,14 @@ impl Pages {
         // No lock is held. If a reader misses this wake-up, it checks again soon.
         self.written.notify_all();
     }
+
+    /// Makes one sweep, as a packet thread does when a reader waits.
+    #[cfg(test)]
+    pub(crate) fn sweep(&self) {
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        self.begin();
+        self.written(clock::now());
+    }
 }
 
 #[cfg(test)]

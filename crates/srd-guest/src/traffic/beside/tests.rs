@@ -1,4 +1,7 @@
+//! Tests of the rings between workers, and of the frames that move through them.
+
 use super::*;
+use crate::traffic::shares::{BYTES_MAX, FRAMES_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use srd_card::vpc::workers::Partition;
 use srd_vpc::id::InstanceId;
@@ -15,7 +18,13 @@ fn host(name: &str) -> Arc<str> {
 }
 
 fn send(from: &mut Exchange, to: u8, name: &str, bytes: &[u8]) {
-    from.send(to, (&host(name), false), Envelope::Arriving, bytes.to_vec());
+    send_for(1, from, to, (name, bytes));
+}
+
+/// Sends a frame that counts to an interface.
+fn send_for(eni: u64, from: &mut Exchange, to: u8, (name, bytes): (&str, &[u8])) {
+    let owner = Owner::Interface(EniId(eni));
+    from.send(to, (&host(name), false), owner, (Envelope::Arriving, bytes.to_vec()));
 }
 
 /// Returns all frames that wait for a worker, with their hosts.
@@ -65,8 +74,9 @@ fn frames_arrive_in_order_with_the_host_that_has_sent_them() {
 
 #[test]
 fn a_full_ring_drops_and_counts_and_takes_frames_again_when_it_was_read() {
+    const SHARE: usize = FRAMES_MAX / 2;
     let [mut a, mut b] = workers();
-    for _ in 0..RING_FRAMES_MAX + 3 {
+    for _ in 0..SHARE + 3 {
         send(&mut a, 1, "x", &[1]);
     }
     assert_eq!(a.take_dropped(), 3, "those wait at the sender");
@@ -76,7 +86,12 @@ fn a_full_ring_drops_and_counts_and_takes_frames_again_when_it_was_read() {
     }
     a.flush();
     assert_eq!((a.take_dropped(), a.take_dropped()), (5, 0));
-    assert_eq!(all(&mut b).len(), RING_FRAMES_MAX);
+    // Another interface has its own share, at both places.
+    for _ in 0..5 {
+        send_for(2, &mut a, 1, ("y", &[3]));
+    }
+    a.flush();
+    assert_eq!((all(&mut b).len(), a.take_dropped()), (SHARE + 5, 0));
     send(&mut a, 1, "x", &[3]);
     a.flush();
     assert_eq!((all(&mut b).len(), a.take_dropped()), (1, 0));
@@ -86,44 +101,154 @@ fn a_full_ring_drops_and_counts_and_takes_frames_again_when_it_was_read() {
     assert_eq!(a.take_dropped(), 2);
 }
 
-/// Frames up to the size that is copied, and above it, move into an empty ring and into one with
-/// frames. The ring uses its memory again.
-#[test]
-fn short_and_long_frames_keep_their_bytes_and_their_order() {
-    let [mut a, mut b] = workers();
-    let sizes = [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 3, 9000, 7];
-    for round in 0..3 {
-        let mut sent = Vec::new();
-        for part in 0..3 {
-            for (at, size) in sizes.into_iter().enumerate() {
-                let frame = vec![u8::try_from(10 * part + at).unwrap(); size];
-                send(&mut a, 1, "x", &frame);
-                sent.push(frame);
-            }
-            a.flush();
-        }
-        let got: Vec<_> = all(&mut b).into_iter().map(|(_, frame)| frame).collect();
-        assert!(got == sent, "round {round}");
-    }
-    assert_eq!(a.take_dropped(), 0);
-}
-
 #[test]
 fn the_bytes_in_a_ring_are_bounded_and_one_frame_always_passes() {
     let [mut a, mut b] = workers();
-    let large = vec![0; RING_BYTES_MAX / 4];
+    let large = vec![0; BYTES_MAX / 4];
     for _ in 0..6 {
         send(&mut a, 1, "x", &large);
     }
-    assert_eq!(a.take_dropped(), 2);
+    assert_eq!(a.take_dropped(), 4, "an interface has half of the ring");
     a.flush();
     send(&mut a, 1, "x", &large);
     a.flush();
     assert_eq!(a.take_dropped(), 1);
-    assert_eq!(all(&mut b).len(), 4);
-    send(&mut a, 1, "x", &vec![0; RING_BYTES_MAX + 1]);
+    assert_eq!(all(&mut b).len(), 2);
+    send(&mut a, 1, "x", &vec![0; BYTES_MAX + 1]);
     a.flush();
     assert_eq!((all(&mut b).len(), a.take_dropped()), (1, 0));
+}
+
+/// A worker that takes only some frames of a ring has the rest later, in the same order.
+#[test]
+fn frames_that_are_taken_in_parts_keep_their_order_and_free_the_share() {
+    let [mut a, mut b] = workers();
+    let mut got = Vec::new();
+    for round in 0..3_u8 {
+        for number in 0..10 {
+            send(&mut a, 1, "x", &[round, number]);
+        }
+        a.flush();
+    }
+    while let Some(mut taken) = b.take() {
+        let Received { frames, hosts, .. } = &mut taken.received;
+        let some = hosts[0].1.min(4);
+        got.extend(frames.drain(..some).map(|(_, frame)| frame));
+        hosts[0].1 -= some;
+        if hosts[0].1 == 0 {
+            hosts.remove(0);
+        }
+        b.give_back(taken);
+    }
+    let wanted = (0..3_u8).flat_map(|round| (0..10).map(move |number| vec![round, number]));
+    assert!(got.into_iter().eq(wanted));
+    for _ in 0..FRAMES_MAX / 2 {
+        send(&mut a, 1, "x", &[1]);
+    }
+    a.flush();
+    assert_eq!((all(&mut b).len(), a.take_dropped()), (FRAMES_MAX / 2, 0));
+}
+
+/// Two instances, which two tenants may have.
+const CLOUD: &str = r#"
+[vpc.main]
+cidr = ["10.0.0.0/16"]
+[subnet.s]
+cidr = "10.0.1.0/24"
+[group.open]
+ingress = ["all from 10.0.0.0/16"]
+egress = ["all to 0.0.0.0/0"]
+[instance.a]
+type = "c7i.large"
+host = "here"
+[interface.a]
+subnet = "s"
+address = ["10.0.1.10"]
+groups = ["open"]
+instance = "a"
+[instance.b]
+type = "c7i.large"
+host = "here"
+[interface.b]
+subnet = "s"
+address = ["10.0.1.11"]
+groups = ["open"]
+instance = "b"
+"#;
+
+/// Returns the first of two workers, the exchange of the second one, and the interfaces of the
+/// instances, which belong to the given workers.
+fn first_of_two(owners: [u8; 2]) -> (Neighbours, Exchange, [EniId; 2]) {
+    let file = srd_vpc_file::parse(CLOUD, std::path::Path::new("a test")).unwrap();
+    let number = |kind, name| file.names.number(kind, name).unwrap();
+    let mut partition = Partition::new("here", 2);
+    for (name, owner) in ["a", "b"].into_iter().zip(owners) {
+        assert!(partition.assign(InstanceId(number(Kind::Instance, name)), owner));
+    }
+    let mut world = file.world.clone();
+    partition.divide(&mut world, |_| 1);
+    let [exchange, second] = workers();
+    let redirect = Redirect::new(partition.view(0, &world));
+    let enis = ["a", "b"].map(|name| EniId(number(Kind::Interface, name)));
+    (Neighbours { redirect, exchange }, second, enis)
+}
+
+#[test]
+fn frames_for_another_worker_cross_and_the_others_stay_with_their_hosts() {
+    let (mut beside, mut other, [own, foreign]) = first_of_two([0, 1]);
+    let (x, y) = (host("x"), host("y"));
+    let mut received = Received::default();
+    for _ in 0..3 {
+        let wanted = [(&x, foreign, 1), (&x, own, 2), (&y, own, 3), (&y, foreign, 4), (&y, own, 5)];
+        for (host, to, byte) in wanted {
+            let envelope = Envelope::Between { from: EniId(900), to };
+            received.push(host, true, (envelope, vec![byte]));
+        }
+        received.unknown = 7;
+        beside.redirect(Instant::ZERO, &mut received);
+        let stayed: Vec<u8> = received.frames.iter().map(|(_, frame)| frame[0]).collect();
+        let hosts: Vec<_> = received.hosts.iter().map(|(of, count, _)| (&**of, *count)).collect();
+        assert_eq!((stayed, hosts), (vec![2, 3, 5], vec![("x", 1), ("y", 2)]));
+        assert_eq!(std::mem::take(&mut received.unknown), 7);
+        beside.exchange.flush();
+        assert_eq!(all(&mut other), [("x".to_owned(), vec![1]), ("y".to_owned(), vec![4])]);
+        received.frames.clear();
+        received.hosts.clear();
+    }
+    assert!(beside.exchange.staying.frames.capacity() >= 5, "the next call uses this memory");
+    assert_eq!(beside.exchange.take_dropped(), 0);
+}
+
+/// The packets for one tenant, which arrived at the first worker, filled the queue to the second
+/// one. Those for another tenant were dropped.
+#[test]
+fn regression_a_flood_through_the_redirection_leaves_other_tenants_their_share() {
+    let (mut first, mut second, [a, b]) = first_of_two([1, 1]);
+    let sender = host("there");
+    for _ in 0..3 {
+        let mut received = Received::default();
+        for (to, count) in [(a, 2 * FRAMES_MAX), (b, 20)] {
+            for _ in 0..count {
+                let envelope = Envelope::Between { from: EniId(7), to };
+                received.push(&sender, false, (envelope, vec![0; 100]));
+            }
+        }
+        first.redirect(Instant::ZERO, &mut received);
+        assert!(received.frames.is_empty() && received.hosts.is_empty());
+        first.exchange.flush();
+    }
+    let mut counts = [0, 0];
+    while let Some(mut taken) = second.take() {
+        taken.received.hosts.clear();
+        for (envelope, _) in taken.received.frames.drain(..) {
+            let Envelope::Between { to, .. } = envelope else { panic!("{envelope:?}") };
+            counts[usize::from(to == b)] += 1;
+        }
+        second.give_back(taken);
+    }
+    assert_eq!(counts, [FRAMES_MAX / 2, 60]);
+    let dropped = 3 * (2 * FRAMES_MAX + 20) - counts[0] - counts[1];
+    assert_eq!(first.exchange.take_dropped(), dropped as u64);
 }
 
 #[test]
@@ -159,7 +284,7 @@ fn two_threads_exchange_frames_without_loss_while_there_is_space() {
             // The receiver is never further behind than the ring allows.
             while a.outgoing[1]
                 .as_ref()
-                .is_some_and(|to| to.ring.waiting.lock().unwrap().len() > RING_FRAMES_MAX / 2)
+                .is_some_and(|to| to.ring.waiting.lock().unwrap().len() > FRAMES_MAX / 4)
             {
                 std::thread::yield_now();
             }
@@ -182,58 +307,4 @@ fn two_threads_exchange_frames_without_loss_while_there_is_space() {
     }
     assert_eq!(sender.join().unwrap(), 0);
     assert!(got.into_iter().eq(0..FRAMES));
-}
-
-/// The numbers of the interfaces of two instances, and the view of the first of two workers, each
-/// of which has one of the instances.
-fn two_instances() -> ([EniId; 2], Redirect) {
-    let mut text = String::from(
-        "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n[subnet.s]\ncidr = \"10.0.1.0/24\"\n[group.open]\n\
-         ingress = [\"all from 10.0.0.0/16\"]\negress = [\"all to 0.0.0.0/0\"]\n",
-    );
-    for (name, address) in [("i0", "10.0.1.10"), ("i1", "10.0.1.11")] {
-        text.push_str(&format!(
-            "[instance.{name}]\ntype = \"c7i.large\"\nhost = \"here\"\n[interface.{name}]\n\
-             subnet = \"s\"\naddress = [\"{address}\"]\ngroups = [\"open\"]\n\
-             instance = \"{name}\"\n"
-        ));
-    }
-    let file = srd_vpc_file::parse(&text, std::path::Path::new("test")).unwrap();
-    let mut partition = Partition::new("here", 2);
-    for (worker, name) in [(0, "i0"), (1, "i1")] {
-        let instance = file.names.number(Kind::Instance, name).unwrap();
-        assert!(partition.assign(InstanceId(instance), worker));
-    }
-    let mut world = file.world.clone();
-    partition.divide(&mut world, |_| 1);
-    let eni = |name| EniId(file.names.number(Kind::Interface, name).unwrap());
-    (["i0", "i1"].map(eni), Redirect::new(partition.view(0, &world)))
-}
-
-#[test]
-fn frames_for_another_worker_cross_and_the_others_stay_with_their_hosts() {
-    let [exchange, mut other] = workers();
-    let ([own, foreign], redirect) = two_instances();
-    let mut beside = Neighbours { redirect, exchange };
-    let (x, y) = (host("x"), host("y"));
-    let mut received = Received::default();
-    for _ in 0..3 {
-        let wanted = [(&x, foreign, 1), (&x, own, 2), (&y, own, 3), (&y, foreign, 4), (&y, own, 5)];
-        for (host, to, byte) in wanted {
-            let envelope = Envelope::Between { from: EniId(900), to };
-            received.push(host, true, (envelope, vec![byte]));
-        }
-        received.unknown = 7;
-        beside.redirect(Instant::ZERO, &mut received);
-        let stayed: Vec<u8> = received.frames.iter().map(|(_, frame)| frame[0]).collect();
-        let hosts: Vec<_> = received.hosts.iter().map(|(of, count, _)| (&**of, *count)).collect();
-        assert_eq!((stayed, hosts), (vec![2, 3, 5], vec![("x", 1), ("y", 2)]));
-        assert_eq!(std::mem::take(&mut received.unknown), 7);
-        beside.exchange.flush();
-        assert_eq!(all(&mut other), [("x".to_owned(), vec![1]), ("y".to_owned(), vec![4])]);
-        received.frames.clear();
-        received.hosts.clear();
-    }
-    assert!(beside.exchange.staying.frames.capacity() >= 5, "the next call uses this memory");
-    assert_eq!(beside.exchange.take_dropped(), 0);
 }
