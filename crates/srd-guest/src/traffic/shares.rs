@@ -8,7 +8,6 @@
 //! Bounds: [`FRAMES_MAX`] frames of together [`BYTES_MAX`] bytes, and not more owners than frames.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use srd_card::vpc::Envelope;
 use srd_vpc::id::{EniId, NatGatewayId};
@@ -70,37 +69,49 @@ impl Held {
     }
 }
 
-/// The parts of a queue that its owners hold.
+/// The parts of a queue that its owners hold. Successive frames usually have one owner, whose part
+/// is not in the map.
 #[derive(Default, Debug)]
 pub(crate) struct Shares {
     all: Held,
-    of: HashMap<Owner, Held>,
+    last: Option<Owner>,
+    of_last: Held,
+    of_others: HashMap<Owner, Held>,
 }
 
 impl Shares {
     /// Counts a frame. Returns false, without counting it, if its owner may hold no more.
+    #[inline]
     pub(crate) fn take(&mut self, owner: Owner, bytes: usize) -> bool {
+        if self.last != Some(owner) {
+            self.change_to(owner);
+        }
         let frames_free = FRAMES_MAX.saturating_sub(self.all.frames);
         let bytes_free = BYTES_MAX.saturating_sub(self.all.bytes);
-        let entry = self.of.entry(owner);
-        let mut held = match &entry {
-            Entry::Occupied(held) => *held.get(),
-            Entry::Vacant(_) => Held::default(),
-        };
+        let held = &mut self.of_last;
         let has_room = held.frames < frames_free && held.bytes + bytes <= bytes_free;
         if !has_room && self.all.frames > 0 {
             return false;
         }
         held.add(bytes);
-        entry.insert_entry(held);
         self.all.add(bytes);
         true
     }
 
+    fn change_to(&mut self, owner: Owner) {
+        let held = self.of_others.remove(&owner).unwrap_or_default();
+        let held = std::mem::replace(&mut self.of_last, held);
+        if let Some(last) = self.last.replace(owner)
+            && held.frames > 0
+        {
+            self.of_others.insert(last, held);
+        }
+    }
+
     /// Counts nothing any more: the queue has no frames.
     pub(crate) fn clear(&mut self) {
-        self.all = Held::default();
-        self.of.clear();
+        (self.all, self.of_last) = (Held::default(), Held::default());
+        self.of_others.clear();
     }
 }
 
@@ -147,12 +158,13 @@ mod tests {
         for number in 2..3 * FRAMES_MAX {
             shares.take(owner(number), 64);
         }
-        assert!(shares.all.frames <= FRAMES_MAX && shares.of.len() <= shares.all.frames);
+        assert!(shares.all.frames <= FRAMES_MAX);
+        assert!(shares.of_others.len() <= shares.all.frames);
         shares.clear();
         assert!(shares.take(owner(0), BYTES_MAX + 1), "a queue without frames takes it");
         assert!(!shares.take(owner(1), 1));
         shares.clear();
-        assert!(shares.of.is_empty() && shares.take(owner(1), 1));
+        assert!(shares.of_others.is_empty() && shares.take(owner(1), 1));
     }
 
     #[test]

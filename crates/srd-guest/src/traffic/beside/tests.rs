@@ -123,10 +123,11 @@ fn the_bytes_in_a_ring_are_bounded_and_one_frame_always_passes() {
 #[test]
 fn frames_that_are_taken_in_parts_keep_their_order_and_free_the_share() {
     let [mut a, mut b] = workers();
-    let mut got = Vec::new();
+    let (mut got, x) = (Vec::new(), host("x"));
     for round in 0..3_u8 {
         for number in 0..10 {
-            send(&mut a, 1, "x", &[round, number]);
+            let frame = (Envelope::Arriving, vec![round, number]);
+            a.send(1, (&x, false), Owner::Interface(EniId(1)), frame);
         }
         a.flush();
     }
