@@ -81,7 +81,7 @@ pub(crate) fn run(command: &KeyCommand) -> Result<u8> {
 }
 
 /// Makes a key, and shows it. If that fails, the key is deleted again: otherwise it would be one of
-/// two keys, and nobody would have its secret.
+/// two keys, and its secret would be lost.
 fn create(ListArgs { json, admin }: &ListArgs) -> Result<()> {
     json.check()?;
     let key: NewKey = admin.ask(&Request::CreateKey)?;

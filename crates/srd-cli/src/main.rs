@@ -31,7 +31,7 @@
 //! | [`help`] | exit codes in the help of each command |
 //! | `srd_cni` | `srd-cni`, the same program under the name of a CNI plugin |
 //! | [`nodes`] | control sockets of the nodes that run |
-//! | [`failure`], [`output`], [`signals`], [`units`] | helpers that the commands share |
+//! | [`failure`], [`output`], [`secret`], [`signals`], [`units`] | helpers that the commands share |
 
 #![warn(clippy::print_stdout, clippy::print_stderr)] // the macros end a program whose output fails
 

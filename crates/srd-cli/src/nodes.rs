@@ -238,7 +238,7 @@ mod tests {
         assert!(!is_served(&path), "a process has left it behind");
     }
 
-    /// The user `srd` put a socket into the directory, and each command asked for --socket.
+    /// The user `srd` put a socket into the directory, and each command required --socket.
     #[test]
     fn regression_a_socket_of_no_known_node_does_not_count_beside_one() {
         let all = || ALL.map(PathBuf::from).to_vec();

@@ -98,7 +98,7 @@ impl Partition {
         }
     }
 
-    /// Remembers the workers of all instances of divided objects, which are in force at all workers.
+    /// Remembers the workers of the instances of divided objects, which are in force everywhere.
     pub fn keep(&mut self, world: &World) {
         if self.is_whole() {
             return;

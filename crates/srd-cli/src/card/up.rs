@@ -274,11 +274,11 @@ fn not_said(error: &anyhow::Error) {
     tracing::warn!("{error:#}");
 }
 
-/// Returns the names of the instances of the card at a socket. There are none if no card answers,
-/// which the take-over itself reports.
+/// Returns the names of the instances of the card at a socket. If no card answers, the list is
+/// empty, and the take-over itself reports this.
 ///
 /// # Errors
-/// A card runs, but does not tell its instances.
+/// A card runs, but does not return its instances.
 fn instances_at(socket: &Path) -> Result<Vec<String>> {
     let is_absent = |error: &anyhow::Error| {
         let kind = error.root_cause().downcast_ref().map(std::io::Error::kind);
@@ -415,7 +415,7 @@ mod tests {
     /// A card that did not answer the question for its instances counted as a card without any: it
     /// was taken over, and they ended.
     #[test]
-    fn regression_a_card_that_does_not_tell_its_instances_is_not_taken_over() {
+    fn regression_a_card_that_does_not_return_its_instances_is_not_taken_over() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("card.sock");
         assert!(instances_at(&path).unwrap().is_empty(), "there is no card");

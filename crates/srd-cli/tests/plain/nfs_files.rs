@@ -88,7 +88,7 @@ impl Half {
         }
     }
 
-    /// Returns how often the process had no descriptor left, as its counter says.
+    /// Returns the counter of the process for a lack of descriptors.
     fn exhausted(&self) -> u64 {
         let mut stream = connect(self.metrics);
         let at = self.metrics;

@@ -35,7 +35,7 @@ impl Workers {
         self.lock().divide(world, weight);
     }
 
-    /// Remembers the workers of the instances of divided objects, which are in force at all workers.
+    /// Remembers the workers of the instances of divided objects, which are in force everywhere.
     pub(crate) fn keep(&self, world: &World) {
         self.lock().keep(world);
     }

@@ -169,12 +169,12 @@ mod tests {
         (orders[0].clone(), commands, before)
     }
 
-    /// What a worker does with a request for other rules.
+    /// Reaction of a worker to a request for other rules.
     #[derive(Clone, Copy)]
     enum Does {
         Applies,
         Refuses,
-        /// It does not answer in time.
+        /// The worker does not answer in time.
         IsLate,
     }
 

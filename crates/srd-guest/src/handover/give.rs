@@ -277,7 +277,7 @@ mod tests {
             let asked_count = Arc::clone(&asked_count);
             thread::spawn(move || {
                 let (back, end) = asked(&queue);
-                // No worker answers before all of them have been asked.
+                // No worker answers before all of them have the request.
                 asked_count.fetch_add(1, Ordering::SeqCst);
                 let until = Instant::now() + LONG;
                 while asked_count.load(Ordering::SeqCst) < 3 {

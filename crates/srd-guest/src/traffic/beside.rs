@@ -333,8 +333,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Returns the other worker for which a frame from the internet is, and the interface; `None` if
-    /// it is for this worker. `to`: the destination of the packet before a NAT gateway has
+    /// Returns the other worker for which a frame from the internet is, and the interface; `None`
+    /// if it is for this worker. `to`: the destination of the packet before a NAT gateway has
     /// translated it.
     pub(crate) fn other_for_arriving(
         &self,

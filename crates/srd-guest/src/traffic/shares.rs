@@ -57,12 +57,12 @@ impl Owner {
 
 /// Frames, and their bytes.
 #[derive(Clone, Copy, Default, Debug)]
-struct Held {
+struct Amount {
     frames: usize,
     bytes: usize,
 }
 
-impl Held {
+impl Amount {
     fn add(&mut self, bytes: usize) {
         self.frames += 1;
         self.bytes += bytes;
@@ -73,10 +73,10 @@ impl Held {
 /// is not in the map.
 #[derive(Default, Debug)]
 pub(crate) struct Shares {
-    all: Held,
+    all: Amount,
     last: Option<Owner>,
-    of_last: Held,
-    of_others: HashMap<Owner, Held>,
+    of_last: Amount,
+    of_others: HashMap<Owner, Amount>,
 }
 
 impl Shares {
@@ -110,7 +110,7 @@ impl Shares {
 
     /// Counts nothing any more: the queue has no frames.
     pub(crate) fn clear(&mut self) {
-        (self.all, self.of_last) = (Held::default(), Held::default());
+        (self.all, self.of_last) = (Amount::default(), Amount::default());
         self.of_others.clear();
     }
 }

@@ -239,7 +239,7 @@ fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
 }
 
 /// A node that was stopped directly after the decision of a take-over, before its threads had seen
-/// the decision, ended as if the other process went on. Nobody ended the programs of instances.
+/// the decision, ended as if the other process went on. The programs of instances were not ended.
 #[test]
 fn regression_a_node_that_is_stopped_as_soon_as_it_may_begin_has_begun() {
     for begins in [true, false] {
