@@ -464,6 +464,7 @@ impl Service {
                 }
             }
         }
+        self.follow_decision(now);
         self.changes.begin_turn();
         while let Some(command) = self.next_command() {
             match command {
@@ -479,7 +480,10 @@ impl Service {
                         return;
                     }
                 }
-                Command::Apply(file, began, back) => self.replace_file(now, file, began, back),
+                Command::Apply(change) => self.replace_file(now, change),
+                Command::Answer(back) => {
+                    let _ = back.send(());
+                }
                 Command::Attach(attach, back) => self.attach(now, &attach, back),
                 Command::Flows(PartRequest { mut part, back }) => {
                     part.fill(&self.card);

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use crate::support::cloud_text::{self, Instance};
 use crate::support::hosts::{Hosts, NAMES, carries_a_megabyte};
 use crate::support::machine::*;
+use crate::support::pair::must;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -149,6 +150,64 @@ fn a_card_with_several_workers_that_is_killed_leaves_nothing() {
             machine.facts() == before && machine.instances_left().is_empty()
         });
     }
+}
+
+/// A worker had removed an instance before another worker reported that it cannot make an instance,
+/// and the removed one, in whose namespace a program ran, could not be made again.
+#[test]
+fn regression_a_file_that_one_worker_refuses_ends_no_instance_of_another_one() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("wke");
+    let before = machine.facts();
+    let instance = |(name, interface, kind, last)| {
+        let (host, lines) = ("", "");
+        Instance { name, interface, kind, host, last, lines }
+    };
+    let file = |name: &str, instances: &[(&'static str, &'static str, &'static str, u8)]| {
+        let instances: Vec<Instance<'_>> = instances.iter().copied().map(instance).collect();
+        machine.cloud(name, &cloud_text::cloud("main", RULES, &instances))
+    };
+    let [a, b] = [("Pa", "a", "c7i.2xlarge", 10), ("Pb", "b", "c7i.4xlarge", 11)];
+    let [c, d] = [("Pc", "c", "c7i.large", 12), ("Pd", "d", "c7i.large", 13)];
+    // Each new instance gets the worker with the fewest vCPUs: `c` that of `a`, and `d` that of `b`.
+    let mut card = machine.up(&[&file("a.toml", &[a]), "--workers", "2"]);
+    let apply = |file: &str| machine.srd(&["card", "apply", file]);
+    for file in [file("ab.toml", &[a, b]), file("abc.toml", &[a, b, c])] {
+        let applied = apply(&file);
+        assert!(applied.status.success(), "{applied:#?}");
+    }
+    let running = || {
+        let status = machine.json(&["card", "status"]);
+        names(&status).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = |of: &[&str]| -> Vec<String> {
+        of.iter().map(|name| format!("{}{name}", machine.prefix)).collect()
+    };
+    let listener = listen(&machine.instance("a"), 5001);
+    let mut connection = Connection::open(&machine.instance("c"), [10, 0, 1, 10], &listener);
+    let in_c = sleeper(&machine.instance("c"));
+
+    let taken = machine.instance("d");
+    must(&format!("netns add {taken}"));
+    let in_d = sleeper(&taken);
+    let without = file("ad.toml", &[a, d]);
+    for _ in 0..2 {
+        let refused = apply(&without);
+        assert!(!refused.status.success(), "{refused:#?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(&taken), "{refused:#?}");
+        assert_eq!(running(), all(&["a", "b", "c"]));
+        connection.passes();
+    }
+    drop((in_c, in_d));
+    must(&format!("netns del {taken}"));
+    let applied = apply(&without);
+    assert!(applied.status.success(), "{applied:#?}");
+    assert_eq!(running(), all(&["a", "d"]));
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
 const RULES: &str = "'all from 10.0.0.0/16'";

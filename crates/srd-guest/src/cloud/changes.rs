@@ -3,27 +3,28 @@
 //! ```text
 //!  request --> new objects: made by the helper --> rules and instances, at once --> done
 //!          \-- none needed ----------------------/        \--> instances made again --/
+//!              with several workers, all have their
+//!              objects before the rules of one change
 //! ```
 //!
 //! While new objects are made, packets continue under the previous rules, and other changes wait. A
-//! change that fails in this phase has changed nothing. An instance whose type or addresses differ
-//! is removed when the rules are in force, and then made again. If that fails, the previous rules
-//! are put in force again. The loop does not wait for the helper.
+//! change that fails in this phase has changed nothing. With several workers, a worker waits there
+//! for the others, and gives its objects back if one of them fails. An instance whose type or
+//! addresses differ is removed when the rules are in force, and then made again. If that fails, the
+//! previous rules are put in force again. The loop does not wait for the helper.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::mpsc::{SendError, Sender};
 
 use anyhow::{Error, Result};
 use srd_net::clock;
 use srd_proto::time::Instant;
-use srd_vpc_file::VpcFile;
 
 use crate::cloud::guests::check;
-use crate::cloud::pending::{Change, Step, Then};
+use crate::cloud::pending::{Applied, Change, Objects, Step, Then};
 use crate::cloud::world::Vpc;
-use crate::control::orders::{Command, Repair, RulesReply};
+use crate::control::orders::{Command, Progress, Repair, RulesChange, RulesReply};
 use crate::control::protocol::{Answer, Attach, NamespaceName};
 use crate::machine::maker::Needs;
 use crate::machine::namespace;
@@ -36,16 +37,12 @@ impl Service {
         self.changes.next_of_turn(&self.commands)
     }
 
-    pub(crate) fn replace_file(
-        &mut self,
-        now: Instant,
-        file: Arc<VpcFile>,
-        began: Instant,
-        back: Sender<RulesReply>,
-    ) {
+    pub(crate) fn replace_file(&mut self, now: Instant, change: RulesChange) {
+        let RulesChange { file, began, reverts, back, go } = change;
         let is_new = !self.vpc.is_same_file(&file);
         let vpc = self.vpc.replaced(file);
-        self.change(now, vpc, Then::Applied { began, is_new, back });
+        let applied = Applied { began, is_new, reverts, back, go };
+        self.change(now, vpc, Then::Applied(applied));
     }
 
     pub(crate) fn attach(
@@ -82,17 +79,70 @@ impl Service {
     /// Puts another VPC in force: at once if it needs no new objects, otherwise when the helper has
     /// created them.
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
+        let reverts = matches!(&then, Then::Applied(Applied { reverts: true, .. }));
         let needs = vpc.and_then(|vpc| {
             let world = vpc.world();
             check(&vpc, &world)?;
-            let needs = self.needs(&world)?;
+            let mut needs = self.needs(&world)?;
+            needs.wanted.iter_mut().for_each(|of| of.may_find |= reverts);
             Ok((vpc, needs))
         });
         match needs {
-            Ok((vpc, needs)) if needs.is_empty() => self.take(now, vpc, Places::new(), then, None),
+            Ok((vpc, needs)) if needs.is_empty() => {
+                self.proceed(now, vpc, Objects::default(), then);
+            }
             Ok((vpc, needs)) => self.make_for(now, Step::Begins(vpc), needs, then),
             Err(error) => self.say(now, then, Err(error)),
         }
+    }
+
+    /// Continues a change whose objects are there: puts its VPC in force, or waits until the other
+    /// workers have their objects as well.
+    fn proceed(&mut self, now: Instant, vpc: Vpc, objects: Objects, then: Then) {
+        match &then {
+            Then::Applied(Applied { go: Some(_), back, .. }) => {
+                // Without a receiver, the change was given up: this is seen below.
+                let _ = back.send(Progress::Ready);
+                let step = Step::Waits(vpc, objects);
+                self.changes.under_way = Some(Change { step, then, names: BTreeSet::new() });
+                self.follow_decision(now);
+            }
+            _ => {
+                let places = self.accept(objects);
+                self.take(now, vpc, places, then, None);
+            }
+        }
+    }
+
+    /// Continues the change that waits for the other workers, if a decision about it has arrived:
+    /// puts its VPC in force, or gives its objects back.
+    pub(crate) fn follow_decision(&mut self, now: Instant) {
+        let Some(goes_on) = self.changes.decision() else { return };
+        let Some(Change { step, then, .. }) = self.changes.under_way.take() else { return };
+        let Step::Waits(vpc, objects) = step else { return };
+        if goes_on {
+            let places = self.accept(objects);
+            return self.take(now, vpc, places, then, None);
+        }
+        let Objects { places, routed, .. } = objects;
+        places.into_values().for_each(|place| self.maker.remove(place));
+        if !routed.is_empty()
+            && let Err(error) = self.maker.route(BTreeSet::new(), routed)
+        {
+            tracing::warn!("routes of public addresses stay: {error:#}");
+        }
+        self.say(now, then, Err(anyhow::anyhow!("another worker cannot make this change")));
+    }
+
+    /// Records the objects that were made for a change. Returns the networks.
+    fn accept(&mut self, objects: Objects) -> Places {
+        let Objects { places, routed, names } = objects;
+        if let Some(edge) = &mut self.gateways.edge {
+            edge.has_routed(routed);
+        }
+        let is_left_out = |name: &String| !places.contains_key(name);
+        self.guests.left_out.extend(names.into_iter().filter(is_left_out));
+        places
     }
 
     /// Sends the helper a request to create the objects that a change needs.
@@ -109,24 +159,26 @@ impl Service {
     /// routes, or has failed.
     pub(crate) fn made(&mut self, now: Instant, made: Result<(Places, BTreeSet<Ipv4Addr>)>) {
         let Some(Change { step, then, names }) = self.changes.under_way.take() else { return };
-        let (places, routed) = match made {
-            Ok(made) => made,
+        let objects = match made {
+            Ok((places, routed)) => Objects { places, routed, names },
             Err(error) => return self.failed(now, step, then, error),
         };
-        if let Some(edge) = &mut self.gateways.edge {
-            edge.has_routed(routed);
-        }
-        let is_left_out = |name: &String| !places.contains_key(name);
-        self.guests.left_out.extend(names.into_iter().filter(is_left_out));
         match step {
-            Step::Begins(vpc) => self.take(now, vpc, places, then, None),
-            Step::Finishes { before, why } => match (self.finish(now, places), why) {
-                (Ok(()), None) => self.say(now, then, Ok(())),
-                (Ok(()), Some(why)) => self.say(now, then, Err(why)),
-                (Err(error), why) => {
-                    self.failed(now, Step::Finishes { before, why }, then, error);
+            Step::Begins(vpc) => self.proceed(now, vpc, objects, then),
+            Step::Finishes { before, why } => {
+                let places = self.accept(objects);
+                match (self.finish(now, places), why) {
+                    (Ok(()), None) => self.say(now, then, Ok(())),
+                    (Ok(()), Some(why)) => self.say(now, then, Err(why)),
+                    (Err(error), why) => {
+                        self.failed(now, Step::Finishes { before, why }, then, error);
+                    }
                 }
-            },
+            }
+            // Nothing is made for a change that waits for other workers.
+            Step::Waits(..) => {
+                self.changes.under_way = Some(Change { step, then, names: objects.names });
+            }
         }
     }
 
@@ -139,7 +191,7 @@ impl Service {
     /// Handles the failure of a step of a change.
     fn failed(&mut self, now: Instant, step: Step, then: Then, error: Error) {
         match step {
-            Step::Begins(_) => self.say(now, then, Err(error)),
+            Step::Begins(_) | Step::Waits(..) => self.say(now, then, Err(error)),
             Step::Finishes { before, why: None } => {
                 self.take(now, before, Places::new(), then, Some(error));
             }
@@ -187,13 +239,13 @@ impl Service {
 
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
         match then {
-            Then::Applied { began, is_new, back } => {
+            Then::Applied(Applied { began, is_new, back, .. }) => {
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
                 let (answer, repair) = match done {
                     Ok(()) => (Answer::Applied { microseconds, is_new }, Some(self.restore())),
                     Err(error) => (Answer::Failed { what: format!("{error:#}") }, None),
                 };
-                let _ = back.send(RulesReply { answer, repair });
+                let _ = back.send(Progress::Ended(RulesReply { answer, repair }));
             }
             Then::Attached(name, back) => {
                 let answer = done.map(|()| name).map_err(|error| format!("{error:#}"));

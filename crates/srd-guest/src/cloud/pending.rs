@@ -1,13 +1,15 @@
 //! Changes that wait for their namespaces, and for each other.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::mpsc::{Receiver, Sender};
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use anyhow::Error;
 use srd_proto::time::Instant;
 
 use crate::cloud::world::Vpc;
-use crate::control::orders::{Command, RulesReply};
+use crate::control::orders::{Command, Progress};
+use crate::machine::place::Places;
 
 /// Maximum number of changes that wait for the change under way. If the list is full, no other
 /// command is taken from the queue of the loop either. If this queue is full, threads wait before
@@ -40,6 +42,8 @@ pub(crate) struct Change {
 pub(crate) enum Step {
     /// Objects that the VPC needs before its rules are in force.
     Begins(Vpc),
+    /// The other workers, which need objects as well. This worker has its own.
+    Waits(Vpc, Objects),
     /// The networks of instances that were removed and are created again, while the new rules are
     /// in force.
     Finishes {
@@ -51,17 +55,21 @@ pub(crate) enum Step {
     },
 }
 
+/// Objects that the helper has made for a change.
+#[derive(Default)]
+pub(crate) struct Objects {
+    /// Networks of instances.
+    pub(crate) places: Places,
+    /// Public addresses that were routed.
+    pub(crate) routed: BTreeSet<Ipv4Addr>,
+    /// Instances whose networks were requested. Those that are missing from `places` are left out.
+    pub(crate) names: BTreeSet<String>,
+}
+
 /// The answer at the end of a change.
 pub(crate) enum Then {
     /// The answer to a request for other rules.
-    Applied {
-        /// Start of the time that the answer contains.
-        began: Instant,
-        /// Whether the file describes other objects than the file before.
-        is_new: bool,
-        /// Receives the answer.
-        back: Sender<RulesReply>,
-    },
+    Applied(Applied),
     /// The answer to a request for an additional instance. It contains the name of the instance.
     Attached(String, Sender<Result<String, String>>),
     /// No answer: the instance of this name was removed.
@@ -71,7 +79,35 @@ pub(crate) enum Then {
     Begun,
 }
 
+/// A request for other rules.
+pub(crate) struct Applied {
+    /// Start of the time that the answer contains.
+    pub(crate) began: Instant,
+    /// Whether the file describes other objects than the file before.
+    pub(crate) is_new: bool,
+    /// Whether programs may run in namespaces that the change needs, and continue.
+    pub(crate) reverts: bool,
+    /// Receives the progress and the answer.
+    pub(crate) back: Sender<Progress>,
+    /// The decision of the thread that changes all workers; `None`: this worker alone decides.
+    pub(crate) go: Option<Receiver<()>>,
+}
+
 impl Changes {
+    /// Returns the decision about a change that waits for the other workers: whether its rules are
+    /// to be put in force. `None`: there is no such change, or no decision.
+    pub(crate) fn decision(&self) -> Option<bool> {
+        let Some(Change { step: Step::Waits(..), then: Then::Applied(of), .. }) = &self.under_way
+        else {
+            return None;
+        };
+        match of.go.as_ref()?.try_recv() {
+            Ok(()) => Some(true),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(false),
+        }
+    }
+
     /// Begins a turn of the loop, which may run [`COMMANDS_PER_TURN_MAX`] commands.
     pub(crate) fn begin_turn(&mut self) {
         self.left = COMMANDS_PER_TURN_MAX;
@@ -104,7 +140,7 @@ impl Changes {
             let is_change = matches!(
                 &command,
                 Command::Detach(_)
-                    | Command::Apply(..)
+                    | Command::Apply(_)
                     | Command::Hold(..)
                     | Command::Attach(..)
                     | Command::KeepWorkers
@@ -122,6 +158,7 @@ impl Changes {
 mod tests {
     use super::*;
     use crate::control::orders::{COMMANDS_MAX, Orders};
+    use std::sync::mpsc::channel;
 
     fn change() -> Change {
         let (step, then) = (Step::Begins(Vpc::of_none()), Then::Detached(String::new()));
@@ -185,5 +222,35 @@ mod tests {
         assert!(changes.next(&commands).is_none());
         changes.under_way = None;
         assert!(matches!(changes.next(&commands), Some(Command::Detach(_))));
+    }
+
+    /// A worker removed instances before another one had the objects that it needs.
+    #[test]
+    fn regression_a_change_that_waits_for_other_workers_keeps_its_place_until_they_decide() {
+        let waits = || {
+            let ((go, decided), (back, _)) = (channel(), channel());
+            let (began, is_new, reverts) = (Instant::ZERO, true, false);
+            let then = Then::Applied(Applied { began, is_new, reverts, back, go: Some(decided) });
+            let step = Step::Waits(Vpc::of_none(), Objects::default());
+            (go, Change { step, then, names: BTreeSet::new() })
+        };
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let mut changes = Changes::default();
+        assert_eq!(changes.decision(), None);
+        let (go, waiting) = waits();
+        changes.under_way = Some(waiting);
+        assert_eq!(changes.decision(), None);
+        let (back, _) = channel();
+        assert!(orders.give(Command::Detach(String::from("a"))));
+        assert!(orders.give(Command::Answer(back)));
+        assert!(matches!(changes.next(&commands), Some(Command::Answer(_))));
+        assert!(changes.next(&commands).is_none(), "the other change waits");
+        go.send(()).unwrap();
+        drop(go);
+        assert_eq!(changes.decision(), Some(true));
+        let (go, waiting) = waits();
+        changes.under_way = Some(waiting);
+        drop(go);
+        assert_eq!(changes.decision(), Some(false));
     }
 }

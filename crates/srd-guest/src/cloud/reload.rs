@@ -70,7 +70,7 @@ impl Reloader {
     fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
         let RulesReply { answer, repair } = several::apply(&self.orders, file, began)?;
         // The helper has logged changes by other programs that are left.
-        if let Some(repair) = repair
+        if let Some(mut repair) = repair
             && repair.wait(REPAIR_WAIT_MAX).is_none()
         {
             tracing::warn!(

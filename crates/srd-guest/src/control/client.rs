@@ -11,6 +11,7 @@ use srd_daemon::control::protocol::Answer as NodeAnswer;
 use srd_trust::peer;
 use srd_trust::text::clean_json;
 
+use crate::control::orders;
 use crate::control::protocol::{
     Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
 };
@@ -20,6 +21,9 @@ use crate::machine::earlier;
 
 /// Longest wait for the answer to a request that creates or changes an object.
 const CHANGE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for the answer to a request for other rules. A card that stands still reports so
+/// earlier.
+const RULES_WAIT_MAX: Duration = orders::CHANGE_WAIT_MAX.saturating_mul(2);
 /// Longest wait for the answer to a request that only reads. It is longer than a card waits for new
 /// figures before it answers with old figures.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -131,6 +135,7 @@ impl Client {
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         let wait = match request {
             Request::Status | Request::Flows { .. } | Request::Logs => ANSWER_WAIT_MAX,
+            Request::Apply { .. } => RULES_WAIT_MAX,
             _ => CHANGE_WAIT_MAX,
         };
         self.send(request)?;

@@ -2,12 +2,15 @@
 //!
 //! Bound: at most [`COMMANDS_MAX`] commands wait. If the queue is full, a thread waits for space,
 //! at most [`GIVE_WAIT_MAX`]. The number of the socket's threads is bounded, and each has one
-//! command at a time. The channel of an answer carries one message.
+//! command at a time. The channel of an answer carries one message, that of a change of rules at
+//! most two.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant as WallInstant};
@@ -30,10 +33,22 @@ pub(crate) const COMMANDS_MAX: usize = 512;
 const GIVE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Longest wait for an answer of the card's loop. A loop that takes longer counts as ended.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for a change for which the helper makes objects, while the loop answers. The helper
+/// makes hundreds of networks in this time.
+pub(crate) const CHANGE_WAIT_MAX: Duration = Duration::from_secs(300);
+/// Pause between two checks of a loop that works on a change.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Longest time for which such a loop may then stand still.
+const STANDS_MAX: Duration = Duration::from_secs(20);
 /// Shortest wait for the figures of a worker.
 const REFRESH_WAIT_MIN: Duration = Duration::from_millis(50);
 /// Pause between two attempts to add a command to the full queue.
 const PAUSE: Duration = Duration::from_millis(2);
+
+const HAS_ENDED: &str = "the service has ended";
+/// Warning about a repair whose thread has ended before.
+const REPAIR_HAS_ENDED: &str = "what other programs have changed of instances may stay so: the \
+    thread that restores it has ended, see the log; start the card again";
 
 /// The two ends of the queue of commands of a worker, and the descriptor that wakes its loop.
 pub(crate) type CommandQueue = (Orders, Receiver<Command>, Arc<OwnedFd>);
@@ -49,32 +64,85 @@ pub(crate) struct RulesReply {
     pub(crate) repair: Option<Repair>,
 }
 
+/// A change of the rules of one worker.
+#[derive(Debug)]
+pub(crate) struct RulesChange {
+    pub(crate) file: Arc<VpcFile>,
+    /// Time at which the request arrived.
+    pub(crate) began: Instant,
+    /// Whether the file was in force a moment ago, so that programs may still run in namespaces of
+    /// its instances. These programs continue.
+    pub(crate) reverts: bool,
+    /// Receives the progress of the change.
+    pub(crate) back: Sender<Progress>,
+    /// For a change in two steps: the message to put the rules in force. If its sender is dropped
+    /// without a message, the worker gives the objects back, and keeps its rules. `None`: the rules
+    /// are in force as soon as the worker has the objects.
+    pub(crate) go: Option<Receiver<()>>,
+}
+
+/// The progress of a [`RulesChange`].
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// The worker has all objects that the rules need, and waits for [`RulesChange::go`]. Nothing
+    /// else has changed.
+    Ready,
+    /// The rules are in force, or the change has failed.
+    Ended(RulesReply),
+}
+
 /// A repair of instances by the helper, which goes on after the rules are in force.
 #[derive(Debug)]
-pub(crate) struct Repair(Vec<Receiver<Vec<String>>>);
+pub(crate) struct Repair {
+    /// The parts whose results have not arrived.
+    parts: Vec<Receiver<Vec<String>>>,
+    /// Changes by other programs that are left, as far as parts have ended.
+    left: Vec<String>,
+}
 
 impl Repair {
     /// Returns a repair, and the sender of its result: changes by other programs that are left, as
     /// sentences with remedies.
     pub(crate) fn new() -> (Self, Sender<Vec<String>>) {
         let (back, done) = channel();
-        (Self(vec![done]), back)
+        (Self { parts: vec![done], left: Vec::new() }, back)
     }
 
     /// Returns the repairs of several workers as one.
     pub(crate) fn of_workers(all: impl IntoIterator<Item = Self>) -> Self {
-        Self(all.into_iter().flat_map(|of| of.0).collect())
+        let mut repair = Self { parts: Vec::new(), left: Vec::new() };
+        for of in all {
+            repair.parts.extend(of.parts);
+            repair.add(of.left);
+        }
+        repair
+    }
+
+    /// Adds changes that are left. Workers share what belongs to the machine, and report the same
+    /// change of it each.
+    fn add(&mut self, left: Vec<String>) {
+        for text in left {
+            if !self.left.contains(&text) {
+                self.left.push(text);
+            }
+        }
     }
 
     /// Waits for the end of the repair, for at most `time`. Returns the changes by other programs
     /// that are left; `None` if the repair has not ended.
-    pub(crate) fn wait(&self, time: Duration) -> Option<Vec<String>> {
+    pub(crate) fn wait(&mut self, time: Duration) -> Option<Vec<String>> {
         let began = WallInstant::now();
-        let mut left = Vec::new();
-        for done in &self.0 {
-            left.extend(done.recv_timeout(time.saturating_sub(began.elapsed())).ok()?);
+        while let Some(part) = self.parts.first() {
+            match part.recv_timeout(time.saturating_sub(began.elapsed())) {
+                Ok(left) => self.add(left),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.add(vec![String::from(REPAIR_HAS_ENDED)]);
+                }
+            }
+            self.parts.remove(0);
         }
-        Some(left)
+        Some(self.left.clone())
     }
 }
 
@@ -86,11 +154,13 @@ pub(crate) enum Command {
     Attach(Attach, Sender<Result<String, String>>),
     /// Copy a part of the flows of an interface.
     Flows(PartRequest),
-    /// Put the rules of a file in force. The time is that at which the request arrived.
-    Apply(Arc<VpcFile>, Instant, Sender<RulesReply>),
+    /// Put the rules of a file in force.
+    Apply(RulesChange),
     Detach(String),
     /// Remember which worker has which instance: all workers have made the change before.
     KeepWorkers,
+    /// Answer at once, also while a change is under way.
+    Answer(Sender<()>),
     /// Return the new records of a trace; `None` if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
@@ -212,11 +282,56 @@ pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -
 }
 
 /// Waits for the answer to a command. `is_given`: whether the card's loop will receive the command.
-pub(crate) fn receive<T>(is_given: bool, answer: &Receiver<T>) -> Result<T> {
+fn receive<T>(is_given: bool, answer: &Receiver<T>) -> Result<T> {
+    receive_within(is_given, answer, ANSWER_WAIT_MAX)
+}
+
+fn receive_within<T>(is_given: bool, answer: &Receiver<T>, time: Duration) -> Result<T> {
     if !is_given {
-        bail!("the service has ended");
+        bail!(HAS_ENDED);
     }
-    answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
+    answer.recv_timeout(time).context("the service does not answer")
+}
+
+/// Waits until `until` for a message about a change, as long as the card's loop answers.
+/// `is_given`: whether the loop will receive the command.
+pub(crate) fn receive_change<T>(
+    orders: &Orders,
+    is_given: bool,
+    answer: &Receiver<T>,
+    until: WallInstant,
+) -> Result<T> {
+    receive_change_each(orders, is_given, answer, until, (LOOK_EVERY, STANDS_MAX))
+}
+
+/// As [`receive_change`]. `pause`: time between two checks of the loop; `stands_max`: longest time
+/// for which it may then stand still.
+fn receive_change_each<T>(
+    orders: &Orders,
+    is_given: bool,
+    answer: &Receiver<T>,
+    until: WallInstant,
+    (pause, stands_max): (Duration, Duration),
+) -> Result<T> {
+    if !is_given {
+        bail!(HAS_ENDED);
+    }
+    loop {
+        match answer.recv_timeout(pause) {
+            Ok(message) => return Ok(message),
+            Err(RecvTimeoutError::Disconnected) => bail!(HAS_ENDED),
+            Err(RecvTimeoutError::Timeout) if WallInstant::now() >= until => {
+                bail!("the change has not ended after {} s", CHANGE_WAIT_MAX.as_secs())
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let (back, alive) = channel();
+        let is_given = orders.give_within(Command::Answer(back), stands_max);
+        if let Err(error) = receive_within(is_given, &alive, stands_max) {
+            // The message may have arrived meanwhile.
+            return answer.try_recv().map_err(|_| error);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -225,16 +340,65 @@ mod tests {
 
     #[test]
     fn a_repair_is_waited_for_until_it_has_ended_or_for_a_time() {
-        let (repair, back) = Repair::new();
+        let (mut repair, back) = Repair::new();
         assert_eq!(repair.wait(Duration::from_millis(1)), None);
         let ends = thread::spawn(move || {
             thread::sleep(Duration::from_millis(20));
             back.send(vec![String::from("left")]).unwrap();
         });
-        assert_eq!(repair.wait(Duration::from_secs(60)), Some(vec![String::from("left")]));
+        let left = Some(vec![String::from("left")]);
+        assert_eq!(repair.wait(Duration::from_secs(60)), left);
         ends.join().unwrap();
-        // The helper has ended.
-        assert_eq!(repair.wait(Duration::from_secs(60)), None);
+        assert_eq!(repair.wait(Duration::from_secs(60)), left, "it was read before");
+    }
+
+    /// The same change was reported once for each worker, a dead thread as one that takes long, and
+    /// the results of the first workers were lost if a later one took long.
+    #[test]
+    fn regression_repairs_of_workers_report_each_change_once_and_a_thread_that_has_ended() {
+        let ((first, back), (second, other)) = (Repair::new(), Repair::new());
+        let (third, dead) = Repair::new();
+        let mut repair = Repair::of_workers([first, second, third]);
+        drop(dead);
+        back.send(vec![String::from("forwarding is off"), String::from("a")]).unwrap();
+        assert_eq!(repair.wait(Duration::from_millis(1)), None, "the second one has not ended");
+        other.send(vec![String::from("forwarding is off"), String::from("b")]).unwrap();
+        let mut left = repair.wait(Duration::from_secs(60)).unwrap();
+        left.sort();
+        assert_eq!(left, ["a", "b", "forwarding is off", REPAIR_HAS_ENDED]);
+    }
+
+    /// A worker that makes many networks counted as one that has ended.
+    #[test]
+    fn regression_a_change_may_take_as_long_as_the_loop_answers() {
+        let (pause, long) = (Duration::from_millis(5), Duration::from_secs(60));
+        let later = || WallInstant::now() + 10 * long;
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let (back, answer) = channel();
+        let work = thread::spawn(move || {
+            for number in 0..3 {
+                let Ok(Command::Answer(alive)) = commands.recv() else { panic!("{number}") };
+                if number == 2 {
+                    back.send(7).unwrap();
+                }
+                alive.send(()).unwrap();
+            }
+            commands
+        });
+        let wait = |answer: &Receiver<i32>, until, stands_max| {
+            receive_change_each(&orders, true, answer, until, (pause, stands_max))
+        };
+        assert_eq!(wait(&answer, later(), long).unwrap(), 7);
+        let commands = work.join().unwrap();
+        // The loop stands still.
+        let (_never, answer) = channel();
+        let error = wait(&answer, later(), pause).unwrap_err().to_string();
+        assert!(error.contains("does not answer"), "{error}");
+        let error = wait(&answer, WallInstant::now(), long).unwrap_err().to_string();
+        assert!(error.contains("has not ended after"), "{error}");
+        drop(commands);
+        let error = wait(&answer, later(), long).unwrap_err().to_string();
+        assert!(error.contains("has ended"), "{error}");
     }
 
     #[test]

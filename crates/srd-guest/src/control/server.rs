@@ -160,7 +160,7 @@ impl Begun<'_> {
 
     /// Waits until instances are repaired, for at most `time`.
     fn repaired(&mut self, time: Duration) -> Answer {
-        let Some(repair) = &self.repair else {
+        let Some(repair) = &mut self.repair else {
             let what = String::from("this connection has put no rules in force");
             return Answer::Failed { what };
         };

@@ -2,17 +2,27 @@
 //! instance. All workers make the same changes in the same order, so that all of them have the same
 //! objects. With one worker, these are plain commands.
 //!
-//! A change is complete when all workers have made it. Only then does an instance have its worker
-//! for good. If one of them cannot make it, the others revert it.
+//! ```text
+//!  rules of a file --> each worker makes its objects --> all have them: rules at each worker
+//!                                                   \--> one has failed: all objects given back
+//! ```
+//!
+//! So a refused file ends no instance of another worker. A change is complete when all workers have
+//! made it; only then does an instance have its worker for good. If one of them fails in the second
+//! step, the others revert it.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant as WallInstant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
-use crate::control::orders::{Command, Orders, Repair, RulesReply, hand, receive};
+use crate::control::orders::{
+    CHANGE_WAIT_MAX, Command, Orders, Progress, Repair, RulesChange, RulesReply, hand,
+    receive_change,
+};
 use crate::control::protocol::{Answer, Attach};
 
 /// The file in force at all workers. No other change goes to the workers until this is dropped.
@@ -22,16 +32,102 @@ fn begin(orders: &Orders) -> Changing<'_> {
     orders.in_force.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The part of one worker in a change of rules.
+struct Part<'a> {
+    orders: &'a Orders,
+    /// Whether the worker will receive the command.
+    is_given: bool,
+    progress: Receiver<Progress>,
+    /// For a change in two steps that has not been decided: the way to put the rules in force.
+    go: Option<Sender<()>>,
+}
+
+/// Number of steps of a change of rules at one worker, and its purpose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The rules are in force as soon as the worker has its objects.
+    OneStep,
+    /// The worker waits for the others between the steps.
+    TwoSteps,
+    /// One step, back to rules that were in force a moment ago.
+    Revert,
+}
+
+impl<'a> Part<'a> {
+    /// Sends a worker the command to put the rules of a file in force.
+    fn begin(orders: &'a Orders, file: &Arc<VpcFile>, began: Instant, kind: Kind) -> Self {
+        let (back, progress) = channel();
+        let (go, decided) = (kind == Kind::TwoSteps).then(channel).unzip();
+        let (file, reverts) = (Arc::clone(file), kind == Kind::Revert);
+        let change = RulesChange { file, began, reverts, back, go: decided };
+        let is_given = orders.give(Command::Apply(change));
+        Self { orders, is_given, progress, go }
+    }
+
+    /// Waits for the end of the first step. Returns the reason if the worker has failed.
+    fn failure(&self, until: WallInstant) -> Option<String> {
+        match self.next(until) {
+            Ok(Progress::Ready) => None,
+            Ok(Progress::Ended(RulesReply { answer: Answer::Failed { what }, .. })) => Some(what),
+            Ok(Progress::Ended(_)) => Some(String::from("a worker has not waited for the others")),
+            Err(error) => Some(format!("{error:#}")),
+        }
+    }
+
+    /// Begins the second step.
+    fn go(&mut self) {
+        if let Some(go) = self.go.take() {
+            // A worker that has ended gives no answer.
+            let _ = go.send(());
+            self.orders.wake();
+        }
+    }
+
+    /// Waits for the end of the last step.
+    fn end(&self, until: WallInstant) -> Result<RulesReply> {
+        match self.next(until)? {
+            Progress::Ended(reply) => Ok(reply),
+            Progress::Ready => bail!("a worker waits for the others"),
+        }
+    }
+
+    fn next(&self, until: WallInstant) -> Result<Progress> {
+        receive_change(self.orders, self.is_given, &self.progress, until)
+    }
+}
+
+impl Drop for Part<'_> {
+    /// The worker gives its objects back, unless the second step has begun.
+    fn drop(&mut self) {
+        if self.go.take().is_some() {
+            self.orders.wake();
+        }
+    }
+}
+
+/// Returns the end of the longest wait for a step that begins now.
+fn end_of_step() -> WallInstant {
+    WallInstant::now() + CHANGE_WAIT_MAX
+}
+
 /// Puts the rules of a file in force at all workers (W5). The answer is [`Answer::Applied`], or the
-/// failure of a worker; then the file before is in force again. The repair is that of all workers.
+/// failure of a worker; then the file before is in force. The repair is that of all workers.
 pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<RulesReply> {
     let file = Arc::new(file);
     if !orders.are_several() {
-        let (back, answer) = channel();
-        return hand(orders, Command::Apply(file, began, back), &answer);
+        return Part::begin(orders, &file, began, Kind::OneStep).end(end_of_step());
     }
     let mut in_force = begin(orders);
-    let answers = apply_to(orders.all(), &file, began);
+    let begun = orders.all().map(|orders| Part::begin(orders, &file, began, Kind::TwoSteps));
+    // All of them begin before the first answer is awaited.
+    let mut parts: Vec<Part<'_>> = begun.collect();
+    let until = end_of_step();
+    if let Some(what) = parts.iter().find_map(|part| part.failure(until)) {
+        return Ok(RulesReply { answer: Answer::Failed { what }, repair: None });
+    }
+    parts.iter_mut().for_each(Part::go);
+    let until = end_of_step();
+    let answers: Vec<Result<RulesReply>> = parts.iter().map(|part| part.end(until)).collect();
     let failure = answers.iter().find_map(|reply| match reply.as_ref().map(|of| &of.answer) {
         Ok(Answer::Applied { .. }) => None,
         Ok(Answer::Failed { what }) => Some(what.clone()),
@@ -43,17 +139,8 @@ pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<Ru
         keep_workers(orders);
         return Ok(of_all(answers));
     };
-    // A worker without an answer may still make the change. It then makes the next one after it.
-    let is_refused = |reply: &Result<RulesReply>| {
-        reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Failed { .. }))
-    };
-    let changed = orders.all().zip(&answers).filter(|(_, reply)| !is_refused(reply));
-    let changed: Vec<&Orders> = changed.map(|(orders, _)| orders).collect();
-    let reverted = match &*in_force {
-        Some(before) => apply_to(changed.into_iter(), before, began),
-        None => Vec::new(),
-    };
-    let what = match reverted.iter().all(is_applied) {
+    let what = match in_force.as_ref().is_none_or(|before| revert(&parts, &answers, before, began))
+    {
         true => what,
         false => format!(
             "{what}; some workers have the new rules, and others the rules before: apply a file \
@@ -71,23 +158,29 @@ fn keep_workers(orders: &Orders) {
     }
 }
 
-fn is_applied(reply: &Result<RulesReply>) -> bool {
-    reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Applied { .. }))
+/// Puts the file before in force again at the workers that have not refused the change. Returns
+/// whether all of them have done so.
+fn revert(
+    parts: &[Part<'_>],
+    answers: &[Result<RulesReply>],
+    before: &Arc<VpcFile>,
+    began: Instant,
+) -> bool {
+    // A worker without an answer may still make the change. It then makes the next one after it.
+    let is_refused = |reply: &Result<RulesReply>| {
+        reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Failed { .. }))
+    };
+    let changed = parts.iter().zip(answers).filter(|(_, reply)| !is_refused(reply));
+    let changed: Vec<Part<'_>> =
+        changed.map(|(part, _)| Part::begin(part.orders, before, began, Kind::Revert)).collect();
+    let until = end_of_step();
+    // The end of each of them is awaited.
+    let reverted: Vec<bool> = changed.iter().map(|part| is_applied(&part.end(until))).collect();
+    reverted.into_iter().all(|is_applied| is_applied)
 }
 
-/// Sends a file to workers, and returns their answers in order.
-fn apply_to<'a>(
-    orders: impl Iterator<Item = &'a Orders>,
-    file: &Arc<VpcFile>,
-    began: Instant,
-) -> Vec<Result<RulesReply>> {
-    let asked = orders.map(|orders| {
-        let (back, answer) = channel();
-        (orders.give(Command::Apply(Arc::clone(file), began, back)), answer)
-    });
-    // All of them begin before the first answer is awaited.
-    let asked: Vec<_> = asked.collect();
-    asked.into_iter().map(|(is_given, answer)| receive(is_given, &answer)).collect()
+fn is_applied(reply: &Result<RulesReply>) -> bool {
+    reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Applied { .. }))
 }
 
 /// Returns the answer of the worker that took longest, and the repairs of all workers as one.
@@ -147,128 +240,106 @@ fn detach_from_all(orders: &Orders, name: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::Receiver;
+    use super::*;
+    use crate::cloud::world::Vpc;
+    use crate::control::orders::CommandQueue;
+    use srd_net::clock;
     use std::thread;
     use std::time::Duration;
 
-    use super::*;
-    use crate::cloud::world::Vpc;
-
     const LONG: Duration = Duration::from_secs(60);
 
-    fn file() -> VpcFile {
-        Vpc::file_of(None).unwrap()
-    }
+    /// A worker that is told what to answer at each step.
+    struct Worker(CommandQueue);
 
-    /// Returns the orders to the workers of a host, their queues, and the file in force.
-    fn workers(count: u8) -> (Orders, Vec<Receiver<Command>>, Arc<VpcFile>) {
-        let before = Arc::new(file());
-        let queues = Orders::of_workers(count, Arc::clone(&before)).unwrap();
-        let (orders, commands): (Vec<_>, Vec<_>) =
-            queues.into_iter().map(|(orders, commands, _wake)| (orders, commands)).unzip();
-        (orders[0].clone(), commands, before)
-    }
-
-    /// Reaction of a worker to a request for other rules.
-    #[derive(Clone, Copy)]
-    enum Does {
-        Applies,
-        Refuses,
-        /// The worker does not answer in time.
-        IsLate,
-    }
-
-    /// Takes the next request for other rules, and returns its file.
-    fn obey(commands: &Receiver<Command>, does: Does) -> Arc<VpcFile> {
-        let Ok(Command::Apply(file, _, back)) = commands.recv_timeout(LONG) else {
-            panic!("no request for other rules")
-        };
-        let answer = match does {
-            Does::Applies => Answer::Applied { microseconds: 1, is_new: true },
-            Does::Refuses => Answer::Failed { what: String::from("it cannot") },
-            // The request has no answer any more.
-            Does::IsLate => return file,
-        };
-        back.send(RulesReply { answer, repair: None }).unwrap();
-        file
-    }
-
-    /// A file that was applied at several workers.
-    struct Applied {
-        answer: Answer,
-        /// The files that each worker has got.
-        files: Vec<Vec<Arc<VpcFile>>>,
-        /// Further commands to each worker.
-        left: Vec<Vec<Command>>,
-        before: Arc<VpcFile>,
-        in_force: Arc<VpcFile>,
-    }
-
-    /// Applies a file at workers, each of which does this for one request after the other.
-    fn applied(does: Vec<Vec<Does>>) -> Applied {
-        let (orders, queues, before) = workers(u8::try_from(does.len()).unwrap());
-        let start = |(commands, does): (Receiver<Command>, Vec<Does>)| {
-            thread::spawn(move || {
-                let files: Vec<_> = does.into_iter().map(|does| obey(&commands, does)).collect();
-                (files, commands)
-            })
-        };
-        let threads: Vec<_> = queues.into_iter().zip(does).map(start).collect();
-        let answer = apply(&orders, file(), Instant::ZERO).unwrap().answer;
-        let (mut files, mut left) = (Vec::new(), Vec::new());
-        for thread in threads {
-            let (of_worker, commands) = thread.join().unwrap();
-            files.push(of_worker);
-            left.push(commands.try_iter().collect());
-        }
-        let in_force = begin(&orders).clone().unwrap();
-        Applied { answer, files, left, before, in_force }
-    }
-
-    fn failure(answer: Answer) -> String {
-        match answer {
-            Answer::Failed { what } => what,
-            other => panic!("{other:?}"),
+    impl Worker {
+        fn change(&self) -> RulesChange {
+            match self.0.1.recv() {
+                Ok(Command::Apply(change)) => change,
+                _ => panic!("another command"),
+            }
         }
     }
 
-    /// A worker that had not answered in time kept the rules that another one had refused.
+    fn workers() -> (Orders, [Worker; 2]) {
+        let file = Arc::new(Vpc::file_of(None).unwrap());
+        let all = Orders::of_workers(2, file).unwrap().into_iter().map(Worker);
+        let Ok(all) = <[Worker; 2]>::try_from(all.collect::<Vec<_>>()) else { panic!("two") };
+        (all[0].0.0.clone(), all)
+    }
+
+    fn failed(what: &str) -> Progress {
+        let answer = Answer::Failed { what: what.to_owned() };
+        Progress::Ended(RulesReply { answer, repair: None })
+    }
+
+    fn applied(microseconds: u64) -> Progress {
+        let answer = Answer::Applied { microseconds, is_new: true };
+        Progress::Ended(RulesReply { answer, repair: None })
+    }
+
+    fn apply_default(orders: &Orders) -> Answer {
+        apply(orders, Vpc::file_of(None).unwrap(), clock::now()).unwrap().answer
+    }
+
+    /// A worker put a file in force, and removed instances, before another one reported that it
+    /// cannot make its objects.
     #[test]
-    fn regression_a_late_worker_reverts_rules_that_another_one_refuses() {
-        use Does::{Applies, IsLate, Refuses};
-        let all = vec![vec![Refuses], vec![IsLate, Applies], vec![Applies, Applies]];
-        let Applied { answer, files, left, before, in_force } = applied(all);
-        assert_eq!(failure(answer), "it cannot");
-        for of in &files[1..] {
-            assert!(!Arc::ptr_eq(&of[0], &before) && Arc::ptr_eq(&of[1], &before));
+    fn regression_no_worker_changes_anything_before_all_have_their_objects() {
+        let (orders, [first, second]) = workers();
+        let asks = thread::spawn({
+            let orders = orders.clone();
+            move || apply_default(&orders)
+        });
+        let (one, other) = (first.change(), second.change());
+        one.back.send(Progress::Ready).unwrap();
+        assert!(one.go.as_ref().unwrap().try_recv().is_err(), "the other one is not ready");
+        other.back.send(failed("programs run in it")).unwrap();
+        let answer = asks.join().unwrap();
+        assert_eq!(answer, Answer::Failed { what: "programs run in it".into() });
+        assert!(one.go.unwrap().recv().is_err(), "it gives its objects back");
+        assert!(first.0.1.try_recv().is_err() && second.0.1.try_recv().is_err(), "nothing more");
+
+        // Both are ready, so both change.
+        let asks = thread::spawn(move || apply_default(&orders));
+        let changes = [first.change(), second.change()];
+        changes.iter().for_each(|of| of.back.send(Progress::Ready).unwrap());
+        for (of, microseconds) in changes.iter().zip([7, 5]) {
+            assert!(!of.reverts);
+            of.go.as_ref().unwrap().recv().unwrap();
+            of.back.send(applied(microseconds)).unwrap();
         }
-        // The worker that has refused has nothing to revert, and no instance gets its worker.
-        assert!(left.iter().all(Vec::is_empty));
-        assert!(Arc::ptr_eq(&in_force, &before));
+        assert_eq!(asks.join().unwrap(), Answer::Applied { microseconds: 7, is_new: true });
+        for worker in [first, second] {
+            assert!(matches!(worker.0.1.try_recv(), Ok(Command::KeepWorkers)));
+        }
     }
 
     #[test]
-    fn a_worker_that_does_not_revert_rules_is_named() {
-        use Does::{IsLate, Refuses};
-        let what = failure(applied(vec![vec![Refuses], vec![IsLate, IsLate]]).answer);
-        assert!(what.contains("it cannot; some workers have the new rules"), "{what}");
-    }
-
-    #[test]
-    fn instances_have_their_workers_when_all_workers_have_made_the_change() {
-        let Applied { answer, files, left, before, in_force } =
-            applied(vec![vec![Does::Applies]; 3]);
-        assert!(matches!(answer, Answer::Applied { .. }), "{answer:?}");
-        assert!(left.iter().all(|of| matches!(of.as_slice(), [Command::KeepWorkers])));
-        assert!(!Arc::ptr_eq(&in_force, &before));
-        assert!(files.iter().all(|of| Arc::ptr_eq(&of[0], &in_force)));
+    fn a_failure_of_the_second_step_is_reverted_at_the_others() {
+        for is_reverted in [true, false] {
+            let (orders, [first, second]) = workers();
+            let asks = thread::spawn(move || apply_default(&orders));
+            let changes = [first.change(), second.change()];
+            changes.iter().for_each(|of| of.back.send(Progress::Ready).unwrap());
+            changes.iter().for_each(|of| of.go.as_ref().unwrap().recv().unwrap());
+            changes[0].back.send(applied(1)).unwrap();
+            changes[1].back.send(failed("no device")).unwrap();
+            let revert = first.change();
+            assert!(revert.reverts && revert.go.is_none());
+            revert.back.send(if is_reverted { applied(1) } else { failed("no") }).unwrap();
+            let Answer::Failed { what } = asks.join().unwrap() else { panic!("it was reverted") };
+            assert!(what.starts_with("no device"), "{what}");
+            assert_eq!(what.contains("others the rules before"), !is_reverted, "{what}");
+            assert!(second.0.1.try_recv().is_err(), "it has refused the change itself");
+        }
     }
 
     /// A worker that cannot add an instance makes the others remove it again.
     #[test]
     fn an_instance_that_a_worker_refuses_is_removed_from_all() {
         for refuses in [false, true] {
-            let (orders, queues, _) = workers(2);
+            let (orders, queues) = workers();
             let attach = Attach {
                 name: None,
                 instance_type: String::from("c7i.large"),
@@ -276,9 +347,9 @@ mod tests {
                 groups: Vec::new(),
                 peer_of: None,
             };
-            let obey = |(number, commands): (usize, Receiver<Command>)| {
+            let obey = |(number, worker): (usize, Worker)| {
                 thread::spawn(move || {
-                    let Ok(Command::Attach(attach, back)) = commands.recv_timeout(LONG) else {
+                    let Ok(Command::Attach(attach, back)) = worker.0.1.recv_timeout(LONG) else {
                         panic!("no request for an instance")
                     };
                     // The first worker chooses the name.
@@ -288,15 +359,15 @@ mod tests {
                         false => Ok(String::from("run1")),
                     })
                     .unwrap();
-                    commands
+                    worker
                 })
             };
             let threads: Vec<_> = queues.into_iter().enumerate().map(obey).collect();
             let added = super::attach(&orders, attach).unwrap();
             assert_eq!(added.is_err(), refuses);
             for thread in threads {
-                let commands = thread.join().unwrap();
-                let next = commands.recv_timeout(LONG).unwrap();
+                let worker = thread.join().unwrap();
+                let next = worker.0.1.recv_timeout(LONG).unwrap();
                 match refuses {
                     true => assert!(matches!(next, Command::Detach(name) if name == "run1")),
                     false => assert!(matches!(next, Command::KeepWorkers)),

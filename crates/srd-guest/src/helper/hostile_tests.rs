@@ -2,12 +2,14 @@
 //! the card could make it do.
 
 use std::io::{Read, Seek, Write};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::serve::Helping;
 use super::tests::Site;
@@ -31,25 +33,37 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
     (stream.into(), other)
 }
 
-/// Sends requests and these descriptors with the last one, before the helper starts.
-fn start_with(
-    site: &Site,
-    requests: Vec<Request>,
-    descriptors: Vec<OwnedFd>,
-) -> (OwnedFd, thread::JoinHandle<()>) {
+/// Sends requests, before the helper starts. Returns both ends of the connection.
+fn card(requests: &[Request]) -> (OwnedFd, OwnedFd) {
     let (card, end) = wire::pair().unwrap();
     wire::name_users(&end).unwrap();
     set_socket_timeout(&card, Timeout::Recv, Some(PATIENCE)).unwrap();
-    let last = requests.len() - 1;
-    for (number, request) in requests.into_iter().enumerate() {
-        let message = Message { id: 1 + number as u64, body: Some(request) };
-        let all: Vec<_> = descriptors.iter().filter(|_| number == last).map(AsFd::as_fd).collect();
-        wire::send(&card, &message, &all, PATIENCE).unwrap();
+    for (id, request) in (1..).zip(requests) {
+        wire::send(&card, &Message { id, body: Some(request) }, &[], PATIENCE).unwrap();
     }
+    (card, end)
+}
+
+fn start(site: &Site, end: OwnedFd) -> thread::JoinHandle<()> {
+    let helping = Helping::new(site.spec(), &site.path("locks"), end).unwrap();
+    thread::spawn(move || drop(helping.run().unwrap()))
+}
+
+/// Sends requests and these descriptors with the last one, before the helper starts.
+fn start_with(
+    site: &Site,
+    mut requests: Vec<Request>,
+    descriptors: Vec<OwnedFd>,
+) -> (OwnedFd, thread::JoinHandle<()>) {
+    let last = requests.pop().expect("a request");
+    let (card, end) = card(&requests);
+    let message = Message { id: 1 + requests.len() as u64, body: Some(last) };
+    let all: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    wire::send(&card, &message, &all, PATIENCE).unwrap();
+    drop(all);
     // From now on, only the packet in the queue of the helper has these descriptors.
     drop(descriptors);
-    let helping = Helping::new(site.spec(), &site.path("locks"), end).unwrap();
-    (card, thread::spawn(move || drop(helping.run().unwrap())))
+    (card, start(site, end))
 }
 
 /// The helper closed such descriptors in its loop, one by one, and served no connection meanwhile.
@@ -77,6 +91,36 @@ fn regression_descriptors_of_a_request_delay_no_other_connection() {
         assert!(begin.elapsed() < PATIENCE, "they are not closed");
         thread::yield_now();
     }
+    drop(Ending::new(helper));
+    thread.join().unwrap();
+}
+
+/// The helper took such a packet for the end of the connection, and closed its descriptors in its
+/// loop.
+#[test]
+fn regression_descriptors_of_an_empty_packet_delay_no_other_connection() {
+    let site = Site::new();
+    let (slow, other_end) = slow_to_close();
+    let (card, end) = card(&[Request::Another]);
+    {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let all = [slow.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&all)));
+        sendmsg(&card, &[], &mut control, SendFlags::NOSIGNAL).unwrap();
+    }
+    // From now on, only the packet in the queue of the helper has this descriptor.
+    drop(slow);
+    let begin = Instant::now();
+    let thread = start(&site, end);
+    let mut receiver = Receiver::new();
+    let mut said = receiver.next::<Answer>(&card).unwrap().unwrap();
+    let other = said.descriptors.pop().expect("a connection");
+    assert!(receiver.next::<Answer>(&card).unwrap().is_none(), "its connection is closed");
+    let helper = Helper::over(other, None, None).unwrap();
+    helper.end_programs(BTreeSet::new()).unwrap();
+    assert!(begin.elapsed() < SLOW / 2, "the helper has waited");
+    drop(other_end);
     drop(Ending::new(helper));
     thread.join().unwrap();
 }

@@ -118,7 +118,9 @@ impl Receiver {
         Self { buffer: vec![0; PACKET_BYTES_MAX] }
     }
 
-    /// Returns the next packet; `None` if the other end is closed.
+    /// Returns the next packet; `None` if the other end is closed, or has sent an empty packet. The
+    /// result has all descriptors that have come, also those of an empty packet and of one without
+    /// a valid message: closing them may block, so the caller decides where that is done.
     pub(super) fn next<T: DeserializeOwned>(
         &mut self,
         socket: impl AsFd,
@@ -141,7 +143,7 @@ impl Receiver {
                 _ => {}
             }
         }
-        if received.bytes == 0 {
+        if received.bytes == 0 && descriptors.is_empty() {
             return Ok(None);
         }
         let message = if received.flags.contains(ReturnFlags::TRUNC) {
