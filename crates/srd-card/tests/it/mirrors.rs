@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::lane::*;
 use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::vpc::workers::Partition;
 use srd_card::vpc::{Environment, FrameRoute, PortId};
 use srd_card::{Direction, checksum};
 use srd_proto::time::{Duration, Instant};
@@ -223,6 +224,28 @@ fn regression_copies_for_another_host_are_cut_to_the_way_there() {
     assert_eq!(copy[50..], sent[..1428 - 50]);
     let counts = lab.card.counts(lab.ports[SOURCE]);
     assert_eq!((counts.mirrored_packets, counts.mirrored_bytes), (1, 1428));
+}
+
+/// A copy for another worker of this host was cut to the size of packets between hosts. // W2
+#[test]
+fn regression_copies_for_another_worker_are_whole() {
+    let mut world = mirrored([open(), open(), open()], None);
+    let mut partition = Partition::new(HOST, 2);
+    for (instance, worker) in [(0, 0), (1, 0), (2, 1)] {
+        assert!(partition.assign(InstanceId(instance), worker));
+    }
+    partition.divide(&mut world, |_| 1);
+    let mut lab = Lab::new(&world);
+    lab.card.set_beside(&partition.view(0, &world));
+    lab.card.set_mirrors(&world);
+    lab.card.set_host_bytes_max(1428);
+    let sent = packet((0, 1), TCP, 0, &[&ports(5, 443)[..], &[7; 4000]].concat());
+    let mut around = Between::default();
+    let frame = [&[0; OFFLOAD_BYTES][..], &sent].concat();
+    lab.card.from_guest(Instant::ZERO, lab.ports[SOURCE], frame, &mut around);
+    let [copy] = &around.hosts[..] else { panic!("{:?}", around.hosts) };
+    assert_eq!((copy.len(), &copy[50..]), (50 + sent.len(), &sent[..]));
+    assert_eq!(around.guests.len(), 1);
 }
 
 /// Without a transport nothing limits the size of packets between hosts. In an earlier version, the

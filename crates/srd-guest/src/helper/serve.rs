@@ -27,6 +27,7 @@ use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, Spec};
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
 use crate::machine::{edge, locks};
+use crate::traffic::turns::raise_descriptors;
 use crate::{interfaces::kernel_counts, machine::place};
 
 /// Time between two checks of those settings of the machine of whose changes the kernel does not
@@ -48,6 +49,9 @@ pub(super) type Reply = (Answer, Vec<OwnedFd>);
 /// An error if the helper lacks a privilege, or its settings are wrong.
 pub fn serve() -> Result<()> {
     privileges::keep_helper_only().context("cannot give up privileges")?;
+    // The kernel itself closes descriptors for which there is no space, while this process receives
+    // them. All connections together may bring more than the usual limit.
+    raise_descriptors();
     let card = stdin().as_fd().try_clone_to_owned()?;
     let begun = begin(&card);
     let answer = begun.as_ref().map_or_else(failed, |_| Answer::Done);

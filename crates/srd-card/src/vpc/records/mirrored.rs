@@ -119,7 +119,10 @@ impl Card {
             }
         });
         let to = to.filter(|to| matches!(to, To::Port(_) | To::Host { .. }));
-        if let Some(To::Host { .. }) = to {
+        // Packets to another worker of this host may have any size. // W2
+        if let Some(To::Host { host, .. }) = &to
+            && !self.beside.contains(host)
+        {
             mirror::cut(&mut frame, self.host_bytes_max);
         }
         let bytes = u32::try_from(frame.len() - OFFLOAD_BYTES).unwrap_or(u32::MAX);

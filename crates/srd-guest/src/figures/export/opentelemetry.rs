@@ -46,7 +46,7 @@ impl Sums {
     fn new(began: Duration, at: Duration, last: Option<&Self>) -> Self {
         // Another process that took the card over may have computed another time for the same
         // start.
-        let began = last.map_or(began.min(at), |last| last.began);
+        let began = last.map_or(began, |last| last.began).min(at);
         Self { at, began, sums: BTreeMap::new() }
     }
 
@@ -59,6 +59,8 @@ impl Sums {
             Some((_, Some((before, start)))) if value >= *before => *start,
             Some((at, _)) => at,
         };
+        // The wall clock may have been set back since the last line.
+        let start = start.min(self.at);
         self.sums.insert(key, (value, start));
         start
     }
@@ -247,6 +249,34 @@ mod tests {
         let lines = exporter.lines(&status, &[], UNIX_EPOCH + Duration::from_secs(190));
         let starts = starts(&serde_json::from_str(&lines[0]).unwrap());
         assert_eq!(starts, ["180000000000".to_owned(), "152000000000".to_owned()]);
+    }
+
+    /// A counter that fell, or was new, began at the time of the last line, which was later than its
+    /// own time if the wall clock had been set back.
+    #[test]
+    fn regression_no_counter_begins_after_its_time_if_the_wall_clock_is_set_back() {
+        let mut exporter = Exporter::new(Form::OpenTelemetry);
+        let mut status = sample_status();
+        (status.began_unix_s, status.uptime_s) = (98.5, 1.5);
+        let mut next = |bytes: u64, at_s: u64| {
+            let counters = &mut status.instances[0].interfaces[0].counters;
+            counters.iter_mut().find(|(name, _)| name == "rx_bytes").unwrap().1 = bytes;
+            let lines = exporter.lines(&status, &[], UNIX_EPOCH + Duration::from_secs(at_s));
+            serde_json::from_str::<Value>(&lines[0]).unwrap()
+        };
+        next(7, 200);
+        for (bytes, at_s) in [(6, 150), (9, 90), (9, 160)] {
+            let exported = next(bytes, at_s);
+            let metrics = &exported["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+            for metric in metrics.as_array().unwrap() {
+                let of = if metric["sum"].is_object() { &metric["sum"] } else { &metric["gauge"] };
+                for point in of["dataPoints"].as_array().unwrap() {
+                    let ns = |key: &str| point[key].as_str().unwrap().parse::<u64>().unwrap();
+                    let (start, at) = (ns("startTimeUnixNano"), ns("timeUnixNano"));
+                    assert!(start <= at, "{start} {at} {metric}");
+                }
+            }
+        }
     }
 
     #[test]
