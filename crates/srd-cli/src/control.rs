@@ -34,8 +34,9 @@ EXAMPLES
   srd control actions
   sudo srd control hosts
 
-`up` is the server. `hosts`, `token` and `authority` send requests to a server of this machine, at
-the socket of --admin. docs/control.md describes the API, docs/control-hosts.md hosts that enrol.";
+`up` is the server. `hosts`, `token`, `authority`, `identity` and `key` send requests to a server of
+this machine, at the socket of --admin. docs/control.md describes the API, docs/control-hosts.md
+hosts that enrol.";
 
 const ACTIONS: &str = "\
 EXAMPLES

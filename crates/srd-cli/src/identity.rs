@@ -38,7 +38,8 @@ pub(crate) enum IdentityCommand {
     /// stored it.
     #[command(after_help = EXAMPLES)]
     Finish(FinishArgs),
-    /// End the change, and keep the former identity.
+    /// End the change, and keep the former identity. Hosts that have enrolled meanwhile, and have
+    /// not connected since, have to enrol again: the command lists them.
     #[command(after_help = EXAMPLES)]
     Cancel(AdminArgs),
 }

@@ -130,12 +130,16 @@ impl Table {
             overlay: self.meta.overlay,
             last: Some(address),
         };
+        // The host has the identity that its token names.
+        let next = self.next_identity.as_ref().map(Identity::fingerprint);
+        let next_controller = token.controller.filter(|named| Some(*named) == next);
         let record = HostRecord {
             identity: *identity,
             host: host.clone(),
             next_key: None,
             must_rotate: false,
-            next_controller: None,
+            next_controller,
+            has_only_next: next_controller.is_some(),
             address,
             generation: meta.generation,
             enrolled_at: now,

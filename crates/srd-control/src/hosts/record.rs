@@ -45,6 +45,10 @@ pub(super) struct HostRecord {
     /// Last next identity of the controller that the host has stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_controller: Option<Fingerprint>,
+    /// Whether the host has that identity only: it has enrolled with a token that names it, and has
+    /// not stored the others since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_only_next: bool,
     /// Overlay address.
     pub(super) address: IpAddr,
     /// Generation of the last change that peers see.

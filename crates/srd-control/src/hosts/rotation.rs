@@ -65,11 +65,12 @@ impl Table {
         stored: ControllerIdentities,
     ) -> Decision<()> {
         let (name, record) = self.known(host)?;
-        let is_new = stored.next.is_some() && record.next_controller != stored.next;
-        if !is_new || self.controller() != Some(stored) {
+        let is_known = record.next_controller == stored.next && !record.has_only_next;
+        if stored.next.is_none() || is_known || self.controller() != Some(stored) {
             return Ok((Vec::new(), ()));
         }
-        let new = HostRecord { next_controller: stored.next, ..record.clone() };
+        let new =
+            HostRecord { next_controller: stored.next, has_only_next: false, ..record.clone() };
         Ok((vec![put(format!("{HOST}{name}"), &new)], ()))
     }
 
@@ -94,13 +95,17 @@ impl Table {
         self.end_identity(next, excluded)
     }
 
-    /// Ends the change of the identity, and keeps the present one.
+    /// Ends the change of the identity, and keeps the present one. Hosts that have enrolled with the
+    /// next one, and have not connected since, do not accept it.
     ///
     /// # Errors
     /// If no change is in progress.
     pub fn cancel_identity(&self) -> Decision<IdentityChange> {
-        self.changing_identity()?;
-        self.end_identity(self.present_identity()?, Vec::new())
+        let next = Some(self.changing_identity()?.fingerprint());
+        let lacks = |of: &HostRecord| of.has_only_next && of.next_controller == next;
+        let excluded = self.hosts.iter().filter(|(_, host)| lacks(host));
+        let excluded = excluded.map(|(name, _)| name.clone()).collect();
+        self.end_identity(self.present_identity()?, excluded)
     }
 
     fn present_identity(&self) -> Result<&Identity, Refusal> {

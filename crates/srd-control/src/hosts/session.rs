@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use srd_enrol::frame::{CONTROLLER_BYTES_MAX, FrameError, HOST_BYTES_MAX, Inbox, encode};
 use srd_enrol::message::VERSION;
@@ -31,6 +31,8 @@ const FIRST_WAIT_MAX: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Longest time in which a host does not take a message.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Shortest time between two attempts to record the identities that a host has stored.
+const CONFIRM_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes that one call reads of a connection.
 const READ_BYTES: usize = 4096;
 
@@ -320,7 +322,7 @@ async fn work(
     let mut part_changes = parts.unwrap_or(&none).changes();
     let mut part = None;
     let mut has_asked = false;
-    let mut announced = None;
+    let (mut announced, mut retry_at) = (None, None);
     loop {
         changes.mark_unchanged();
         part_changes.mark_unchanged();
@@ -348,7 +350,7 @@ async fn work(
             link.send(&FromController::Rotate).await?;
         }
         has_asked = must_rotate;
-        announce(hub, link, identity, &mut announced).await?;
+        announce(hub, link, identity, (&mut announced, &mut retry_at)).await?;
         tokio::select! {
             message = timeout(SILENCE_MAX, link.receive()) => {
                 let message = message.map_err(|_| End::Broken)??;
@@ -361,26 +363,17 @@ async fn work(
 }
 
 /// Sends a host the identities of the controller, unless it has stored them or they were sent last,
-/// as `announced` shows. Records a next identity that the host has stored.
+/// as `announced` shows. Records a next identity that the host has stored, not before `retry_at`.
 async fn announce(
     hub: &Arc<Hub>,
     link: &mut Link,
     identity: Fingerprint,
-    announced: &mut Option<ControllerIdentities>,
+    (announced, retry_at): (&mut Option<ControllerIdentities>, &mut Option<Instant>),
 ) -> Result<(), End> {
     let Some(stored) = link.stored else { return Ok(()) };
     let present = || hub.hosts().table().controller();
     if present() == Some(stored) {
-        let (changes, ()) = by_table(hub, |table| table.confirm_identity(identity, stored)).await?;
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let hub = Arc::clone(hub);
-        let decided = tokio::task::spawn_blocking(move || {
-            hub.decide(|table| table.confirm_identity(identity, stored))
-        });
-        decided.await.map_err(|_| End::Broken)??;
-        return Ok(());
+        return confirm(hub, identity, stored, retry_at).await;
     }
     if present() == *announced {
         return Ok(());
@@ -393,6 +386,32 @@ async fn announce(
     let Some(identities) = present().filter(|of| *of != stored) else { return Ok(()) };
     link.send(&FromController::Identities(identities)).await?;
     *announced = Some(identities);
+    Ok(())
+}
+
+/// Records that a host has stored these identities, unless the store fails: then the first message
+/// after `retry_at` leads to another attempt. The host is served meanwhile.
+async fn confirm(
+    hub: &Arc<Hub>,
+    identity: Fingerprint,
+    stored: ControllerIdentities,
+    retry_at: &mut Option<Instant>,
+) -> Result<(), End> {
+    let confirmed = hub.hosts().table().confirm_identity(identity, stored);
+    let is_new = confirmed.is_ok_and(|(changes, ())| !changes.is_empty());
+    if !is_new || retry_at.is_some_and(|at| Instant::now() < at) {
+        return Ok(());
+    }
+    // All sessions share this read, and do not wait for a store that is away one after the other.
+    let mut decided = hub.catch_up().await;
+    if decided.is_ok() {
+        let hub = Arc::clone(hub);
+        let decides = tokio::task::spawn_blocking(move || {
+            hub.decide(|table| table.confirm_identity(identity, stored))
+        });
+        decided = decides.await.map_err(|_| End::Broken)?;
+    }
+    *retry_at = decided.is_err().then(|| Instant::now() + CONFIRM_PAUSE);
     Ok(())
 }
 

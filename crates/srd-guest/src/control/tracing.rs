@@ -13,6 +13,9 @@ use crate::control::views;
 
 /// Number of records in an answer after which no further card is read.
 const FEW_RECORDS: usize = 64;
+/// Maximum number of packets whose last events are awaited. The trace may end before the last events
+/// of further ones.
+const OPEN_MAX: usize = 65_536;
 
 /// A trace that a connection has begun. It ends when this is dropped.
 pub(crate) struct Tracing {
@@ -22,9 +25,10 @@ pub(crate) struct Tracing {
     packets: u32,
     /// Number of packets so far, if there are several parts.
     arrived: u32,
-    /// Packets that are left out, until the trace ends.
+    /// Packets of the trace whose last events have not arrived, if there are several parts.
+    open: BTreeSet<u32>,
+    /// Packets that are left out, until their last events.
     surplus: BTreeSet<u32>,
-    has_enough: bool,
     /// Index of the part that is read next.
     next: usize,
 }
@@ -58,9 +62,7 @@ impl Tracing {
             Request::Trace { packets, .. } => *packets,
             _ => 0,
         };
-        let (parts, surplus) = (Vec::new(), BTreeSet::new());
-        let (arrived, has_enough, next) = (0, false, 0);
-        let mut begun = Self { parts, packets, arrived, surplus, has_enough, next };
+        let mut begun = Self::of(Vec::new(), packets);
         for orders in workers {
             let (back, answer) = channel();
             match hand(orders, Command::Ask(request.clone(), back), &answer)? {
@@ -72,6 +74,11 @@ impl Tracing {
             }
         }
         Ok(Ok(begun))
+    }
+
+    fn of(parts: Vec<Part>, packets: u32) -> Self {
+        let (open, surplus) = (BTreeSet::new(), BTreeSet::new());
+        Self { parts, packets, arrived: 0, open, surplus, next: 0 }
     }
 
     /// Returns new records. Cards are read in turn, up to the first one after [`FEW_RECORDS`], so
@@ -107,12 +114,14 @@ impl Tracing {
         if count > 1 {
             all.sort_by_key(|of| of.unix_ns);
         }
-        let is_over = self.is_over() || (self.has_enough && all.is_empty());
-        Ok(Answer::Traced { records: all, lost, is_over })
+        Ok(Answer::Traced { records: all, lost, is_over: self.is_over() })
     }
 
+    /// Whether the outcome of all packets is known. The parts of several cards go on after the number
+    /// of packets of the trace.
     fn is_over(&self) -> bool {
-        self.parts.iter().all(|part| part.is_over)
+        let has_enough = self.parts.len() > 1 && self.arrived >= self.packets;
+        (has_enough && self.open.is_empty()) || self.parts.iter().all(|part| part.is_over)
     }
 
     /// Gives packets numbers that no packet of another card has. Each card counts from zero.
@@ -124,21 +133,28 @@ impl Tracing {
         }
     }
 
-    /// Removes the records of packets beyond the number of the trace. The trace ends when there are
-    /// no further records of its packets.
+    /// Removes the records of packets beyond the number of the trace, and records which packets of
+    /// the trace have further events.
     fn leave_out(&mut self, records: &mut Vec<TraceRecord>) {
-        let Self { packets, arrived, surplus, .. } = self;
+        let Self { packets, arrived, open, surplus, .. } = self;
         records.retain(|of| {
             if matches!(of.event, TraceEvent::Arrived(_)) {
                 if arrived >= packets {
                     surplus.insert(of.packet);
                 } else {
                     *arrived += 1;
+                    if open.len() < OPEN_MAX {
+                        open.insert(of.packet);
+                    }
                 }
             }
-            !surplus.contains(&of.packet)
+            let is_surplus = surplus.contains(&of.packet);
+            if of.event.is_last() {
+                open.remove(&of.packet);
+                surplus.remove(&of.packet);
+            }
+            !is_surplus
         });
-        self.has_enough = self.arrived >= self.packets;
     }
 }
 
@@ -147,5 +163,60 @@ impl Drop for Tracing {
         for Part { orders, id, .. } in &self.parts {
             orders.give(Command::EndTrace(*id));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::{TraceArrived, TraceHop};
+    use std::net::Ipv4Addr;
+
+    fn arrived(packet: u32) -> TraceRecord {
+        let address = Ipv4Addr::LOCALHOST.into();
+        let event = TraceEvent::Arrived(TraceArrived {
+            instance: "a".into(),
+            device: "ens5".into(),
+            is_egress: true,
+            source: address,
+            destination: address,
+            protocol: "udp".into(),
+            ports: None,
+            is_fragment: false,
+            bytes: 100,
+            packets: 1,
+            flow: None,
+            head: String::new(),
+        });
+        TraceRecord { packet, unix_ns: 0, event }
+    }
+
+    fn with(packet: u32, event: TraceEvent) -> TraceRecord {
+        TraceRecord { event, ..arrived(packet) }
+    }
+
+    /// A trace of several workers ended with the first answer without records, and so before the
+    /// outcome of packets that wait.
+    #[test]
+    fn regression_a_trace_ends_when_the_outcome_of_its_last_packets_is_known() {
+        let all: Vec<_> = [(); 2].map(|()| Orders::new().unwrap()).into();
+        let part = |(orders, ..): &(Orders, _, _)| {
+            let (orders, words) = (orders.clone(), TraceFormatter::default());
+            Part { orders, id: 1, words, is_over: false }
+        };
+        let mut trace = Tracing::of(all.iter().map(part).collect(), 2);
+        let waits = |packet| with(packet, TraceEvent::Waits { limit: None });
+        let gone = |packet| with(packet, TraceEvent::Gone { to: TraceHop::Guest });
+        let mut read = |records: &[TraceRecord]| {
+            let mut records = records.to_vec();
+            trace.leave_out(&mut records);
+            (records.iter().map(|of| of.packet).collect::<Vec<_>>(), trace.is_over())
+        };
+        assert_eq!(read(&[arrived(0), waits(0)]), (vec![0, 0], false));
+        // The second worker has two packets, one of which is beyond the number.
+        assert_eq!(read(&[arrived(1), arrived(3), waits(1)]), (vec![1, 1], false));
+        assert_eq!(read(&[]), (vec![], false), "packets wait");
+        assert_eq!(read(&[gone(3), gone(1)]), (vec![1], false));
+        assert_eq!(read(&[gone(0)]), (vec![0], true));
     }
 }

@@ -37,7 +37,7 @@ fn follow(server: &Server, node: &Node, stored: ControllerIdentities) -> std::io
 }
 
 /// Waits for identities, and acknowledges them.
-fn store(client: &mut Client, expected: ControllerIdentities) {
+fn store_identities(client: &mut Client, expected: ControllerIdentities) {
     assert_eq!(client.receive(), Ok(FromController::Identities(expected)));
     client.send(&FromHost::IdentitiesStored(expected));
 }
@@ -55,11 +55,11 @@ fn hosts_store_the_next_identity_and_stay_connected() {
     assert_eq!(rotate(&server), during, "a second request continues the change");
     assert_eq!((during.present, during.next.is_some()), (before.present, true));
     assert_eq!(entry(&server).hosts, 3);
-    store(&mut client, during);
+    store_identities(&mut client, during);
     wait_until("the record", || entry(&server).without_next == ["b", "c"]);
     // A host that was away recognizes the controller by its present identity. A host that was
     // killed after it has stored the identities sends no acknowledgement.
-    store(&mut follow(&server, &b, before).unwrap(), during);
+    store_identities(&mut follow(&server, &b, before).unwrap(), during);
     wait_until("the record", || entry(&server).without_next == ["c"]);
     let mut later = follow(&server, &c, during).unwrap();
     wait_until("the record", || entry(&server).without_next.is_empty());
@@ -73,10 +73,10 @@ fn hosts_store_the_next_identity_and_stay_connected() {
     assert!(end.excluded.is_empty(), "{end:?}");
     let after = ControllerIdentities { present: during.next.unwrap(), next: None };
     // Connections go on, and new ones have the next identity.
-    store(&mut client, after);
-    store(&mut later, after);
+    store_identities(&mut client, after);
+    store_identities(&mut later, after);
     client.ping();
-    store(&mut follow(&server, &b, during).unwrap(), after);
+    store_identities(&mut follow(&server, &b, during).unwrap(), after);
     assert!(follow(&server, &b, before).is_err(), "the former identity is gone");
     follow(&server, &b, after).unwrap().ping();
     let d = Node::new("d", 4);
@@ -92,14 +92,14 @@ fn a_change_that_is_cancelled_leaves_the_former_identity() {
     let (a, _) = server.enrol("a", 1);
     let mut client = follow(&server, &a, before).unwrap();
     let during = rotate(&server);
-    store(&mut client, during);
+    store_identities(&mut client, during);
     wait_until("the record", || entry(&server).without_next.is_empty());
     let end: IdentityEnd = ask(&server, Request::CancelIdentity).unwrap();
     assert_eq!(end.present, before.present.to_string());
-    store(&mut client, before);
+    store_identities(&mut client, before);
     client.ping();
     // A host that was away meanwhile accepts both, and gets in.
-    store(&mut follow(&server, &a, during).unwrap(), before);
+    store_identities(&mut follow(&server, &a, during).unwrap(), before);
     let error = finish(&server, true).unwrap_err();
     assert!(error.message.contains("srd control identity rotate"), "{error}");
 }
@@ -146,4 +146,71 @@ fn a_controller_that_is_late_takes_no_identity_away() {
     store.set_away(false);
     client.send(&FromHost::Ping);
     client.ping();
+}
+
+/// The session of a host ended again and again while the state could not be written.
+#[test]
+fn regression_a_host_is_served_while_its_identities_cannot_be_recorded() {
+    let store = SharedStore::default();
+    let server = Server::with("10.77.0.0/16", Box::new(store.clone()));
+    let before = server.hub.hosts().table().controller().unwrap();
+    let (a, _) = server.enrol("a", 1);
+    let mut client = follow(&server, &a, before).unwrap();
+    let during = rotate(&server);
+    store.set_full(true);
+    store_identities(&mut client, during);
+    (0..5).for_each(|_| client.ping());
+    // It connects again.
+    let mut client = follow(&server, &a, during).unwrap();
+    (0..5).for_each(|_| client.ping());
+    // Without the store, too.
+    store.set_away(true);
+    (0..5).for_each(|_| client.ping());
+    assert_eq!(server.refused(RefusalKind::Unavailable), 0);
+    store.set_away(false);
+    assert_eq!(entry(&server).without_next, ["a"]);
+    store.set_full(false);
+    wait_until("the record", || {
+        client.ping();
+        entry(&server).without_next.is_empty()
+    });
+}
+
+/// A host that had enrolled with a token of the next identity, and had not connected since, counted
+/// as one without the next identity. After a change that was cancelled, it was not named.
+#[test]
+fn regression_a_host_that_only_has_the_next_identity_is_known_as_such() {
+    let server = Server::new("10.77.0.0/16");
+    let enrol = |name: &str, number: u8| {
+        let node = Node::new(name, number);
+        let request = node.request(&server.token(1));
+        server.hub.decide(|table| table.enrol(&request, now_s())).unwrap();
+        node
+    };
+    let before = server.hub.hosts().table().controller().unwrap();
+    enrol("former", 1);
+    let during = rotate(&server);
+    let [a, _] = [("a", 2), ("b", 3)].map(|(name, number)| enrol(name, number));
+    assert_eq!(entry(&server).without_next, ["former"]);
+    // As soon as a host has connected, it has both.
+    let only_next = ControllerIdentities { present: during.next.unwrap(), next: None };
+    let mut client = follow(&server, &a, only_next).unwrap();
+    store_identities(&mut client, during);
+    client.ping();
+    let is_only = |name: &str| server.hub.hosts().table().hosts[name].has_only_next;
+    wait_until("the record", || !is_only("a"));
+    assert!(is_only("b") && !is_only("former"));
+    let end: IdentityEnd = ask(&server, Request::CancelIdentity).unwrap();
+    assert_eq!((end.present, end.excluded), (before.present.to_string(), vec!["b".to_owned()]));
+
+    // The host of a change that was cancelled is one without the next identity of another change.
+    rotate(&server);
+    enrol("c", 4);
+    assert_eq!(entry(&server).without_next, ["a", "b", "former"]);
+    let end = finish(&server, true).unwrap();
+    assert_eq!(end.excluded, ["a", "b", "former"]);
+    // The host with the identity that is now the present one is not excluded by later changes.
+    rotate(&server);
+    let end: IdentityEnd = ask(&server, Request::CancelIdentity).unwrap();
+    assert!(end.excluded.is_empty(), "{end:?}");
 }

@@ -6,17 +6,22 @@ use super::*;
 use crate::store::{CommitError, KeyChange, News};
 
 /// The list of all transactions, which several controllers use. While it is away, it cannot be
-/// read or written.
+/// read or written. While it is full, it cannot be written.
 #[derive(Clone, Default)]
 pub(super) struct SharedStore {
     log: Arc<Mutex<Vec<Vec<KeyChange>>>>,
     known: usize,
     is_away: Arc<AtomicBool>,
+    is_full: Arc<AtomicBool>,
 }
 
 impl SharedStore {
     pub(super) fn set_away(&self, is_away: bool) {
         self.is_away.store(is_away, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
     }
 
     fn check(&self) -> Result<(), String> {
@@ -37,6 +42,9 @@ impl Store for SharedStore {
 
     fn commit(&mut self, changes: Vec<KeyChange>) -> Result<(), CommitError> {
         self.check().map_err(CommitError::Failed)?;
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(CommitError::Failed("no space is left".to_owned()));
+        }
         let mut log = self.log.lock().unwrap();
         if self.known != log.len() {
             return Err(CommitError::Conflict);
