@@ -171,7 +171,7 @@ fn regression_a_file_that_one_worker_refuses_ends_no_instance_of_another_one() {
     };
     let [a, b] = [("Pa", "a", "c7i.2xlarge", 10), ("Pb", "b", "c7i.4xlarge", 11)];
     let [c, d] = [("Pc", "c", "c7i.large", 12), ("Pd", "d", "c7i.large", 13)];
-    // Each new instance gets the worker with the fewest vCPUs: `c` that of `a`, and `d` that of `b`.
+    // A new instance gets the worker with the fewest vCPUs: `c` that of `a`, and `d` that of `b`.
     let mut card = machine.up(&[&file("a.toml", &[a]), "--workers", "2"]);
     let apply = |file: &str| machine.srd(&["card", "apply", file]);
     for file in [file("ab.toml", &[a, b]), file("abc.toml", &[a, b, c])] {

@@ -95,8 +95,8 @@ impl Table {
         self.end_identity(next, excluded)
     }
 
-    /// Ends the change of the identity, and keeps the present one. Hosts that have enrolled with the
-    /// next one, and have not connected since, do not accept it.
+    /// Ends the change of the identity, and keeps the present one. Hosts that have enrolled with
+    /// the next one, and have not connected since, do not accept it.
     ///
     /// # Errors
     /// If no change is in progress.

@@ -1,6 +1,6 @@
 //! The workers of this host, each of which runs a card with some of the instances. All workers
 //! share the assignment of instances to workers. An instance keeps its worker until this process
-//! ends, and after a take-over.
+//! ends. A process that takes over keeps the workers of the instances that exist at that time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

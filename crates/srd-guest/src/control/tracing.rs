@@ -13,8 +13,8 @@ use crate::control::views;
 
 /// Number of records in an answer after which no further card is read.
 const FEW_RECORDS: usize = 64;
-/// Maximum number of packets whose last events are awaited. The trace may end before the last events
-/// of further ones.
+/// Maximum number of packets whose last events are awaited. The trace may end before the last
+/// events of further ones.
 const OPEN_MAX: usize = 65_536;
 
 /// A trace that a connection has begun. It ends when this is dropped.
@@ -117,8 +117,8 @@ impl Tracing {
         Ok(Answer::Traced { records: all, lost, is_over: self.is_over() })
     }
 
-    /// Whether the outcome of all packets is known. The parts of several cards go on after the number
-    /// of packets of the trace.
+    /// Whether the outcome of all packets is known. The parts of several cards may follow further
+    /// packets, which are left out.
     fn is_over(&self) -> bool {
         let has_enough = self.parts.len() > 1 && self.arrived >= self.packets;
         (has_enough && self.open.is_empty()) || self.parts.iter().all(|part| part.is_over)
