@@ -99,7 +99,8 @@ impl<'a> Part<'a> {
 impl Drop for Part<'_> {
     /// The worker gives its objects back, unless the second step has begun.
     fn drop(&mut self) {
-        if self.go.take().is_some() {
+        if let Some(go) = self.go.take() {
+            drop(go);
             self.orders.wake();
         }
     }
