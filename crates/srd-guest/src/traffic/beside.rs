@@ -9,6 +9,10 @@
 //! for the other: if the other end uses the ring at the moment, the frames are moved by the next
 //! call. A worker that sleeps is woken.
 //!
+//! Short frames are copied into one piece of memory, and the receiver copies them out again. So a
+//! worker frees only memory that it has allocated itself, successive frames arrive at the other
+//! processor in successive cache lines, and the workers do not write different frames of one line.
+//!
 //! Bounds: in a ring wait at most [`FRAMES_MAX`] frames of together [`BYTES_MAX`] bytes, of which
 //! each interface holds a share ([`shares`]). As many wait at each end, of which the sender has not
 //! moved them, or the receiver has taken them already. Further frames are dropped, and counted by
@@ -18,6 +22,7 @@
 //! [`FRAMES_MAX`]: crate::traffic::shares::FRAMES_MAX
 //! [`BYTES_MAX`]: crate::traffic::shares::BYTES_MAX
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,24 +33,53 @@ use srd_card::vpc::workers::Redirect;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 
-use crate::traffic::received::Received;
+use crate::traffic::received::{Received, count_frame};
 use crate::traffic::shares::{Owner, Shares};
 
-/// Frames on their way from one worker to another.
+/// Largest frame that is copied. Together with the number of frames in a ring it bounds the memory
+/// for copies, which a ring keeps, to 1 MiB.
+const COPIED_BYTES_MAX: usize = 256;
+
+/// Frames that were taken from a ring.
 #[derive(Debug, Default)]
 pub struct Crossing {
     /// Frames for the card, with the hosts or workers that have sent them.
     pub received: Received,
     /// TCP resets for interfaces, from a NAT gateway that has no state of their connections.
     pub resets: Vec<(EniId, Vec<u8>)>,
-    /// The owners of the frames for the card, in their order, until the receiver takes the frames.
-    owners: Vec<Owner>,
-    shares: Shares,
 }
 
 impl Crossing {
+    fn is_empty(&self) -> bool {
+        self.received.frames.is_empty() && self.resets.is_empty()
+    }
+}
+
+/// A frame in a [`Batch`].
+#[derive(Debug)]
+enum Carried {
+    /// The next bytes of [`Batch::copies`]: their number.
+    Copied(usize),
+    Whole(Vec<u8>),
+}
+
+/// Frames on their way from one worker to another.
+#[derive(Debug, Default)]
+struct Batch {
+    /// Frames for the card, with the objects to whose shares they count.
+    frames: Vec<(Owner, Envelope, Carried)>,
+    /// The hosts or workers that have sent the frames, as in [`Received::hosts`].
+    hosts: Vec<(Arc<str>, usize, bool)>,
+    resets: Vec<(EniId, Vec<u8>)>,
+    /// The bytes of all short frames, in order.
+    copies: Vec<u8>,
+    /// The shares of the owners of all frames and resets.
+    shares: Shares,
+}
+
+impl Batch {
     fn len(&self) -> usize {
-        self.received.frames.len() + self.resets.len()
+        self.frames.len() + self.resets.len()
     }
 
     fn is_empty(&self) -> bool {
@@ -60,19 +94,42 @@ impl Crossing {
             return 0;
         }
         let mut dropped = 0;
-        let Self { received: Received { frames, hosts, .. }, resets, owners, shares } = other;
-        let mut frames = frames.drain(..).zip(owners.drain(..));
+        let Self { frames, hosts, resets, copies, shares } = other;
+        let mut frames = frames.drain(..);
+        let mut copied = &copies[..];
         for (host, count, by_srd) in hosts.drain(..) {
-            for (frame, owner) in frames.by_ref().take(count) {
-                dropped += u64::from(!self.push((&host, by_srd), owner, frame));
+            for (owner, envelope, carried) in frames.by_ref().take(count) {
+                let frame = match carried {
+                    Carried::Copied(length) => Cow::Borrowed(next(&mut copied, length)),
+                    Carried::Whole(frame) => Cow::Owned(frame),
+                };
+                dropped += u64::from(!self.push((&host, by_srd), owner, (envelope, frame)));
             }
         }
         drop(frames);
         for (eni, frame) in resets.drain(..) {
             dropped += u64::from(!self.push_reset(eni, frame));
         }
+        copies.clear();
         shares.clear();
         dropped
+    }
+
+    /// Moves all frames to `to`, behind the frames there, and keeps the memory.
+    fn unload(&mut self, to: &mut Crossing) {
+        let Self { frames, hosts, resets, copies, shares } = self;
+        let mut copied = &copies[..];
+        to.received.frames.extend(frames.drain(..).map(|(_, envelope, carried)| {
+            let frame = match carried {
+                Carried::Copied(length) => next(&mut copied, length).to_vec(),
+                Carried::Whole(frame) => frame,
+            };
+            (envelope, frame)
+        }));
+        to.received.hosts.append(hosts);
+        to.resets.append(resets);
+        copies.clear();
+        shares.clear();
     }
 
     /// Adds a frame. Returns false if its owner has no space.
@@ -80,14 +137,20 @@ impl Crossing {
         &mut self,
         (host, by_srd): (&Arc<str>, bool),
         owner: Owner,
-        (envelope, frame): (Envelope, Vec<u8>),
+        (envelope, frame): (Envelope, Cow<'_, [u8]>),
     ) -> bool {
-        let has_room = self.shares.take(owner, frame.len());
-        if has_room {
-            self.owners.push(owner);
-            self.received.push(host, by_srd, (envelope, frame));
+        if !self.shares.take(owner, frame.len()) {
+            return false;
         }
-        has_room
+        let carried = if frame.len() <= COPIED_BYTES_MAX {
+            self.copies.extend_from_slice(&frame);
+            Carried::Copied(frame.len())
+        } else {
+            Carried::Whole(frame.into_owned())
+        };
+        self.frames.push((owner, envelope, carried));
+        count_frame(&mut self.hosts, host, by_srd);
+        true
     }
 
     fn push_reset(&mut self, eni: EniId, frame: Vec<u8>) -> bool {
@@ -97,14 +160,13 @@ impl Crossing {
         }
         has_room
     }
+}
 
-    /// Prepares for other frames, if the receiver has used all of these.
-    fn renew(&mut self) {
-        if self.is_empty() {
-            self.owners.clear();
-            self.shares.clear();
-        }
-    }
+/// Removes the first `length` bytes of `copied`, and returns them.
+fn next<'a>(copied: &mut &'a [u8], length: usize) -> &'a [u8] {
+    let (first, rest) = copied.split_at(length);
+    *copied = rest;
+    first
 }
 
 /// The receiving end of a worker: whether it sleeps, and the descriptor that wakes it. It shares no
@@ -120,7 +182,7 @@ struct Sleeper {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Ring {
-    waiting: Mutex<Crossing>,
+    waiting: Mutex<Batch>,
     /// Whether frames wait. The receiver uses the lock only if this is true.
     has_frames: AtomicBool,
     receiver: Arc<Sleeper>,
@@ -129,7 +191,7 @@ struct Ring {
 impl Ring {
     /// Moves frames into the ring, as far as there is space. Returns the number of dropped frames;
     /// `None` if the receiver uses the ring at the moment, and nothing was moved.
-    fn put(&self, frames: &mut Crossing) -> Option<u64> {
+    fn put(&self, frames: &mut Batch) -> Option<u64> {
         let mut waiting = match self.waiting.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(waiting)) => waiting.into_inner(),
@@ -149,7 +211,7 @@ impl Ring {
 
     /// Exchanges the frames of the ring for `empty`. Returns false if the ring is empty, or the
     /// sender uses it at the moment.
-    fn take(&self, empty: &mut Crossing) -> bool {
+    fn take(&self, empty: &mut Batch) -> bool {
         if !self.has_frames.load(Ordering::SeqCst) {
             return false;
         }
@@ -168,7 +230,7 @@ impl Ring {
 #[derive(Debug)]
 struct Outgoing {
     ring: Arc<Ring>,
-    frames: Crossing,
+    frames: Batch,
 }
 
 /// The ends of a worker's rings to and from all other workers.
@@ -182,6 +244,8 @@ pub struct Exchange {
     next: usize,
     /// Frames that were taken from a ring, and not given to the card yet.
     taken: Crossing,
+    /// Memory that is exchanged for the frames of a ring; without frames.
+    unloaded: Batch,
     /// Memory for the frames of other hosts that stay at this worker ([`Neighbours::redirect`]);
     /// without frames.
     staying: Received,
@@ -206,6 +270,7 @@ impl Exchange {
                 incoming: Vec::new(),
                 next: 0,
                 taken: Crossing::default(),
+                unloaded: Batch::default(),
                 staying: Received::default(),
                 dropped: 0,
             })
@@ -222,13 +287,13 @@ impl Exchange {
                     receiver: Arc::clone(receiver),
                 });
                 all[to].incoming.push(Arc::clone(&ring));
-                all[from].outgoing.push(Some(Outgoing { ring, frames: Crossing::default() }));
+                all[from].outgoing.push(Some(Outgoing { ring, frames: Batch::default() }));
             }
         }
         all
     }
 
-    fn to(&mut self, worker: u8) -> Option<&mut Crossing> {
+    fn to(&mut self, worker: u8) -> Option<&mut Batch> {
         let outgoing = self.outgoing.get_mut(usize::from(worker))?.as_mut()?;
         Some(&mut outgoing.frames)
     }
@@ -241,8 +306,9 @@ impl Exchange {
         worker: u8,
         (host, by_srd): (&Arc<str>, bool),
         owner: Owner,
-        frame: (Envelope, Vec<u8>),
+        (envelope, frame): (Envelope, Vec<u8>),
     ) {
+        let frame = (envelope, Cow::Owned(frame));
         let sent = self.to(worker).is_some_and(|to| to.push((host, by_srd), owner, frame));
         self.dropped += u64::from(!sent);
     }
@@ -269,11 +335,12 @@ impl Exchange {
         if taken.is_empty() {
             let count = self.incoming.len();
             let mut order = (0..count).map(|at| (self.next + at) % count);
-            let found = order.find(|at| self.incoming[*at].take(&mut taken));
+            let found = order.find(|at| self.incoming[*at].take(&mut self.unloaded));
             let Some(found) = found else {
                 self.taken = taken;
                 return None;
             };
+            self.unloaded.unload(&mut taken);
             // Each of the other workers has its turn.
             self.next = found + 1;
         }
@@ -281,8 +348,7 @@ impl Exchange {
     }
 
     /// Takes back the memory of [`Exchange::take`], with the frames that are left in it.
-    pub fn give_back(&mut self, mut taken: Crossing) {
-        taken.renew();
+    pub fn give_back(&mut self, taken: Crossing) {
         self.taken = taken;
     }
 

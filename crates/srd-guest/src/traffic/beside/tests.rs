@@ -119,6 +119,28 @@ fn the_bytes_in_a_ring_are_bounded_and_one_frame_always_passes() {
     assert_eq!((all(&mut b).len(), a.take_dropped()), (1, 0));
 }
 
+/// Frames up to the size that is copied, and above it, move into an empty ring and into one with
+/// frames. The ring uses its memory again.
+#[test]
+fn short_and_long_frames_keep_their_bytes_and_their_order() {
+    let [mut a, mut b] = workers();
+    let sizes = [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 3, 9000, 7];
+    for round in 0..3 {
+        let mut sent = Vec::new();
+        for part in 0..3 {
+            for (at, size) in sizes.into_iter().enumerate() {
+                let frame = vec![u8::try_from(10 * part + at).unwrap(); size];
+                send(&mut a, 1, "x", &frame);
+                sent.push(frame);
+            }
+            a.flush();
+        }
+        let got: Vec<_> = all(&mut b).into_iter().map(|(_, frame)| frame).collect();
+        assert!(got == sent, "round {round}");
+    }
+    assert_eq!(a.take_dropped(), 0);
+}
+
 /// A worker that takes only some frames of a ring has the rest later, in the same order.
 #[test]
 fn frames_that_are_taken_in_parts_keep_their_order_and_free_the_share() {
