@@ -89,8 +89,12 @@ until status >/dev/null 2>&1; do
     sleep 0.5
 done
 
-# The main thread is the one that moves packets.
-[ -z "$realtime" ] || chrt -f -p 20 $card
+# The threads that move packets.
+workers=$(grep -l '^srd-worker-' /proc/$card/task/*/comm | cut -d/ -f5)
+[ -n "$workers" ] || refuse "the card has no thread whose name begins with srd-worker-"
+for thread in $workers; do
+    [ -z "$realtime" ] || chrt -f -p 20 "$thread"
+done
 
 # Asks again and again, each time in the background: one that is late keeps no other waiting.
 read_again() {
@@ -106,8 +110,12 @@ read_again() {
     done
 }
 
-# Time that the packet thread has had a processor, in microseconds.
-worked() { awk '{ print int($1 / 1000) }' /proc/$card/task/$card/schedstat; }
+# Time that the threads of packets have had a processor, in microseconds.
+worked() {
+    local thread
+    for thread in $workers; do cat /proc/$card/task/"$thread"/schedstat; done |
+        awk '{ sum += $1 } END { print int(sum / 1000) }'
+}
 
 at=$((2 * 2 + 8))
 to=10.0.$((at / 200)).$((at % 200 + 10))
