@@ -20,16 +20,16 @@ const SLOW: &str = include_str!("slow.txt");
 /// Number of waiting tests that run at the same time per processor.
 const WAITING_PER_PROCESSOR: usize = 4;
 
-/// Time limit of a test that is not in [`SLOW`]: on a slow machine, beside all others, the longest of
-/// them takes a minute.
+/// Time limit of a test that is not in [`SLOW`]. On a slow machine, while other tests run, the
+/// longest of these tests takes a minute.
 const LIMIT: Duration = Duration::from_secs(480);
 
 /// Factor of time limits. A test in [`SLOW`] may take this multiple of its listed seconds, but at
 /// least [`LIMIT`].
 const LIMIT_TIMES: u32 = 8;
 
-/// Multiple of [`LIMIT`] that a computing test may take: it has the lowest priority, and other tests
-/// delay it.
+/// Multiple of [`LIMIT`] that a computing test may take. It has the lowest priority, so that other
+/// tests delay it.
 const LIMIT_TIMES_COMPUTING: u32 = 4;
 
 /// Factor of all time limits while a loop keeps each processor busy. The tests then get about half

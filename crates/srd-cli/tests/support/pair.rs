@@ -58,9 +58,9 @@ pub(crate) fn own_suffix() -> String {
     format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sleeps between two looks at a state for which a test waits: for `least`, but for twice as long as
-/// the last look, which began at `looked_at`. A look may start programs; without the pause, looks
-/// would take most of a busy processor from the programs for which the test waits.
+/// Sleeps between two checks of a state for which a test waits: for twice the duration of the last
+/// check, which began at `looked_at`, but at least for `least`. A check may start programs; without
+/// the pause, checks would take most of a busy processor from the programs that the test awaits.
 pub(crate) fn pause(least: Duration, looked_at: Instant) {
     let look = looked_at.elapsed() * 2;
     std::thread::sleep(look.clamp(least, PAUSE_MAX));

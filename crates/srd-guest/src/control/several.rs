@@ -250,7 +250,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A worker that is told what to answer at each step.
+    /// A worker whose answers the test gives.
     struct Worker(CommandQueue);
 
     impl Worker {

@@ -251,8 +251,8 @@ mod tests {
         assert_eq!(starts, ["180000000000".to_owned(), "152000000000".to_owned()]);
     }
 
-    /// A counter that fell, or was new, began at the time of the last line, which was later than its
-    /// own time if the wall clock had been set back.
+    /// A counter that fell, or was new, began at the time of the last line. If the wall clock had
+    /// been set back, this was later than the counter's own time.
     #[test]
     fn regression_no_counter_begins_after_its_time_if_the_wall_clock_is_set_back() {
         let mut exporter = Exporter::new(Form::OpenTelemetry);
