@@ -135,7 +135,8 @@ pub(super) fn by_srd(pair: &Pair, world: &World<CardNode>) -> Option<Figure> {
 }
 
 /// Returns a note for the reader: the instances' counters that increased in a run, retransmitted
-/// TCP segments, and lost packets.
+/// TCP segments, frames that the sender's queue for the receiver dropped, and packets that the
+/// network lost.
 pub(super) fn moved(name: &str, world: &World<CardNode>) -> String {
     let of = |host: u32| {
         let (allowances, available) = world.nodes()[host as usize].allowances();
@@ -145,10 +146,14 @@ pub(super) fn moved(name: &str, world: &World<CardNode>) -> String {
         if moved.is_empty() { "none".to_owned() } else { moved.join(", ") }
     };
     let sender = &world.nodes()[SENDER as usize];
-    let (again, late) = (sender.tcp().segments_resent, sender.stage().traffic.queue_dropped_late);
-    let lost = world.counters().dropped_total();
-    let late = if late > 0 { format!(", dropped since they waited {late}") } else { String::new() };
-    let lost = if lost > 0 { format!(", lost in the network {lost}") } else { String::new() };
-    let (here, there) = (of(SENDER), of(RECEIVER));
-    format!("{name}: sender {here}; receiver {there}; sent again {again}{late}{lost}")
+    let (again, traffic) = (sender.tcp().segments_resent, sender.stage().traffic);
+    let losses = [
+        ("frames dropped since they waited", traffic.queue_dropped_late),
+        ("frames dropped since the queue was full", traffic.queue_dropped_full),
+        ("lost in the network", world.counters().dropped_total()),
+    ];
+    let losses = losses.into_iter().filter(|(_, n)| *n > 0);
+    let losses: Vec<String> = losses.map(|(name, n)| format!(", {name} {n}")).collect();
+    let (here, there, losses) = (of(SENDER), of(RECEIVER), losses.concat());
+    format!("{name}: sender {here}; receiver {there}; sent again {again}{losses}")
 }

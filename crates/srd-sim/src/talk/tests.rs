@@ -96,6 +96,38 @@ fn sixteen_connections_stop_at_their_ceilings_and_express_lifts_them() {
     assert!(here(&nconnect, express) > 1.19 * here(&nconnect, plain));
 }
 
+/// The first segments of 512 connections are 45 MB, and the sender's queue for the receiver holds
+/// 32 MiB. TCP retransmits the segments that the queue drops, and the loss is reported.
+#[test]
+fn regression_frames_beyond_the_queue_for_a_peer_are_reported_and_sent_again() {
+    const CONNECTIONS: usize = 512;
+    const BYTES: u64 = 128 << 10;
+    let pair = crate::machines::card::Pair {
+        express: true,
+        ..crate::machines::card::Pair::of("c6in.16xlarge")
+    };
+    let flow = crate::workload::FlowPlan::at(0, lab::SENDER, lab::RECEIVER, BYTES);
+    let sent = lab::GuestTraffic {
+        flows: vec![flow; CONNECTIONS],
+        triggers: Vec::new(),
+        datagrams: vec![None; CONNECTIONS],
+        mtu_bytes: lab::MTU_EXPRESS,
+        window_initial_bytes: 0,
+    };
+    let network = crate::engine::topology::dumbbell::DumbbellSpec {
+        middle_bps: 2_500_000_000,
+        ..lab::NETWORK
+    };
+    let mut world = lab::world_of(&pair, network.build().unwrap(), sent, 1).unwrap();
+    assert_eq!(world.run(20 * lab::SECOND), crate::engine::world::Ended::Finished);
+    let full = world.nodes()[lab::SENDER as usize].stage().traffic.queue_dropped_full;
+    assert!(full > 0);
+    lab::check(&world).unwrap();
+    assert!(world.flows().iter().all(|flow| flow.delivered_bytes == BYTES));
+    let note = ceilings::moved("512 connections", &world);
+    assert!(note.contains(&format!(", frames dropped since the queue was full {full}")), "{note}");
+}
+
 /// A path is slower than the limit of a flow. So a flow without ENA Express is limited to the speed
 /// of one path.
 #[test]
