@@ -117,11 +117,12 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 #[test]
 fn regression_a_half_goes_on_after_a_lack_of_descriptors_at_any_step() {
     let server = server();
-    // The descriptors of a client: its socket, a duplicate with which to end it, one for replies,
-    // the socket to the server, and two duplicates.
+    // The descriptors of a client: its socket, a duplicate with which to end it, one for replies, one
+    // to find out that it is silent, the socket to the server, and two duplicates.
     let steps = [
         ("no connection can be accepted: ", false),
         (" refused: ", true),
+        ("its connection is ended: ", true),
         ("its connection is ended: ", true),
         ("no connection yet, calls wait: ", false),
         ("no connection yet, calls wait: ", false),
@@ -164,7 +165,7 @@ fn regression_a_half_goes_on_after_a_lack_of_descriptors_at_any_step() {
 #[test]
 fn regression_calls_wait_while_there_is_no_descriptor_for_the_server() {
     let half = Half::start(server());
-    half.permit(3);
+    half.permit(4);
     let client = connect(half.at);
     let mut stream = &client;
     let calls = 1..=50_u8;

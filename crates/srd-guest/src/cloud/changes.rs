@@ -245,7 +245,7 @@ impl Service {
                     Ok(()) => (Answer::Applied { microseconds, is_new }, Some(self.restore())),
                     Err(error) => (Answer::Failed { what: format!("{error:#}") }, None),
                 };
-                let _ = back.send(Progress::Ended(RulesReply { answer, repair }));
+                let _ = back.send(Progress::Ended(Box::new(RulesReply { answer, repair })));
             }
             Then::Attached(name, back) => {
                 let answer = done.map(|()| name).map_err(|error| format!("{error:#}"));

@@ -88,7 +88,7 @@ pub(crate) enum Progress {
     /// else has changed.
     Ready,
     /// The rules are in force, or the change has failed.
-    Ended(RulesReply),
+    Ended(Box<RulesReply>),
 }
 
 /// A repair of instances by the helper, which goes on after the rules are in force.

@@ -68,8 +68,10 @@ impl<'a> Part<'a> {
     fn failure(&self, until: WallInstant) -> Option<String> {
         match self.next(until) {
             Ok(Progress::Ready) => None,
-            Ok(Progress::Ended(RulesReply { answer: Answer::Failed { what }, .. })) => Some(what),
-            Ok(Progress::Ended(_)) => Some(String::from("a worker has not waited for the others")),
+            Ok(Progress::Ended(reply)) => Some(match reply.answer {
+                Answer::Failed { what } => what,
+                _ => String::from("a worker has not waited for the others"),
+            }),
             Err(error) => Some(format!("{error:#}")),
         }
     }
@@ -86,7 +88,7 @@ impl<'a> Part<'a> {
     /// Waits for the end of the last step.
     fn end(&self, until: WallInstant) -> Result<RulesReply> {
         match self.next(until)? {
-            Progress::Ended(reply) => Ok(reply),
+            Progress::Ended(reply) => Ok(*reply),
             Progress::Ready => bail!("a worker waits for the others"),
         }
     }
@@ -271,12 +273,12 @@ mod tests {
 
     fn failed(what: &str) -> Progress {
         let answer = Answer::Failed { what: what.to_owned() };
-        Progress::Ended(RulesReply { answer, repair: None })
+        Progress::Ended(Box::new(RulesReply { answer, repair: None }))
     }
 
     fn applied(microseconds: u64) -> Progress {
         let answer = Answer::Applied { microseconds, is_new: true };
-        Progress::Ended(RulesReply { answer, repair: None })
+        Progress::Ended(Box::new(RulesReply { answer, repair: None }))
     }
 
     fn apply_default(orders: &Orders) -> Answer {
