@@ -7,6 +7,7 @@
 //! | [`process`] | one test as a process, in separate namespaces if the user is root |
 //! | [`outcome`] | whether a test passed, failed or was skipped, read from its output |
 //! | [`report`] | summary at the end: slow programs, skipped tests, failures by name |
+//! | [`speed`] | the speed of the processors meanwhile |
 //! | [`busy`] | additional load, to find tests that depend on an idle machine |
 //!
 //! Each test runs in a separate process, so one test cannot affect another. As root, an integration
@@ -20,6 +21,7 @@ mod process;
 mod programs;
 mod report;
 mod schedule;
+mod speed;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ use self::process::{End, Isolation, Running};
 use self::programs::Test;
 use self::report::{FinishedTest, Report};
 use self::schedule::Queue;
+use self::speed::Speed;
 use crate::tidy::ratchet;
 
 /// Time between two checks of the running test processes.
@@ -39,9 +42,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Largest number of failed tests that are run once more in CI.
 const UNSTEADY_MAX: usize = 3;
 
-/// Permitted ratio of processor seconds on a slower machine to processor seconds on the machine
-/// that writes the bound.
-const SLOWER_PROCESSOR: f64 = 2.5;
+/// Permitted ratio of processor seconds to the bound: two processors that compute at the same speed
+/// may differ by this much in system calls and starts of programs.
+const TOLERANCE: f64 = 1.25;
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -103,19 +106,21 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         ensure!(!in_ci, "in CI each test must have namespaces of its own");
     }
     let _load = if options.busy { Some(busy::Load::start()?) } else { None };
+    let mut speed = Speed::default();
     let mut report = Report::new(programs::count(&built), on_demand, options.verbose);
     for round in 1..=options.repeat {
         if options.repeat > 1 {
             println!("round {round} of {}", options.repeat);
         }
         report.begin_round();
-        run_once(tests.clone(), options, &isolation, &mut report)?;
+        run_once(tests.clone(), options, &isolation, (&mut report, &mut speed))?;
         report.end_round();
     }
     // A change should not be refused because one of thousands of tests fails on a busy machine. The
     // output of both runs stays in the log.
     if in_ci && options.repeat == 1 {
-        run_once(report.take_few_failed(UNSTEADY_MAX), options, &isolation, &mut report)?;
+        let again = report.take_few_failed(UNSTEADY_MAX);
+        run_once(again, options, &isolation, (&mut report, &mut speed))?;
     }
     // The summary comes first, so that it is not lost if the file cannot be written.
     print!("{}", report.summary());
@@ -125,29 +130,36 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if let Some(complaint) = report.complaint(in_ci) {
         bail!("{complaint}");
     }
-    // The bound is compared in CI only: other machines may have slower processors, and a busy
-    // machine is slower.
+    // The bound is compared in CI only: other machines may do other things at the same time.
     let is_comparable = options.filters.is_empty() && !options.busy && (in_ci || options.write);
-    if is_comparable { check_seconds(root, report.cpu_s(), options.write) } else { Ok(()) }
+    if is_comparable { check_seconds(root, report.cpu_s(), &speed, options.write) } else { Ok(()) }
 }
 
-/// Compares the processor seconds of one run with the permitted maximum; with `write`, lowers the
-/// maximum if possible.
+/// Compares the processor seconds of one run, on processors of a measured speed, with the permitted
+/// maximum; with `write`, lowers the maximum if possible.
 ///
 /// # Errors
 /// An error, if the tests took more, or the file cannot be read or written.
-fn check_seconds(root: &Path, cpu_s: f64, write: bool) -> Result<()> {
+fn check_seconds(root: &Path, cpu_s: f64, speed: &Speed, write: bool) -> Result<()> {
     let file = root.join(ratchet::FILE);
     let mut counts = ratchet::read(&std::fs::read_to_string(&file)?);
     let key = (ratchet::TEST_SECONDS.0.to_owned(), ratchet::TEST_SECONDS.1.to_owned());
     let allowed = counts.get(&key).copied().unwrap_or(0);
     let bound = f64::from(u32::try_from(allowed)?);
-    println!("processor seconds of the tests: {cpu_s:.0} ({allowed} allowed)");
-    ensure!(cpu_s <= bound, "the tests take more of the processor than {} allows", ratchet::FILE);
-    let slower_machine = (cpu_s * SLOWER_PROCESSOR).ceil();
-    if write && slower_machine < bound {
+    let slower = speed.slower();
+    let of_reference = (cpu_s / slower).ceil();
+    println!(
+        "processor seconds of the tests: {cpu_s:.0}, by processors {slower:.2} times as slow as the \
+         reference: {of_reference:.0} ({allowed} allowed)"
+    );
+    ensure!(
+        of_reference <= bound * TOLERANCE,
+        "the tests take more of the processor than {} allows",
+        ratchet::FILE
+    );
+    if write && of_reference < bound {
         // The new value is less than `bound`, which is a whole number, so it can be parsed.
-        counts.insert(key, format!("{slower_machine:.0}").parse()?);
+        counts.insert(key, format!("{of_reference:.0}").parse()?);
         std::fs::write(file, ratchet::write(&counts))?;
     }
     Ok(())
@@ -158,7 +170,7 @@ fn run_once(
     tests: Vec<Test>,
     options: &Options,
     isolation: &Isolation,
-    report: &mut Report,
+    (report, speed): (&mut Report, &mut Speed),
 ) -> Result<()> {
     let mut queue = Queue::new(tests, options.jobs.into(), options.busy);
     let mut running: Vec<Running> = Vec::new();
@@ -192,6 +204,7 @@ fn run_once(
             running.swap_remove(index);
             ended = true;
         }
+        speed.look(Instant::now());
         if !ended {
             std::thread::sleep(LOOK_EVERY);
         }

@@ -30,8 +30,8 @@ const HEAD: &str = "\
 #   types      types named with an everyday word of docs/language.md
 #   people, negations, phrases, nobody  words that docs/language.md lists
 #   programs   test programs that are linked for integration tests alone, in all crates
-#   processor-seconds  of one run of all tests (`cargo xtask test`), on the slowest processor in
-#              use: two and a half times those of the machine that wrote the number
+#   processor-seconds  of one run of all tests (`cargo xtask test`), by a processor of the speed of
+#              the reference in xtask/src/suite/speed.rs
 ";
 
 /// Returns the counts in the text of the file.
