@@ -79,7 +79,7 @@ SIGNALS
 
 EXIT CODES
   0  ended by a signal
-  1  it was started and failed
+  1  it was started and failed, or another program has the port
   2  wrong arguments: nothing was started
   3  it needs root, or a program is missing: the message says which";
 
@@ -271,6 +271,9 @@ fn up(args: &UpArgs) -> Result<u8> {
     let token = key.as_ref().map_or(String::new(), |key| format!("#token={}", console::token(key)));
     let console = format!("{url}/console{token}");
     let settings = key.as_ref().map(|key| settings(key, url));
+    // All sockets are open before the secret is shown.
+    let control = Arc::new(Mutex::new(control));
+    let of_hosts = args.hosts.start(&control, parts, &at_end)?;
     announce(args, first, settings, console, prepared.as_ref())?;
     say(match (starts, is_root) {
         _ if places => "an instance is the namespace srd-i-ID of a host",
@@ -278,10 +281,7 @@ fn up(args: &UpArgs) -> Result<u8> {
         (false, true) => "instances exist in the state only",
         (false, false) => "instances exist in the state only: machines need root",
     })?;
-    let control = Arc::new(Mutex::new(control));
-    for line in args.hosts.start(&control, parts, &at_end)? {
-        say(line)?;
-    }
+    of_hosts.iter().try_for_each(say)?;
     let https = prepared.map(|prepared| prepared.https);
     match server::serve_shared(listener, control, https).context("the server ended")? {}
 }

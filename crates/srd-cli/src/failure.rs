@@ -83,11 +83,11 @@ pub(crate) fn cannot_listen(at: SocketAddr, option: &str, error: &std::io::Error
              a port from 1024 on by {option}"
         ))
         .into(),
-        ErrorKind::AddrInUse => Usage(format!(
+        // An obstacle on this machine, as for `srd up`.
+        ErrorKind::AddrInUse => anyhow::anyhow!(
             "{what}: another program uses this port (`ss -ltnp` lists them): name another one by \
              {option}"
-        ))
-        .into(),
+        ),
         ErrorKind::AddrNotAvailable => Usage(format!(
             "{what}: name an address of this machine (`ip address` lists them) by {option}"
         ))
@@ -134,7 +134,7 @@ mod tests {
         let (code, text) = error("127.0.0.1:443", ErrorKind::PermissionDenied);
         assert!(code == MISSING && text.contains("a port from 1024 on by --hosts"), "{text}");
         let (code, text) = error("127.0.0.1:4599", ErrorKind::AddrInUse);
-        assert!(code == USAGE && text.contains("name another one by --hosts"), "{text}");
+        assert!(code == RUN && text.contains("name another one by --hosts"), "{text}");
         let (code, text) = error("192.0.2.1:4599", ErrorKind::AddrNotAvailable);
         assert!(code == USAGE && text.contains("`ip address` lists them"), "{text}");
     }

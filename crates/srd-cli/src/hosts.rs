@@ -25,6 +25,9 @@ use crate::signals::AtEnd;
 /// Block from which overlay addresses are assigned if the operator names no other.
 const OVERLAY: &str = "10.77.0.0/16";
 
+/// Target of the lines of the log about requests of the operator.
+pub(crate) const LOG_TARGET: &str = "srd_control::hosts";
+
 /// Returns the end of the help of a command for the operator of a server: its examples, and the
 /// exit codes.
 macro_rules! with_codes {
@@ -267,7 +270,8 @@ impl ServeArgs {
             let overlay = overlay.map(|block| block.to_string()).unwrap_or_default();
             lines.push(format!("hosts: {at}, overlay {overlay}, fingerprint {fingerprint}"));
         }
-        admin::start(socket, hub).context("cannot serve the operator")?;
+        let log = |line: &str| tracing::info!(target: LOG_TARGET, "{line}");
+        admin::start(socket, hub, Box::new(log)).context("cannot serve the operator")?;
         lines.push(format!("admin: {}", path.display()));
         Ok(lines)
     }
@@ -318,6 +322,7 @@ pub(crate) fn token(command: &TokenCommand) -> Result<u8> {
             let lifetime_s = args.lifetime.as_secs();
             let request = Request::CreateToken { lifetime_s, uses: args.uses };
             let admin = &args.list.admin;
+            secret::warn_of_open_output("token");
             let token: NewToken = admin.ask(&request)?;
             let outcome = json.write_private(&token).and_then(|()| json.say(&token.token));
             let id = &token.id;
@@ -389,7 +394,8 @@ fn list(args: &ListArgs) -> Result<()> {
     rows.extend(listing.hosts.iter().map(|host| row(host, listing.generation)));
     columns(&rows)?;
     if listing.strangers > 0 {
-        say(format!("connections that were no hosts: {}", listing.strangers))?;
+        let count = listing.strangers;
+        say(format!("connections that ended before a host was identified: {count}"))?;
     }
     if listing.unread > 0 {
         say(format!("closed, because the host took no message: {}", listing.unread))?;

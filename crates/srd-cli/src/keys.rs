@@ -84,6 +84,7 @@ pub(crate) fn run(command: &KeyCommand) -> Result<u8> {
 /// two keys, and its secret would be lost.
 fn create(ListArgs { json, admin }: &ListArgs) -> Result<()> {
     json.check()?;
+    secret::warn_of_open_output("access key");
     let key: NewKey = admin.ask(&Request::CreateKey)?;
     let id = &key.id;
     let lines = format!("AWS_ACCESS_KEY_ID={id}\nAWS_SECRET_ACCESS_KEY={}", key.secret);

@@ -45,7 +45,7 @@ struct Lines {
 }
 
 /// Crates whose main events a daemon logs without `-v`.
-const DAEMONS: [&str; 2] = ["srd_daemon", "srd_nfs"];
+const DAEMONS: [&str; 3] = ["srd_daemon", "srd_nfs", "srd_control"];
 
 /// Returns the filter of messages that applies if the environment variable `RUST_LOG` does not set
 /// one. Even without `-v`, a daemon logs its main events.
@@ -335,6 +335,7 @@ mod tests {
         let work = || {
             tracing::info!(target: "srd_daemon::run", "daemon");
             tracing::info!(target: "srd_nfs::proxy", "nfs");
+            tracing::info!(target: crate::hosts::LOG_TARGET, "control");
             tracing::info!(target: srd_guest::LOG_TARGETS[0], "guest 0");
             tracing::info!(target: srd_guest::LOG_TARGETS[1], "guest 1");
             tracing::info!(target: srd_net::xdp::LOG_TARGET, "xdp");
@@ -342,12 +343,20 @@ mod tests {
             tracing::warn!(target: "srd_guest::service", "warning");
             tracing::debug!(target: "srd_daemon::run", "detail");
         };
-        let of_daemon = ["<6>daemon", "<6>nfs", "<6>guest 0", "<6>guest 1", "<6>xdp", "<4>warning"];
+        let of_daemon = [
+            "<6>daemon",
+            "<6>nfs",
+            "<6>control",
+            "<6>guest 0",
+            "<6>guest 1",
+            "<6>xdp",
+            "<4>warning",
+        ];
         assert_eq!(passed(0, true, work), of_daemon);
         assert_eq!(passed(0, false, work), ["<4>warning"]);
-        assert_eq!(passed(1, false, work).len(), 7, "all but the detail");
-        assert_eq!(passed(1, true, work).len(), 8);
-        assert_eq!(passed(2, false, work).len(), 8);
+        assert_eq!(passed(1, false, work).len(), 8, "all but the detail");
+        assert_eq!(passed(1, true, work).len(), 9);
+        assert_eq!(passed(2, false, work).len(), 9);
         for target in srd_guest::LOG_TARGETS.iter().chain(&[srd_net::xdp::LOG_TARGET]) {
             assert!(is_module(target), "{target} is no module");
         }

@@ -176,7 +176,7 @@ fn line(path: &Path) -> String {
         true => "the card of `srd card up`".to_owned(),
         false => {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            format!("`srd up` with the interface name {name}")
+            format!("`srd up` with the name {name}")
         }
     };
     format!("  --socket {}  {kind}", path.display())

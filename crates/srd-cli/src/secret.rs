@@ -1,7 +1,33 @@
-//! Secrets that a server has made for the user. A server shows a secret once, so a secret that
-//! could not be written anywhere is withdrawn.
+//! Secrets that a command prints. A server shows a secret that it has made once, so such a secret
+//! that could not be written anywhere is withdrawn.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Error, Result};
+
+use crate::output::tell;
+
+/// Mode bits with which users other than the owner may read or change a file.
+const OTHERS: u32 = 0o077;
+
+/// Prints a warning if standard output is a file that others may read or change. `name`: the secret
+/// that follows, such as `key`.
+pub(crate) fn warn_of_open_output(name: &str) {
+    if is_open_file(&std::io::stdout()) {
+        tell!(
+            "srd: warning: others may use the file that this {name} goes to; set `umask 077` \
+             first, or chmod 600 it now"
+        );
+    }
+}
+
+/// Whether the output is a file that users other than its owner may read or change.
+fn is_open_file(to: &impl AsFd) -> bool {
+    let facts = to.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
+    facts.is_ok_and(|facts| facts.is_file() && facts.mode() & OTHERS != 0)
+}
 
 /// Returns the outcome of showing a secret, and withdraws the secret if that has failed. `name`:
 /// the object with its identifier, such as `the access key SRD1`; `remedy`: the command that
@@ -31,6 +57,18 @@ pub(crate) fn shown(
 mod tests {
     use super::*;
     use anyhow::{Context, anyhow};
+
+    /// Only `srd genkey` and `srd genpsk` warned.
+    #[test]
+    fn regression_a_file_that_others_may_read_is_noticed() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::tempfile().unwrap();
+        for (mode, is_open) in [(0o600, false), (0o640, true), (0o604, true)] {
+            file.set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_open_file(&file), is_open, "{mode:o}");
+        }
+        assert!(!is_open_file(&File::open("/dev/null").unwrap()));
+    }
 
     #[test]
     fn a_secret_that_was_not_shown_is_withdrawn_and_a_shown_one_is_not() {

@@ -1,7 +1,8 @@
 //! Positions of the instance types of a file, for errors about types that a reader of the file does
 //! not have. This crate has no table of types.
 //!
-//! Bounds: one position for each type, the first one in the file. The text is read once.
+//! Bounds: one position and one instance for each type, the first ones in the file. The text is read
+//! once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,6 +19,8 @@ use super::document::Document;
 pub struct TypePlaces {
     file: PathBuf,
     first: BTreeMap<String, Location>,
+    /// Names of the instances at these positions, by their types.
+    instances: BTreeMap<String, String>,
 }
 
 impl PartialEq for TypePlaces {
@@ -31,18 +34,20 @@ impl Eq for TypePlaces {}
 impl TypePlaces {
     pub(crate) fn of(source: &Source<'_>, document: &Document) -> Self {
         let mut first: BTreeMap<&str, Range<usize>> = BTreeMap::new();
-        for table in document.instance.values() {
+        let mut instances = BTreeMap::new();
+        for (instance, table) in &document.instance {
             let name: &Spanned<String> = &table.as_ref().instance_type;
             let span = name.span();
             let known = first.entry(name.get_ref().as_str()).or_insert_with(|| span.clone());
-            if span.start < known.start {
+            if span.start <= known.start {
                 *known = span;
+                instances.insert(name.get_ref().clone(), instance.get_ref().clone());
             }
         }
         let mut all: Vec<(&str, Range<usize>)> = first.into_iter().collect();
         all.sort_unstable_by_key(|(_, span)| span.start);
         let (mut line_begin, mut lines) = (0, 0);
-        let mut places = Self { file: source.path.to_owned(), first: BTreeMap::new() };
+        let mut places = Self { file: source.path.to_owned(), first: BTreeMap::new(), instances };
         for (name, span) in all {
             let before = source.text.get(line_begin..span.start).unwrap_or_default();
             lines += before.matches('\n').count();
@@ -61,6 +66,12 @@ impl TypePlaces {
     /// Returns the types.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.first.keys().map(String::as_str)
+    }
+
+    /// Returns the name of the first instance with a type, whose position errors have; `None` if the
+    /// file does not contain the type.
+    pub fn instance(&self, name: &str) -> Option<&str> {
+        self.instances.get(name).map(String::as_str)
     }
 
     /// Returns an error at the first position of a type; `None` if the file does not contain the
@@ -99,6 +110,9 @@ mod tests {
         };
         assert_eq!(place("c7i.lage"), (2, 8, "type = \"c7i.lage\" # é".to_owned()));
         assert_eq!(place("m5.large"), (5, 10, "  type = \"m5.large\"".to_owned()));
+        // Regression: an error at this position named another instance.
+        assert_eq!(file.types.instance("c7i.lage"), Some("z"));
+        assert_eq!(file.types.instance("t2.nano"), None);
         assert!(file.types.error("t2.nano", "", "").is_none());
         assert_eq!(file.types.names().count(), 2);
         // A comment changes positions only.

@@ -148,13 +148,17 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// Smallest number of packets for which their processor time is shown. After fewer packets, it is
+/// mostly the time of other work, such as the start.
+const PACKETS_MIN: u64 = 10_000;
+
 /// Describes the processor time of the card, and its part for each packet of all instances.
 fn processor_time(status: &Status) -> String {
     let interfaces = status.instances.iter().flat_map(|of| &of.interfaces);
     let both = |of: &Interface| of.counter("tx_packets") + of.counter("rx_packets");
     let packets: u64 = interfaces.map(both).sum();
     let each = match packets {
-        0 => String::new(),
+        0..PACKETS_MIN => String::new(),
         packets => format!(", {:.1} us for each packet", status.cpu_s * 1e6 / packets as f64),
     };
     let (cpu_s, uptime_s) = (status.cpu_s, status.uptime_s);

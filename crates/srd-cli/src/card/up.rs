@@ -20,7 +20,7 @@ use srd_guest::node::{self, Node, TakenOver};
 use srd_net::PollMode;
 
 use super::SocketArg;
-use crate::daemon::up::in_unit;
+use crate::daemon::{self, up::in_unit};
 use crate::failure::usage;
 use crate::output::{say, tell};
 
@@ -190,9 +190,11 @@ fn metrics_name(text: &str) -> Result<String, String> {
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let config = args.configuration()?;
     if args.check {
-        for line in srd_guest::check(config)? {
-            say(line)?;
+        let lines = srd_guest::check(config)?;
+        if let Some(file) = args.config.as_ref().or(args.file.as_ref()) {
+            say(format!("{} is fine", file.display()))?;
         }
+        lines.iter().try_for_each(say)?;
         return Ok(0);
     }
     // The memory contains the key of metadata tokens and packets of all instances, so no core dump
@@ -248,10 +250,7 @@ fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
         check_repeated(&instances.iter().map(String::as_str).collect::<Vec<_>>())?;
     }
     let taken = node::take_over(config, false).map_err(|error| match error.downcast_ref() {
-        Some(ClientError::NotRunning(_)) => anyhow::anyhow!(
-            "no card runs at {} that could be taken over: start this one without --take-over",
-            socket.display()
-        ),
+        Some(ClientError::NotRunning(_)) => anyhow::anyhow!(nothing_to_take(args, &socket)),
         _ => error,
     });
     match taken? {
@@ -266,6 +265,25 @@ fn take_over(args: &UpArgs, config: Config) -> Result<Option<Node>> {
             Ok(None)
         }
     }
+}
+
+/// Returns the error of a take-over for which no card runs at the socket.
+fn nothing_to_take(args: &UpArgs, socket: &Path) -> String {
+    let shown = socket.display();
+    if let Some(file) = &args.config
+        && let Ok(Config { control, .. }) = Config::load_without_keys(file)
+        && daemon::runs(&control.socket, file)
+    {
+        let file = file.display();
+        return format!(
+            "no card runs at {shown}, but a node of `srd up` runs with this file: `srd up -c \
+             {file} --take-over`"
+        );
+    }
+    format!(
+        "no card runs at {shown} that could be taken over: start this one without --take-over. A \
+         node of `srd up` is taken over by `srd up -c FILE --take-over`"
+    )
 }
 
 /// Logs that a line could not be printed. The card goes on, because after a take-over no other

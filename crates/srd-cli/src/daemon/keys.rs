@@ -2,18 +2,14 @@
 //! `wg`.
 
 use crate::failure::Usage;
-use crate::output::{self, tell};
+use crate::output;
+use crate::secret;
 use anyhow::{Context, Result};
 use srd_daemon::keys::SecretKey;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 
 /// Maximum number of bytes that are read for a key.
 const INPUT_BYTES_MAX: u64 = 1024;
-/// Mode bits with which users other than the owner may read or change a file.
-const OTHERS: u32 = 0o077;
 
 /// Kind of a secret key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,12 +20,7 @@ pub(super) enum Kind {
 
 /// Prints a new secret.
 pub(super) fn generate(kind: Kind) -> Result<()> {
-    if is_open_file(&io::stdout()) {
-        tell!(
-            "srd: warning: others may use the file that this key goes to; \
-             set `umask 077` first, or chmod 600 it now"
-        );
-    }
+    secret::warn_of_open_output("key");
     let key = match kind {
         Kind::Private => SecretKey::draw_private(),
         Kind::Preshared => SecretKey::draw(),
@@ -45,10 +36,4 @@ pub(super) fn public(input: impl Read) -> Result<()> {
     let key = SecretKey::parse(&text)
         .map_err(|e| Usage(format!("what came on standard input is no key: {e}")))?;
     output::say(key.public())
-}
-
-/// Whether the output is a file that users other than its owner may read or change.
-fn is_open_file(to: &impl AsFd) -> bool {
-    let facts = to.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
-    facts.is_ok_and(|facts| facts.is_file() && facts.mode() & OTHERS != 0)
 }

@@ -100,12 +100,13 @@ EXAMPLES
   srd reload -c /etc/srd/srd0.toml
   srd reload --socket /run/srd-card/card.sock
 
-It prints the changes, and the settings that wait for a restart. If a file is wrong, nothing
-changes. A card that was started with options has no file of settings: `srd card apply FILE` gives
+It prints the changes, and the settings that wait for a take-over or a restart. If a file is wrong,
+nothing changes. A card that was started with options has no file of settings: `srd card apply FILE` gives
 it other rules.
 
 EXIT CODES
-  0  the files were read, and all changes are in force, except those that wait for a restart
+  0  the files were read, and all changes are in force, except those that wait for a take-over or a
+     restart
   1  no daemon answers, or a peer could not be added
   2  a file is wrong: nothing was changed; or several daemons run, and none is named
   3  this user has no right to send the request: the message contains the remedy";
@@ -269,7 +270,7 @@ fn socket_of(file: &Path) -> Result<PathBuf> {
 }
 
 /// Whether the node at a socket runs a configuration file.
-fn runs(socket: &Path, file: &Path) -> bool {
+pub(crate) fn runs(socket: &Path, file: &Path) -> bool {
     let Ok(client) = Client::connect(socket) else { return false };
     let Ok(snapshot) = client.ask::<Snapshot>(&Request::status()) else { return false };
     let whole = |path: &Path| path.canonicalize().ok();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, bail};
 use clap::Args;
 use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::control::{ClientError, RefusalKind};
@@ -14,6 +14,7 @@ use super::enrol::EnrolArgs;
 use super::explain_of;
 use super::first_try::{PORT_DEFAULT, Try};
 use crate::failure::Missing;
+use crate::nodes;
 use crate::output;
 
 const NOTES: &str = "\
@@ -194,6 +195,13 @@ pub(crate) struct DownArgs {
 pub(crate) fn down(args: &DownArgs) -> Result<()> {
     let config = Config::load_without_keys(&args.config)?;
     let name = &config.interface.name;
+    let socket = &config.control.socket;
+    if nodes::is_served(socket) {
+        bail!(
+            "a daemon serves {}: stop it first, by `systemctl stop`, Ctrl-C or SIGTERM",
+            socket.display()
+        );
+    }
     match srd_daemon::run::release(&config)? {
         0 => crate::output::say(format!("{name}: nothing was left")),
         count => crate::output::say(format!("{name}: {count} routes and rules removed")),

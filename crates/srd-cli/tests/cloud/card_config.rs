@@ -112,7 +112,7 @@ fn sighup_reads_both_files_again_and_a_wrong_one_changes_nothing() {
     fs::write(&file, wider).unwrap();
     let scaled = "[cloud]\nvpc = \"cloud.toml\"\n[expert]\nscale = \"1/10\"\n";
     fs::write(&config, scaled).unwrap();
-    reload("settings that wait for a restart: scale; changes in the VPC's file taken over");
+    reload("--take-over) or a restart: scale; changes in the VPC's file taken over");
     let http = listen(&web, 80);
     assert!(connect(&app, WEB, 80).is_ok());
     drop(http);

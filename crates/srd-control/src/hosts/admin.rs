@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use srd_enrol::{Refusal, RefusalKind};
 use srd_trust::{peer, socket};
 
+use super::asked;
 use super::decide::TokenOptions;
 use super::hub::Hub;
 use super::record::TokenRecord;
@@ -265,16 +266,20 @@ pub fn listen(path: &Path) -> Result<UnixListener, String> {
     Ok(bound.listener)
 }
 
-/// Answers requests at the socket on a thread of its own, until the process ends.
+/// Function that writes a line to the log.
+pub type Log = Box<dyn Fn(&str) + Send>;
+
+/// Answers requests at the socket on a thread of its own, until the process ends. `log` gets a line
+/// about each request that changes something or creates a secret.
 ///
 /// # Errors
 /// If the thread cannot start.
-pub fn start(listener: UnixListener, hub: Arc<Hub>) -> io::Result<()> {
+pub fn start(listener: UnixListener, hub: Arc<Hub>, log: Log) -> io::Result<()> {
     let serve = move || {
         for stream in listener.incoming() {
             match stream {
                 // An error of a connection concerns its client only.
-                Ok(stream) => drop(serve(stream, &hub)),
+                Ok(stream) => drop(serve(stream, &hub, &*log)),
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -283,14 +288,20 @@ pub fn start(listener: UnixListener, hub: Arc<Hub>) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(mut stream: UnixStream, hub: &Hub) -> io::Result<()> {
+fn serve(mut stream: UnixStream, hub: &Hub, log: &dyn Fn(&str)) -> io::Result<()> {
     peer::check(&stream)?;
     stream.set_read_timeout(Some(CLIENT_WAIT_MAX))?;
     stream.set_write_timeout(Some(CLIENT_WAIT_MAX))?;
     let mut line = String::new();
     BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
-        Ok(request) => answer(hub, request).map_err(|refusal| refusal.message),
+    let answer = match serde_json::from_str::<Request>(&line) {
+        Ok(request) => {
+            let answer = answer(hub, request.clone()).map_err(|refusal| refusal.message);
+            if let Some(line) = asked::line(&stream, &request, &answer) {
+                log(&line);
+            }
+            answer
+        }
         Err(error) => Err(format!("the request is not valid: {error}")),
     };
     let answer = match answer {
@@ -472,8 +483,8 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Str
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             format!(
-                "no controller listens at {shown}: start `srd control up --hosts`, or name its \
-                     socket by --admin"
+                "no controller listens at {shown}: start `srd control up` with --hosts ADDRESS or \
+                 --admin PATH, or name the socket of a running one by --admin"
             )
         }
         io::ErrorKind::PermissionDenied => {

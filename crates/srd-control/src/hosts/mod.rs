@@ -33,12 +33,14 @@
 //! | `pods` | connections with a request about pods |
 //! | [`serve`] | the listener for hosts |
 //! | [`admin`] | the local API of the operator |
+//! | `asked` | lines for the log about requests of the operator |
 //!
 //! Bounds: [`HOSTS_MAX`] hosts, [`TOKENS_MAX`] tokens, and those of [`serve`] and
 //! [`srd_enrol::frame`].
 
 mod address;
 pub mod admin;
+mod asked;
 mod catch_up;
 pub mod decide;
 pub mod hub;

@@ -13,16 +13,22 @@ use super::file::InterfaceTable;
 type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Reads the `address` list of the interface. An overlay needs at least one address, and a
-/// transparent interface must not have any.
+/// transparent interface must not have any. `has_cloud`: whether the file has a table `[cloud]`.
 pub(super) fn addresses(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
-    mode: Mode,
+    (mode, has_cloud): (Mode, bool),
 ) -> Result<Vec<IpNet>> {
     let list = &spanned.as_ref().address;
     match (mode, list.first()) {
         (Mode::Overlay, None) => {
-            let remedy = "add address = [\"10.77.0.1/24\"], or mode = \"transparent\"";
+            let remedy = match has_cloud {
+                true => {
+                    "add mode = \"cloud\" if there are instances only, or address = \
+                     [\"10.77.0.1/24\"], or mode = \"transparent\""
+                }
+                false => "add address = [\"10.77.0.1/24\"], or mode = \"transparent\"",
+            };
             let span = Some(spanned.span());
             Err(source.error(span, "an overlay needs an `address` of its own", remedy))
         }

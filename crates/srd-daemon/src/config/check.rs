@@ -62,8 +62,11 @@ pub(super) fn check(source: &Source<'_>, mut document: Document, keys: Keys) -> 
         None => cloud::cloud(source, table, expert)?,
         Some(at) => Some(cloud::of_controller(source, table, expert, at)?),
     };
+    let has_cloud = cloud.is_some();
     let mut interface = match (&document.interface, &document.cloud, document.peer.first()) {
-        (Some(table), _, first) => interface(source, table, expert, (keys, first.is_some()))?,
+        (Some(table), _, first) => {
+            interface(source, table, expert, (keys, first.is_some(), has_cloud))?
+        }
         (None, Some(_), Some(peer)) => {
             let remedy = "add [interface] with mode = \"cloud\", listen and private_key_file";
             return Err(source.error(Some(peer.span()), "another host, and no way to it", remedy));
@@ -71,7 +74,8 @@ pub(super) fn check(source: &Source<'_>, mut document: Document, keys: Keys) -> 
         (None, Some(cloud), None) => {
             let mode = Some(Spanned::new(cloud.span(), "cloud".to_owned()));
             let table = InterfaceTable { mode, ..InterfaceTable::default() };
-            interface(source, &Spanned::new(cloud.span(), table), expert, (keys, false))?
+            let table = Spanned::new(cloud.span(), table);
+            interface(source, &table, expert, (keys, false, has_cloud))?
         }
         (None, None, _) => {
             let remedy = "begin with [interface] and the address, private_key_file and listen of \
@@ -106,7 +110,7 @@ fn interface(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
     expert: &ExpertTable,
-    (keys, has_peers): (Keys, bool),
+    (keys, has_peers, has_cloud): (Keys, bool, bool),
 ) -> Result<Interface> {
     let table = spanned.as_ref();
     let name = match &table.name {
@@ -117,7 +121,7 @@ fn interface(
     // Instances of one host need no transport. A key without `listen` is not ignored but refused.
     let has_transport = has_peers || table.listen.is_some() || table.private_key_file.is_some();
     cloud::check_keys(source, (table, expert), mode, has_transport)?;
-    let address = addresses(source, spanned, mode)?;
+    let address = addresses(source, spanned, (mode, has_cloud))?;
     let paths =
         whole(source, expert.paths.as_ref(), "paths", &PATHS)?.unwrap_or(super::PATHS_DEFAULT);
     let is_alone = mode == Mode::Cloud && !has_transport;

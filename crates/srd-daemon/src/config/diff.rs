@@ -48,6 +48,10 @@ impl PeerChange {
 
 /// Key of the file with the private key of this node.
 pub(crate) const PRIVATE_KEY: &str = "private_key_file";
+/// Keys of settings that no reload applies, and that a process that takes over applies. These are
+/// none of the keys that the state of a hand-over compares.
+const BY_TAKE_OVER: [&str; 8] =
+    [PRIVATE_KEY, "dscp", "link_rate", "metrics", "scale", "credits", "end_programs", "processors"];
 /// Text after the name of a peer in a reload's report: the name stays, but the key was replaced.
 pub(crate) const REKEYED: &str = " (another key)";
 
@@ -65,7 +69,8 @@ pub struct ReloadReport {
     pub failed: Vec<String>,
     /// Keys of changed settings that were applied.
     pub live: Vec<String>,
-    /// Keys of changed settings that apply only after a restart.
+    /// Keys of changed settings that apply only after a restart, some of them also after a
+    /// take-over.
     pub restart: Vec<String>,
     /// Whether the VPC's file has changed. Its rules and instances are in force.
     pub vpc: bool,
@@ -119,13 +124,21 @@ impl ReloadReport {
 
 impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = self.restart.iter().cloned();
+        let (by_take_over, by_restart): (Vec<String>, Vec<String>) =
+            waits.partition(|key| BY_TAKE_OVER.contains(&key.as_str()));
         let rows = [
             ("peers added", &self.added),
             ("peers removed", &self.removed),
             ("peers changed", &self.changed),
             ("peers that could not be taken over and are gone", &self.failed),
             ("settings taken over", &self.live),
-            ("settings that wait for a restart", &self.restart),
+            (
+                "settings that wait for a take-over (`srd up` or `srd card up` with -c FILE \
+                 --take-over) or a restart",
+                &by_take_over,
+            ),
+            ("settings that wait for a restart", &by_restart),
         ];
         let rows = rows.iter().filter(|(_, names)| !names.is_empty());
         let rows = rows.map(|(what, names)| format!("{what}: {}", names.join(", ")));

@@ -232,6 +232,11 @@ fn log(stream: &UnixStream, request: &Request) {
         Request::Pod { .. } => "about a pod".to_owned(),
         _ => return tracing::debug!("the control socket was asked for {name}"),
     };
+    log_asked(stream, &what);
+}
+
+/// Logs a request, such as `to capture packets`, and the user and the process that sent it.
+pub fn log_asked(stream: &UnixStream, what: &str) {
     let by = match socket_peercred(stream) {
         Ok(by) => format!("user {}, process {}", by.uid.as_raw(), by.pid.as_raw_nonzero()),
         Err(e) => format!("an unknown user: {e}"),

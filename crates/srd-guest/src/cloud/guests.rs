@@ -399,7 +399,9 @@ pub(crate) fn check(vpc: &Vpc, world: &World) -> Result<()> {
 fn unknown_type(vpc: &Vpc, instance: &Instance) -> Option<ConfigError> {
     let kind = &instance.instance_type;
     let UnknownType { suggestions } = InstanceType::find(kind).err()?;
-    let what = format!("instance `{}`: there is no instance type `{kind}`", instance.name);
+    // The position is that of the first instance with this type.
+    let name = vpc.types().instance(kind).unwrap_or(&instance.name);
+    let what = format!("instance `{name}`: there is no instance type `{kind}`");
     let remedy = match suggestions[..] {
         [] => "write a type of EC2, such as c7i.large".to_owned(),
         _ => format!("did you mean {}?", suggestions.join(", ")),

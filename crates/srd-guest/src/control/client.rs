@@ -104,7 +104,8 @@ impl Client {
                 ),
                 false => format!(
                     "no card answers at {shown}; `srd card up` starts one, and so does `srd up` \
-                     with a table [cloud]. --socket PATH names the socket of another card"
+                     with a table [cloud]. --socket PATH names the socket of another card: those \
+                     of `srd control up` are below /run/srd-control"
                 ),
             };
             anyhow::Error::new(error).context(what)
@@ -164,13 +165,13 @@ impl Client {
             if has_gone(&error) {
                 return CardEnded.into();
             }
-            let what = match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("the card has not answered for {} s", wait.as_secs())
-                }
-                _ => String::from("the card does not answer"),
-            };
-            anyhow::Error::new(error).context(what)
+            match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => anyhow::anyhow!(
+                    "the card has not answered for {} s; its log may have the reason",
+                    wait.as_secs()
+                ),
+                _ => anyhow::Error::new(error).context("the card does not answer"),
+            }
         })?;
         if answer.is_empty() {
             return Err(CardEnded.into());

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use srd_card::device::ring::{RingSize, Side};
-use srd_daemon::control::ServeInstances;
+use srd_daemon::control::{ServeInstances, log_asked};
 use srd_net::clock;
 use srd_trust::peer;
 
@@ -106,7 +106,11 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
         if !line.ends_with('\n') {
             bail!("a request of more than {LINE_BYTES_MAX} bytes, or one that was cut off");
         }
-        let answer = match serde_json::from_str::<Request>(&line) {
+        let request = serde_json::from_str::<Request>(&line);
+        if let Some(what) = request.as_ref().ok().and_then(change_in_words) {
+            log_asked(stream.get_ref(), &what);
+        }
+        let answer = match request {
             Ok(Request::Traced { id }) => begun.traced(id)?,
             Ok(Request::Attach(attach)) => begun.attached(attach)?,
             Ok(Request::Apply { file }) => begun.applied(&file)?,
@@ -116,6 +120,25 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
         say(stream.get_mut(), &answer)?;
+    }
+}
+
+/// Returns the words of the log about a request that changes something; `None` for other requests.
+fn change_in_words(request: &Request) -> Option<String> {
+    match request {
+        Request::Apply { file } => Some(format!("to apply the file {}", file.display())),
+        Request::Attach(Attach { name, instance_type, .. }) => Some(match name {
+            Some(name) => format!("to add the instance {name:?}, {instance_type:?}"),
+            None => format!("to add an instance, {instance_type:?}"),
+        }),
+        Request::Device { instance, device, change } if *change != DeviceChange::default() => {
+            let device = match device {
+                Some(name) => format!("the device {name:?}"),
+                None => String::from("the first device"),
+            };
+            Some(format!("to change {device} of the instance {instance:?}"))
+        }
+        _ => None,
     }
 }
 
@@ -262,6 +285,25 @@ fn set_rings(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `srd card apply` left no line in the log.
+    #[test]
+    fn regression_requests_that_change_something_are_logged_and_others_are_not() {
+        let words = |request| change_in_words(&request);
+        let apply = Request::Apply { file: "/etc/srd/cloud.toml".into() };
+        assert_eq!(words(apply).unwrap(), "to apply the file /etc/srd/cloud.toml");
+        let device = |change| {
+            let (instance, device) = (String::from("web"), Some(String::from("ens6")));
+            Request::Device { instance, device, change }
+        };
+        assert_eq!(words(device(DeviceChange::default())), None);
+        let change = DeviceChange { tx_ring: Some(512), ..DeviceChange::default() };
+        let text = "to change the device \"ens6\" of the instance \"web\"";
+        assert_eq!(words(device(change)).unwrap(), text);
+        let attach = Attach { instance_type: String::from("c7i.large"), ..Attach::default() };
+        assert_eq!(words(Request::Attach(attach)).unwrap(), "to add an instance, \"c7i.large\"");
+        assert_eq!((words(Request::Status), words(Request::Repaired)), (None, None));
+    }
 
     /// `srd card apply` ended before a deleted namespace was there again.
     #[test]

@@ -19,6 +19,18 @@ fn host(more: &str) -> String {
     format!("{PLAIN}{LISTEN}[cloud]\n{more}")
 }
 
+/// The remedy named an address only, and a file with instances needs none.
+#[test]
+fn regression_an_interface_without_an_address_beside_instances_is_advised_the_mode_cloud() {
+    let workers = "[interface]\nworkers = 2\n";
+    let error = parse(&format!("{workers}[cloud]\n")).unwrap_err();
+    assert!(error.contains("add mode = \"cloud\" if there are instances only"), "{error}");
+    let error = parse(&format!("{workers}listen = \"0.0.0.0:7471\"\n")).unwrap_err();
+    assert!(error.contains("add address = ") && !error.contains("cloud"), "{error}");
+    let config = parse(&format!("{workers}mode = \"cloud\"\n[cloud]\n")).unwrap();
+    assert_eq!((config.interface.mode, config.interface.workers), (Mode::Cloud, 2));
+}
+
 #[test]
 fn each_key_is_read() {
     let text = r#"
