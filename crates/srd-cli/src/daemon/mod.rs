@@ -101,8 +101,8 @@ EXAMPLES
   srd reload --socket /run/srd-card/card.sock
 
 It prints the changes, and the settings that wait for a take-over or a restart. If a file is wrong,
-nothing changes. A card that was started with options has no file of settings: `srd card apply FILE` gives
-it other rules.
+nothing changes. A card that was started with options has no file of settings: `srd card apply FILE`
+gives it other rules.
 
 EXIT CODES
   0  the files were read, and all changes are in force, except those that wait for a take-over or a

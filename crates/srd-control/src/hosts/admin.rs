@@ -97,6 +97,42 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Returns the request in words, for the log; `None` if it changes nothing and creates no
+    /// secret.
+    fn in_words(&self) -> Option<String> {
+        Some(match self {
+            Self::Hosts | Self::Identity | Self::Keys | Self::Tokens => return None,
+            Self::Remove { name } => format!("to remove the host {name:?}"),
+            Self::Rotate { name } => format!("to change the key of the host {name:?}"),
+            Self::RotateAuthority => String::from("to replace the authority"),
+            Self::RotateIdentity => String::from("to begin a change of the identity"),
+            Self::FinishIdentity { excludes: false } => {
+                String::from("to end the change of the identity, with the next one")
+            }
+            Self::FinishIdentity { excludes: true } => String::from(
+                "to end the change of the identity, with the next one, and to exclude hosts \
+                 without it",
+            ),
+            Self::CancelIdentity => {
+                String::from("to end the change of the identity, with the present one")
+            }
+            Self::CreateKey => String::from("to create an access key"),
+            Self::SetKey { id: name, is_active: true } => {
+                format!("to activate the access key {name:?}")
+            }
+            Self::SetKey { id: name, is_active: false } => {
+                format!("to deactivate the access key {name:?}")
+            }
+            Self::DeleteKey { id: name } => format!("to delete the access key {name:?}"),
+            Self::CreateToken { lifetime_s, uses } => {
+                format!("to create a token for {uses} hosts, which expires in {lifetime_s} s")
+            }
+            Self::RevokeToken { id: name } => format!("to revoke the token {name:?}"),
+        })
+    }
+}
+
 /// A host that was removed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Removed {
@@ -296,9 +332,10 @@ fn serve(mut stream: UnixStream, hub: &Hub, log: &dyn Fn(&str)) -> io::Result<()
     BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let answer = match serde_json::from_str::<Request>(&line) {
         Ok(request) => {
-            let answer = answer(hub, request.clone()).map_err(|refusal| refusal.message);
-            if let Some(line) = asked::line(&stream, &request, &answer) {
-                log(&line);
+            let words = request.in_words();
+            let answer = answer(hub, request).map_err(|refusal| refusal.message);
+            if let Some(words) = words {
+                log(&asked::line(&stream, &words, &answer));
             }
             answer
         }

@@ -128,15 +128,17 @@ fn change_in_words(request: &Request) -> Option<String> {
     match request {
         Request::Apply { file } => Some(format!("to apply the file {}", file.display())),
         Request::Attach(Attach { name, instance_type, .. }) => Some(match name {
-            Some(name) => format!("to add the instance {name:?}, {instance_type:?}"),
-            None => format!("to add an instance, {instance_type:?}"),
+            Some(name) => format!("to add the instance {name:?}, {instance_type}"),
+            None => format!("to add an instance, {instance_type}"),
         }),
-        Request::Device { instance, device, change } if *change != DeviceChange::default() => {
+        Request::Device { instance: name, device, change }
+            if *change != DeviceChange::default() =>
+        {
             let device = match device {
-                Some(name) => format!("the device {name:?}"),
+                Some(device) => format!("the device {device}"),
                 None => String::from("the first device"),
             };
-            Some(format!("to change {device} of the instance {instance:?}"))
+            Some(format!("to change {device} of the instance {name:?}"))
         }
         _ => None,
     }
@@ -298,10 +300,10 @@ mod tests {
         };
         assert_eq!(words(device(DeviceChange::default())), None);
         let change = DeviceChange { tx_ring: Some(512), ..DeviceChange::default() };
-        let text = "to change the device \"ens6\" of the instance \"web\"";
+        let text = "to change the device ens6 of the instance \"web\"";
         assert_eq!(words(device(change)).unwrap(), text);
         let attach = Attach { instance_type: String::from("c7i.large"), ..Attach::default() };
-        assert_eq!(words(Request::Attach(attach)).unwrap(), "to add an instance, \"c7i.large\"");
+        assert_eq!(words(Request::Attach(attach)).unwrap(), "to add an instance, c7i.large");
         assert_eq!((words(Request::Status), words(Request::Repaired)), (None, None));
     }
 
