@@ -1,8 +1,8 @@
 //! Positions of the instance types of a file, for errors about types that a reader of the file does
 //! not have. This crate has no table of types.
 //!
-//! Bounds: one position and one instance for each type, the first ones in the file. The text is read
-//! once.
+//! Bounds: one position and one instance for each type, the first ones in the file. The text is
+//! read once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -68,8 +68,8 @@ impl TypePlaces {
         self.first.keys().map(String::as_str)
     }
 
-    /// Returns the name of the first instance with a type, whose position errors have; `None` if the
-    /// file does not contain the type.
+    /// Returns the name of the first instance with a type, whose position errors have; `None` if
+    /// the file does not contain the type.
     pub fn instance(&self, name: &str) -> Option<&str> {
         self.instances.get(name).map(String::as_str)
     }
