@@ -112,13 +112,17 @@ struct NodeProperties {
     own: (String, bool),
     /// Whether the node has neither an interface nor other hosts.
     is_alone: bool,
+    /// The controller that sends the instances of the node; `None`: they come from a local file.
+    controller: Option<String>,
 }
 
 /// Returns the settings of the card of a node.
 fn settings(config: &Config) -> Result<(Options, NodeProperties)> {
     let options = Options::of(config.clone())?;
     let own = (options.host.clone(), options.pods);
-    Ok((options, NodeProperties { own, is_alone: config.interface.is_alone() }))
+    let enrol = config.enrol.as_ref().filter(|_| options.is_of_controller);
+    let controller = enrol.map(|enrol| enrol.controller.to_string());
+    Ok((options, NodeProperties { own, is_alone: config.interface.is_alone(), controller }))
 }
 
 /// A guest in memory, with the name of its instance.
@@ -169,6 +173,9 @@ pub enum TakenOver {
 /// An error of the configuration or of the operating system, or the refusal of the node that runs,
 /// which goes on as before.
 pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
+    if !by_input {
+        check_file(&config)?;
+    }
     let mut prepared = match Prepared::take_over(config, by_input)? {
         Succession::InUnit(process) => return Ok(TakenOver::InUnit(process)),
         Succession::Here(prepared) => *prepared,
@@ -188,16 +195,28 @@ pub fn take_over(config: Config, by_input: bool) -> Result<TakenOver> {
     Ok(TakenOver::Here(Box::new(Node { daemon, instances: taken(&said) })))
 }
 
+/// Reads the VPC's file of a configuration, as a start does, so that an error has a position and a
+/// remedy. The helper of the node that runs reads the file again, and quotes nothing of it.
+fn check_file(config: &Config) -> Result<()> {
+    let cloud = config.cloud.as_ref().filter(|of| !of.is_of_controller);
+    let Some(path) = cloud.and_then(|of| of.vpc.as_deref()) else { return Ok(()) };
+    match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
+        // Only the helper may be permitted to read the file.
+        Err(rustix::io::Errno::ACCESS) => Ok(()),
+        _ => Vpc::file_of(Some(path)).map(drop),
+    }
+}
+
 /// Returns the card of a node. `owner`: the user that has started the node; `guest`: a guest in
 /// memory, by the name of its instance; `said` receives the introduction.
 fn hosted(
     opening: Opening,
-    NodeProperties { own, is_alone }: NodeProperties,
+    NodeProperties { own, is_alone, controller }: NodeProperties,
     (owner, guest, said): (u32, Option<NamedGuest>, SharedIntroduction),
 ) -> Hosted {
     let wakes = opening.wakes();
     let (reloader, figures) = (opening.reloader(), opening.figures(is_alone));
-    let (serve, hand_over) = (opening.serve(owner), hand_over(opening.orders()));
+    let (serve, hand_over) = (opening.serve(owner, controller), hand_over(opening.orders()));
     let gate = opening.orders().gate;
     let freeze: FreezeInstances = Arc::new(move || Ok(FrozenInstances(Box::new(gate.close()?))));
     let prepare = move || {

@@ -97,7 +97,7 @@ impl Opening {
         // Only the helper may be permitted to read the file.
         let file = match (&options.config, &options.file) {
             (Some(_), _) => starting.reload()?,
-            (None, Some(path)) => Some(starting.vpc(path)?),
+            (None, Some(path)) => Some(starting.vpc(path)?.for_card(path)?),
             (None, None) => None,
         };
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
@@ -118,9 +118,10 @@ impl Opening {
     }
 
     /// Returns the function that serves requests to the card at the socket of a node. `owner`: the
-    /// user that has started the node.
-    pub(crate) fn serve(&self, owner: u32) -> ServeInstances {
-        server::of_node(self.orders(), owner)
+    /// user that has started the node. `controller`: the controller that sends its instances, if
+    /// one does.
+    pub(crate) fn serve(&self, owner: u32, controller: Option<String>) -> ServeInstances {
+        server::of_node(self.orders(), owner, controller)
     }
 
     /// Returns a handle with which other threads send commands to the cards of all workers.

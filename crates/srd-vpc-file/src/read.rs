@@ -26,6 +26,29 @@ pub struct VpcFile {
     pub types: TypePlaces,
 }
 
+impl VpcFile {
+    /// Whether the file has no table and no key, as a file whose content was lost.
+    pub fn is_empty(&self) -> bool {
+        self.world == World::default()
+    }
+
+    /// Returns the file for a card. `path` is its name in errors.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] if the file is empty, because a card would end all its instances.
+    pub fn for_card(self, path: &Path) -> Result<Self> {
+        if self.is_empty() {
+            let remedy = "write the tables of a VPC into it: see vpc.toml(5); to end all \
+                          instances, end the card";
+            return Err(ConfigError {
+                remedy: remedy.to_owned(),
+                ..failed(path, String::from("is empty"))
+            });
+        }
+        Ok(self)
+    }
+}
+
 /// Reads a file.
 ///
 /// # Errors

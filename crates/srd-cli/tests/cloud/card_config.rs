@@ -119,6 +119,15 @@ fn sighup_reads_both_files_again_and_a_wrong_one_changes_nothing() {
     fs::write(&config, "[cloud]\nvpc = 1\n").unwrap();
     reload("srd0.toml:2:7: invalid type");
     assert!(passes(&mut inner, &mut inner_end), "the card goes on");
+    // Regression: a file without content ended all instances.
+    fs::write(&config, "[cloud]\nvpc = \"cloud.toml\"\n").unwrap();
+    fs::write(&file, "").unwrap();
+    reload("cloud.toml: is empty");
+    let refused = machine.srd(&["card", "apply", &file]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("is empty") && said.contains("end the card"), "{said}");
+    assert!(passes(&mut inner, &mut inner_end), "the card goes on");
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }

@@ -126,6 +126,18 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
     let socket = format!("{}web={}", machine.prefix, machine.path("web.sock").display());
     let said = refused(&[&file, "--internet", "--vhost-user", &socket]);
     assert!(said.contains("other values of vhost_user than"), "{said}");
+    // Regression: the error named no line and no remedy, and the exit code was 1.
+    let bad = machine.example("bad.toml", |text| format!("{text}\n[oops]\n"));
+    let empty = machine.example("empty.toml", |_| String::new());
+    let missing = machine.path("missing.toml").display().to_string();
+    for (file, says) in
+        [(&bad, "unknown field"), (&empty, "is empty"), (&missing, "cannot be read")]
+    {
+        let output = machine.srd(&["card", "up", "--take-over", "--internet", file]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(says) && said.contains("remedy: "), "{said}");
+    }
     assert!(passes(&mut inner, &mut inner_end) && passes(&mut inner_end, &mut inner));
     let name = format!("{}run", machine.prefix);
     let peer = format!("{}web", machine.prefix);

@@ -114,10 +114,10 @@ impl Vpc {
         self.workers.as_ref()
     }
 
-    /// Reads a file, or returns the default VPC.
+    /// Reads a file, which is not empty, or returns the default VPC.
     pub(crate) fn file_of(file: Option<&Path>) -> Result<VpcFile> {
         Ok(match file {
-            Some(path) => srd_vpc_file::read(path)?,
+            Some(path) => srd_vpc_file::read(path)?.for_card(path)?,
             None => srd_vpc_file::parse(DEFAULT_VPC, Path::new("the default VPC"))?,
         })
     }

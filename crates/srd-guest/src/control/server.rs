@@ -57,12 +57,13 @@ impl Drop for ConnectionSlot {
 
 /// Returns the function that serves requests about instances at the socket of a node. Root and the
 /// user `owner`, which has started the node, may send requests. The user to which the node has
-/// changed may not.
-pub(crate) fn of_node(orders: Orders, owner: u32) -> ServeInstances {
+/// changed may not. `controller`: the controller that sends the instances of the node, if one does.
+/// Then no request puts the rules of a file in force.
+pub(crate) fn of_node(orders: Orders, owner: u32, controller: Option<String>) -> ServeInstances {
     let open = Arc::default();
     Arc::new(move |stream| {
         let Some(_slot) = ConnectionSlot::take(&open) else { return };
-        if let Err(error) = serve(stream, &orders, owner) {
+        if let Err(error) = serve(stream, &orders, owner, controller.as_deref()) {
             tracing::debug!("a connection ended: {error:#}");
         }
     })
@@ -77,6 +78,8 @@ struct Begun<'a> {
     last_trace: u64,
     /// Repair of instances that follows the last request for other rules.
     repair: Option<Repair>,
+    /// The controller that sends the instances of the node, if one does.
+    controller: Option<&'a str>,
 }
 
 impl Drop for Begun<'_> {
@@ -87,7 +90,12 @@ impl Drop for Begun<'_> {
     }
 }
 
-fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
+fn serve(
+    mut stream: UnixStream,
+    orders: &Orders,
+    user: u32,
+    controller: Option<&str>,
+) -> Result<()> {
     stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
     // The mode of the file keeps other users out, but the mode can change.
     if let Err(error) = peer::check_one(&stream, user) {
@@ -96,7 +104,7 @@ fn serve(mut stream: UnixStream, orders: &Orders, user: u32) -> Result<()> {
     }
     let mut stream = BufReader::new(stream);
     let (instances, traces) = (Vec::new(), BTreeMap::new());
-    let mut begun = Begun { orders, instances, traces, last_trace: 0, repair: None };
+    let mut begun = Begun { orders, instances, traces, last_trace: 0, repair: None, controller };
     loop {
         let mut line = String::new();
         let bytes = (&mut stream).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
@@ -167,6 +175,12 @@ impl Begun<'_> {
 
     /// Puts the rules of a file in force.
     fn applied(&mut self, file: &Path) -> Result<Answer> {
+        if let Some(controller) = self.controller {
+            let what = format!(
+                "the controller {controller} sends the instances of this node: change them there"
+            );
+            return Ok(Answer::Failed { what });
+        }
         // Until the rules are in force, or refused.
         let _passage = match self.orders.gate.enter() {
             Ok(passage) => passage,
@@ -174,7 +188,8 @@ impl Begun<'_> {
         };
         let began = clock::now();
         // The file is read here and not in the packet thread, because reading may take a while.
-        let file = match self.orders.helper().and_then(|helper| helper.vpc(file)) {
+        let read = self.orders.helper().and_then(|helper| helper.vpc(file));
+        let file = match read.and_then(|read| Ok(read.for_card(file)?)) {
             Ok(file) => file,
             Err(error) => return Ok(Answer::Failed { what: format!("{error:#}") }),
         };
@@ -307,12 +322,28 @@ mod tests {
         assert_eq!((words(Request::Status), words(Request::Repaired)), (None, None));
     }
 
+    fn begun<'a>(orders: &'a Orders, controller: Option<&'a str>) -> Begun<'a> {
+        let (instances, traces) = (Vec::new(), BTreeMap::new());
+        Begun { orders, instances, traces, last_trace: 0, repair: None, controller }
+    }
+
+    /// The instances that the controller had sent ended.
+    #[test]
+    fn regression_no_file_replaces_the_instances_of_a_controller() {
+        let (orders, commands, _wake) = Orders::new().unwrap();
+        let mut begun = begun(&orders, Some("192.0.2.10:4600"));
+        let Answer::Failed { what } = begun.applied(Path::new("/cloud.toml")).unwrap() else {
+            panic!("it was not refused")
+        };
+        assert!(what.starts_with("the controller 192.0.2.10:4600 sends the instances"), "{what}");
+        assert!(commands.try_recv().is_err(), "no worker gets the file");
+    }
+
     /// `srd card apply` ended before a deleted namespace was there again.
     #[test]
     fn regression_a_repair_is_over_when_it_has_ended_or_after_a_limit() {
         let (orders, _commands, _wake) = Orders::new().unwrap();
-        let (instances, traces) = (Vec::new(), BTreeMap::new());
-        let mut begun = Begun { orders: &orders, instances, traces, last_trace: 0, repair: None };
+        let mut begun = begun(&orders, None);
         let failed = begun.repaired(Duration::from_secs(60));
         assert!(matches!(failed, Answer::Failed { .. }), "{failed:?}");
         let (repair, back) = Repair::new();

@@ -28,6 +28,9 @@ const OUTPUTS_MAX: usize = 1024;
 /// Error of a reload, if the command line contains all settings.
 const NO_FILE: &str =
     "no file contains the settings of this card: `srd card apply FILE` gives it other rules";
+/// Error of a reload that would replace the content that the controller sends.
+const OF_CONTROLLER: &str = "the controller sends the instances of this node, and the settings \
+    have no [enrol.instances] any more: end the node, and start it again, to use other instances";
 
 /// The files that the helper may open for the card.
 #[derive(Debug)]
@@ -148,14 +151,23 @@ impl Files {
             None => Vec::new(),
         };
         let others = others.into_iter().map(str::to_owned).collect();
-        let Some(path) = new.file else { return Ok(Reloaded { vpc: None, others }) };
+        let is_replaced = self.is_of_controller && !new.is_of_controller;
+        let path = match new.file {
+            Some(path) => path,
+            None if is_replaced => bail!(OF_CONTROLLER),
+            None => return Ok(Reloaded { vpc: None, others }),
+        };
         let is_of_controller = self.is_of_controller || new.is_of_controller;
         // The configuration names this file, so an error may quote it, and the directories of its
         // flow logs and its public addresses are permitted, unless a controller sends its content.
         let CloudFile { copy, file, .. } = open(&path, !is_of_controller)?;
         if is_of_controller {
             check_of_controller(&file, (&new.host, new.pods))?;
+            if is_replaced {
+                bail!(OF_CONTROLLER);
+            }
         } else {
+            let file = file.for_card(&path)?;
             self.publics.add_of(&file)?;
             self.logs.extend(directories(&file));
         }

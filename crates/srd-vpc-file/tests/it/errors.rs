@@ -164,6 +164,23 @@ fn a_file_that_is_none_or_too_large_is_refused_before_it_is_read() {
     assert!(error.what.contains("are the most"), "{error}");
 }
 
+/// A card that got a file without content ended all its instances.
+#[test]
+fn regression_a_file_without_content_is_none_of_a_card() {
+    let path = Path::new("vpc.toml");
+    for text in ["", "\n", "# all lost\n"] {
+        let file = parse(text, path).unwrap();
+        assert!(file.is_empty(), "{text:?}");
+        let error = file.for_card(path).unwrap_err().to_string();
+        assert!(error.starts_with("vpc.toml: is empty"), "{error}");
+        assert!(error.contains("end the card"), "{error}");
+    }
+    // A controller without a VPC writes such a file.
+    for text in ["region = \"us-east-1\"\n", BASE] {
+        assert!(parse(text, path).unwrap().for_card(path).is_ok(), "{text:?}");
+    }
+}
+
 #[test]
 fn the_example_of_the_documentation_is_valid() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vpc/web-app.toml");

@@ -43,6 +43,17 @@ fn instances_of_two_hosts_follow_the_api_and_outlive_the_controller() {
     assert_eq!(fleet.counter(a, "ena_srd_mode"), 0);
     assert!(passes(&mut client, &mut server), "the connection goes on");
 
+    // Regression: a file of the host ended the instances of the controller.
+    let own = fleet.path("own.toml");
+    fs::write(&own, "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n").unwrap();
+    let mut apply = Command::new(SRD);
+    apply.args(["card", "apply", "--socket", &fleet.socket(a.machine)]).arg(&own);
+    let refused = apply.output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("the controller 198.18.0.1:4600 sends the instances"), "{said}");
+    assert!(passes(&mut client, &mut server), "the connection goes on");
+
     // Without its controller, a host goes on with what it has.
     fleet.processes[CONTROLLER].take().unwrap().end(Signal::KILL);
     assert!(passes(&mut client, &mut server) && connects(a, b) && pings(b, a));
