@@ -68,7 +68,9 @@ EXAMPLES
 The rules last until the next reload of a card that was started with -c, or the end of the card.
 Namespaces, addresses and routes of instances that other programs have deleted are restored, also if
 the file has not changed. The command waits for this for at most 20 seconds. It prints a warning for
-each change that is left, as `srd card status` does.
+each change that is left, as `srd card status` does, and the names of the instances that the file
+has removed. An empty file is refused, and so is any file if a controller sends the instances of
+this host ([enrol.instances]).
 
 EXIT CODES
   0  the rules are in force; a warning names each change by another program that is left
@@ -315,17 +317,22 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         return usage(error.to_string());
     }
     let mut client = Client::connect(&args.socket.path()?)?;
-    let Answer::Applied { microseconds, .. } =
+    let Answer::Applied { microseconds, removed, .. } =
         client.ask(&Request::Apply { file }).map_err(super::or_usage)?
     else {
         bail!("the card answers something else");
     };
     let (warnings, unfinished_s) = client.repaired()?;
-    args.json.write(&serde_json::json!({ "microseconds": microseconds, "warnings": warnings }))?;
+    args.json.write(&serde_json::json!({
+        "microseconds": microseconds, "removed": removed, "warnings": warnings
+    }))?;
     args.json.say(format!(
         "applied in {:.1} ms: no packet is judged by the old rules any more",
         f64::from(u32::try_from(microseconds).unwrap_or(u32::MAX)) / 1000.0
     ))?;
+    if !removed.is_empty() {
+        args.json.say(format!("removed: {}", removed.join(", ")))?;
+    }
     for warning in warnings {
         tell!("srd: warning: {warning}");
     }

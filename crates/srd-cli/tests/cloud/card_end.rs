@@ -143,6 +143,45 @@ fn programs_of_an_instance_that_is_removed_keep_its_namespace() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
 
+/// The file before could not be applied again, because programs ran in the namespace of the
+/// instance that it contains again.
+#[test]
+fn regression_an_instance_that_was_removed_comes_again_to_its_programs() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("ec");
+    let file = machine.example("vpc.toml", |text| text);
+    let (web, name) = (machine.instance("web"), format!("{}web", machine.prefix));
+    let other = format!("{}new", machine.prefix);
+    let renamed = machine.example("renamed.toml", |text| {
+        text.replace(&format!("[instance.{name}]"), &format!("[instance.{other}]"))
+            .replace(&format!("instance = \"{name}\""), &format!("instance = \"{other}\""))
+    });
+    let mut card = machine.up(&[&file]);
+    let (sleeper, pid) = sleeper(&web);
+    let removed = machine.json(&["card", "apply", &renamed]);
+    assert_eq!(removed["removed"], serde_json::json!([name]), "{removed}");
+    let app = format!("{}app", machine.prefix);
+    let run = machine.srd(&["run", "--name", &name, "--peer-of", &app, "--", "true"]);
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(!run.status.success() && said.contains("programs run in it"), "{said}");
+    let back = machine.srd(&["card", "apply", &file]);
+    assert!(back.status.success(), "{back:#?}");
+    let said = String::from_utf8_lossy(&back.stdout).into_owned();
+    assert!(said.contains(&format!("removed: {other}\n")), "{said}");
+    assert!(must(&format!("-n {web} addr show ens5")).contains("10.0.1.10"));
+    assert!(pids(&web).contains(&pid), "the program continues: {}", log(&machine));
+    let https = listen(&web, 443);
+    let mut client = connect(&machine.instance("app"), WEB, 443).unwrap();
+    let (mut server, _) = https.accept().unwrap();
+    assert!(passes(&mut client, &mut server));
+    drop((client, server, https, sleeper));
+    wait_until("an empty namespace", || pids(&web).is_empty());
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
 /// A program that `srd run` leaves behind keeps its namespace. The next card reports this
 /// namespace. A card that runs after the program's end removes it.
 #[test]

@@ -38,10 +38,11 @@ impl Service {
     }
 
     pub(crate) fn replace_file(&mut self, now: Instant, change: RulesChange) {
-        let RulesChange { file, began, reverts, back, go } = change;
+        let RulesChange { file, began, back, go } = change;
         let is_new = !self.vpc.is_same_file(&file);
         let vpc = self.vpc.replaced(file);
-        let applied = Applied { began, is_new, reverts, back, go };
+        let before = self.guests.by_name.keys().cloned().collect();
+        let applied = Applied { began, is_new, before, back, go };
         self.change(now, vpc, Then::Applied(applied));
     }
 
@@ -79,12 +80,14 @@ impl Service {
     /// Puts another VPC in force: at once if it needs no new objects, otherwise when the helper has
     /// created them.
     fn change(&mut self, now: Instant, vpc: Result<Vpc>, then: Then) {
-        let reverts = matches!(&then, Then::Applied(Applied { reverts: true, .. }));
+        // An instance of a file takes over a namespace that a card has left to its programs, and an
+        // instance of `srd run` does not.
+        let may_find = !matches!(&then, Then::Attached(..));
         let needs = vpc.and_then(|vpc| {
             let world = vpc.world();
             check(&vpc, &world)?;
             let mut needs = self.needs(&world)?;
-            needs.wanted.iter_mut().for_each(|of| of.may_find |= reverts);
+            needs.wanted.iter_mut().for_each(|of| of.may_find |= may_find);
             Ok((vpc, needs))
         });
         match needs {
@@ -239,10 +242,14 @@ impl Service {
 
     fn say(&mut self, now: Instant, then: Then, done: Result<()>) {
         match then {
-            Then::Applied(Applied { began, is_new, back, .. }) => {
+            Then::Applied(Applied { began, is_new, before, back, .. }) => {
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
+                let has_gone = |name: &String| !self.guests.by_name.contains_key(name);
+                let removed = before.into_iter().filter(has_gone).collect();
                 let (answer, repair) = match done {
-                    Ok(()) => (Answer::Applied { microseconds, is_new }, Some(self.restore())),
+                    Ok(()) => {
+                        (Answer::Applied { microseconds, is_new, removed }, Some(self.restore()))
+                    }
                     Err(error) => (Answer::Failed { what: format!("{error:#}") }, None),
                 };
                 let _ = back.send(Progress::Ended(Box::new(RulesReply { answer, repair })));

@@ -85,8 +85,8 @@ pub(crate) struct Applied {
     pub(crate) began: Instant,
     /// Whether the file describes other objects than the file before.
     pub(crate) is_new: bool,
-    /// Whether programs may run in namespaces that the change needs, and continue.
-    pub(crate) reverts: bool,
+    /// Names of the instances that ran before the change.
+    pub(crate) before: BTreeSet<String>,
     /// Receives the progress and the answer.
     pub(crate) back: Sender<Progress>,
     /// The decision of the thread that changes all workers; `None`: this worker alone decides.
@@ -229,8 +229,8 @@ mod tests {
     fn regression_a_change_that_waits_for_other_workers_keeps_its_place_until_they_decide() {
         let waits = || {
             let ((go, decided), (back, _)) = (channel(), channel());
-            let (began, is_new, reverts) = (Instant::ZERO, true, false);
-            let then = Then::Applied(Applied { began, is_new, reverts, back, go: Some(decided) });
+            let (began, is_new, before) = (Instant::ZERO, true, BTreeSet::new());
+            let then = Then::Applied(Applied { began, is_new, before, back, go: Some(decided) });
             let step = Step::Waits(Vpc::of_none(), Objects::default());
             (go, Change { step, then, names: BTreeSet::new() })
         };

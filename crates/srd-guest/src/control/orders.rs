@@ -70,9 +70,6 @@ pub(crate) struct RulesChange {
     pub(crate) file: Arc<VpcFile>,
     /// Time at which the request arrived.
     pub(crate) began: Instant,
-    /// Whether the file was in force a moment ago, so that programs may still run in namespaces of
-    /// its instances. These programs continue.
-    pub(crate) reverts: bool,
     /// Receives the progress of the change.
     pub(crate) back: Sender<Progress>,
     /// For a change in two steps: the message to put the rules in force. If its sender is dropped

@@ -42,15 +42,13 @@ struct Part<'a> {
     go: Option<Sender<()>>,
 }
 
-/// Number of steps of a change of rules at one worker, and its purpose.
+/// Number of steps of a change of rules at one worker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The rules are in force as soon as the worker has its objects.
     OneStep,
     /// The worker waits for the others between the steps.
     TwoSteps,
-    /// One step, back to rules that were in force a moment ago.
-    Revert,
 }
 
 impl<'a> Part<'a> {
@@ -58,8 +56,7 @@ impl<'a> Part<'a> {
     fn begin(orders: &'a Orders, file: &Arc<VpcFile>, began: Instant, kind: Kind) -> Self {
         let (back, progress) = channel();
         let (go, decided) = (kind == Kind::TwoSteps).then(channel).unzip();
-        let (file, reverts) = (Arc::clone(file), kind == Kind::Revert);
-        let change = RulesChange { file, began, reverts, back, go: decided };
+        let change = RulesChange { file: Arc::clone(file), began, back, go: decided };
         let is_given = orders.give(Command::Apply(change));
         Self { orders, is_given, progress, go }
     }
@@ -175,7 +172,7 @@ fn revert(
     };
     let changed = parts.iter().zip(answers).filter(|(_, reply)| !is_refused(reply));
     let changed: Vec<Part<'_>> =
-        changed.map(|(part, _)| Part::begin(part.orders, before, began, Kind::Revert)).collect();
+        changed.map(|(part, _)| Part::begin(part.orders, before, began, Kind::OneStep)).collect();
     let until = end_of_step();
     // The end of each of them is awaited.
     let reverted: Vec<bool> = changed.iter().map(|part| is_applied(&part.end(until))).collect();
@@ -186,7 +183,8 @@ fn is_applied(reply: &Result<RulesReply>) -> bool {
     reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Applied { .. }))
 }
 
-/// Returns the answer of the worker that took longest, and the repairs of all workers as one.
+/// Returns the answer of the worker that took longest, with the instances that all workers have
+/// removed, and the repairs of all workers as one.
 fn of_all(replies: Vec<Result<RulesReply>>) -> RulesReply {
     let took = |answer: &Answer| match answer {
         Answer::Applied { microseconds, .. } => *microseconds,
@@ -194,8 +192,18 @@ fn of_all(replies: Vec<Result<RulesReply>>) -> RulesReply {
     };
     let all = replies.into_iter().flatten().map(|of| (of.answer, of.repair));
     let (answers, repairs): (Vec<Answer>, Vec<Option<Repair>>) = all.unzip();
+    let of_worker = |answer: &Answer| match answer {
+        Answer::Applied { removed, .. } => removed.clone(),
+        _ => Vec::new(),
+    };
+    let mut all_removed: Vec<String> = answers.iter().flat_map(of_worker).collect();
+    all_removed.sort_unstable();
     let longest = answers.into_iter().max_by_key(took);
-    let answer = longest.unwrap_or(Answer::Applied { microseconds: 0, is_new: false });
+    let (microseconds, is_new, removed) = (0, false, Vec::new());
+    let mut answer = longest.unwrap_or(Answer::Applied { microseconds, is_new, removed });
+    if let Answer::Applied { removed, .. } = &mut answer {
+        *removed = all_removed;
+    }
     RulesReply { answer, repair: Some(Repair::of_workers(repairs.into_iter().flatten())) }
 }
 
@@ -277,7 +285,8 @@ mod tests {
     }
 
     fn applied(microseconds: u64) -> Progress {
-        let answer = Answer::Applied { microseconds, is_new: true };
+        let removed = vec![format!("i{microseconds}")];
+        let answer = Answer::Applied { microseconds, is_new: true, removed };
         Progress::Ended(Box::new(RulesReply { answer, repair: None }))
     }
 
@@ -308,11 +317,12 @@ mod tests {
         let changes = [first.change(), second.change()];
         changes.iter().for_each(|of| of.back.send(Progress::Ready).unwrap());
         for (of, microseconds) in changes.iter().zip([7, 5]) {
-            assert!(!of.reverts);
             of.go.as_ref().unwrap().recv().unwrap();
             of.back.send(applied(microseconds)).unwrap();
         }
-        assert_eq!(asks.join().unwrap(), Answer::Applied { microseconds: 7, is_new: true });
+        let removed = ["i5", "i7"].map(String::from).to_vec();
+        let wanted = Answer::Applied { microseconds: 7, is_new: true, removed };
+        assert_eq!(asks.join().unwrap(), wanted);
         for worker in [first, second] {
             assert!(matches!(worker.0.1.try_recv(), Ok(Command::KeepWorkers)));
         }
@@ -329,7 +339,7 @@ mod tests {
             changes[0].back.send(applied(1)).unwrap();
             changes[1].back.send(failed("no device")).unwrap();
             let revert = first.change();
-            assert!(revert.reverts && revert.go.is_none());
+            assert!(revert.go.is_none());
             revert.back.send(if is_reverted { applied(1) } else { failed("no") }).unwrap();
             let Answer::Failed { what } = asks.join().unwrap() else { panic!("it was reverted") };
             assert!(what.starts_with("no device"), "{what}");

@@ -27,11 +27,14 @@ pub(crate) fn status(orders: &Orders) -> Result<Status> {
         merge::add(&mut status, read::status(&further.pages, stale_s));
     }
     let helper = orders.helper()?;
-    // A helper that hangs or has ended adds nothing; the log contains a line about it.
-    if let Ok(upkeep) = helper.look(places(orders)) {
-        status.rules_restored = upkeep.rules_restored;
-        status.warnings = upkeep.warnings;
-        kernel_counts::add(&mut status, helper);
+    match helper.look(places(orders)) {
+        Ok(upkeep) => {
+            status.rules_restored = upkeep.rules_restored;
+            status.warnings = upkeep.warnings;
+            kernel_counts::add(&mut status, helper);
+        }
+        // A helper that hangs adds nothing.
+        Err(_) => status.warnings.extend(helper.warning()),
     }
     Ok(status)
 }

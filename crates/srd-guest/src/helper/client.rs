@@ -92,6 +92,11 @@ impl Answer {
     }
 }
 
+/// Returns the description of a card whose helper has ended.
+fn warning() -> String {
+    format!("{GONE}: packets pass, nothing can be made or removed, and nothing is given back")
+}
+
 fn lock(waiting: &Mutex<PendingRequests>) -> MutexGuard<'_, PendingRequests> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -127,9 +132,7 @@ fn hear(socket: &OwnedFd, waiting: &Mutex<PendingRequests>) {
     }
     let mut waiting = lock(waiting);
     if !waiting.is_over {
-        tracing::error!(
-            "{GONE}: packets pass, nothing can be made or removed, and nothing is given back"
-        );
+        tracing::error!("{}", warning());
     }
     waiting.has_ended = true;
     // Dropping the entries wakes all waiting threads.
@@ -145,6 +148,11 @@ impl Helper {
         let thread = thread::Builder::new().name("srd-card-helper".into()).spawn(hear);
         let (child, hears) = (Mutex::new(child), Mutex::new(Some(thread.context("a thread")?)));
         Ok(Self(Arc::new(Inner { socket, waiting, child, hears, adds })))
+    }
+
+    /// Returns a warning if the helper has ended.
+    pub(crate) fn warning(&self) -> Option<String> {
+        lock(&self.0.waiting).has_ended.then(warning)
     }
 
     /// Sends a request, and waits for the answer, for at most `wait` in all.

@@ -34,6 +34,8 @@ pub(super) struct Holds {
     /// Namespaces that were not removed because programs still use them. They are checked once more
     /// at the end.
     left: BTreeSet<NamespaceName>,
+    /// Names of the instances with which the card starts, until their namespaces are made.
+    at_start: BTreeSet<NamespaceName>,
     resolvers: BTreeMap<NamespaceName, ResolvConf>,
     /// Value of `net.ipv4.ip_forward` before the internet's side was set up; `None` if it was not
     /// set up.
@@ -54,6 +56,7 @@ impl Holds {
             locks: locks.to_owned(),
             namespaces: BTreeMap::new(),
             left: BTreeSet::new(),
+            at_start: BTreeSet::new(),
             resolvers: BTreeMap::new(),
             forward: None,
             right: None,
@@ -70,6 +73,7 @@ impl Holds {
             Request::Make(wanted) => self.make(&wanted),
             Request::Sweep(instances) => {
                 namespace::sweep(&instances);
+                self.at_start = instances;
                 Ok(done())
             }
             Request::Remove { namespace, ends_programs } => {
@@ -139,7 +143,12 @@ impl Holds {
                 bail!("the instance `{}` is there already", of.name);
             }
         }
-        let mut made = make_all(wanted, &self.locks)?;
+        let limited = |of: &NetworkRequest| NetworkRequest {
+            may_find: of.may_find && self.may_find(&of.name),
+            ..of.clone()
+        };
+        let limited: Vec<NetworkRequest> = wanted.iter().map(limited).collect();
+        let mut made = make_all(&limited, &self.locks)?;
         let (mut places, mut descriptors, mut udp_segmentation) = (Vec::new(), Vec::new(), true);
         for of in wanted {
             let Some(created) = made.remove(&of.name) else {
@@ -150,6 +159,7 @@ impl Holds {
             let name = owned.name().clone();
             let is_found = owned.is_found();
             self.left.remove(&name);
+            self.at_start.remove(&name);
             self.shared.add(&owned);
             self.namespaces.insert(name.clone(), owned);
             if let Some(resolver) = of.resolver {
@@ -164,6 +174,16 @@ impl Holds {
             }
         }
         Ok((Answer::Made { places, udp_segmentation }, descriptors))
+    }
+
+    /// Whether the instance of this name may take over a namespace with the programs in it: the
+    /// card starts with this instance, or a card has left the namespace. The lock of such a
+    /// namespace stays, and another program that makes a namespace makes no lock.
+    fn may_find(&self, instance: &str) -> bool {
+        let is_known = |name: NamespaceName| {
+            self.at_start.contains(&name) || self.locks.join(name.as_str()).exists()
+        };
+        NamespaceName::of_instance(instance).is_some_and(is_known)
     }
 
     fn remove(&mut self, name: &NamespaceName, ends_programs: bool) -> Result<()> {
@@ -303,6 +323,18 @@ fn into_descriptor(tun: Tun) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file that contained a removed instance again was refused while its programs ran.
+    #[test]
+    fn regression_namespaces_of_the_start_and_of_cards_are_found_and_no_others() {
+        let locks = tempfile::tempdir().unwrap();
+        let spec = crate::helper::tests::Site::new().spec();
+        let mut holds = Holds::new(Arc::new(spec), locks.path(), Shared::default());
+        holds.at_start.extend(NamespaceName::of_instance("web"));
+        std::fs::write(locks.path().join("srd-i-app"), "").unwrap();
+        let found = ["web", "app", "db"].map(|name| holds.may_find(name));
+        assert_eq!(found, [true, true, false]);
+    }
 
     #[test]
     fn a_card_gets_as_many_networks_as_instances_and_no_more() {

@@ -210,6 +210,16 @@ fn a_file_from_a_controller_permits_no_directory() {
     // A reload put a file in force that had been refused.
     let error = format!("{:#}", helper.reload().unwrap_err());
     assert!(error.contains("directories"), "{error}");
+    // A reload of settings without [enrol.instances] put a local file in force.
+    for (settings, cloud_text) in [
+        ("[cloud]\nvpc = \"cloud.toml\"\n", "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n"),
+        ("[cloud]\n", ""),
+    ] {
+        std::fs::write(site.path("srd.toml"), settings).unwrap();
+        std::fs::write(&cloud, cloud_text).unwrap();
+        let error = format!("{:#}", helper.reload().unwrap_err());
+        assert!(error.contains("no [enrol.instances] any more"), "{error}");
+    }
 }
 
 #[test]
@@ -411,6 +421,19 @@ fn an_answer_has_all_its_descriptors_in_their_order() {
         let wanted = pipes.iter().take(count).map(|(read, _)| number(read));
         assert!(got.iter().map(number).eq(wanted));
     }
+}
+
+/// Only the log contained the end of a helper.
+#[test]
+fn regression_a_helper_that_has_ended_is_a_warning() {
+    let (card, end) = wire::pair().unwrap();
+    let helper = Helper::over(card, None, None).unwrap();
+    assert_eq!(helper.warning(), None);
+    drop(end);
+    while helper.warning().is_none() {
+        thread::yield_now();
+    }
+    assert!(helper.warning().unwrap().contains("has ended"));
 }
 
 /// In an earlier version such a request waited without a limit for space in the socket.

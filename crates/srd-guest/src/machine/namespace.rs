@@ -158,9 +158,7 @@ impl Owned {
         if path.exists() {
             let programs = programs::inside(&path);
             if !programs.is_empty() && may_find {
-                tracing::info!(
-                    "programs run in the namespace {name}, which an earlier card has left"
-                );
+                tracing::info!("programs run in the namespace {name}, which a card has left");
                 let file = File::open(&path).ok();
                 let (inside, is_pod) = (Inside { name }, false);
                 return Ok(Self { inside, file, is_found: true, is_pod, owned });
@@ -169,7 +167,7 @@ impl Owned {
                 owned.remove();
                 bail!(
                     "the namespace {name} is there already, and programs run in it: {}; end them, \
-                     or give another --name",
+                     or give the instance another name (`srd run --name`)",
                     Named(&programs)
                 );
             }

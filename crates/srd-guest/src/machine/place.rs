@@ -26,7 +26,7 @@ pub(crate) struct NetworkRequest {
     pub(crate) tx_ring: u32,
     /// Address of the resolver of the instance's cloud; `None` if the cloud has no DNS support.
     pub(crate) resolver: Option<Ipv4Addr>,
-    /// Whether an earlier card may have left the namespace, with programs that continue.
+    /// Whether a card may have left the namespace, with programs that continue.
     pub(crate) may_find: bool,
     /// Name of the pod in whose namespace the devices are; `None`: the instance gets a namespace.
     pub(crate) pod: Option<String>,

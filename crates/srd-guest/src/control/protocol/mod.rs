@@ -125,6 +125,10 @@ pub enum Answer {
         /// of earlier versions send no such field.
         #[serde(default)]
         is_new: bool,
+        /// Names of the instances that the change has removed from this host. Cards of earlier
+        /// versions send no such field.
+        #[serde(default)]
+        removed: Vec<String>,
     },
     /// Answer to [`Request::Repaired`].
     Repaired {
@@ -252,7 +256,8 @@ pub struct Status {
     /// or changed them.
     #[serde(default)]
     pub rules_restored: u64,
-    /// Changes by other programs to objects and settings of the card, as sentences with remedies.
+    /// Changes by other programs to objects and settings of the card, or the end of its helper, as
+    /// sentences with remedies.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Age of the figures in seconds, if the thread that moves packets has written no new figures
