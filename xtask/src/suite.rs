@@ -149,8 +149,8 @@ fn check_seconds(root: &Path, cpu_s: f64, speed: &Speed, write: bool) -> Result<
     let slower = speed.slower();
     let of_reference = (cpu_s / slower).ceil();
     println!(
-        "processor seconds of the tests: {cpu_s:.0}, by processors {slower:.2} times as slow as the \
-         reference: {of_reference:.0} ({allowed} allowed)"
+        "processor seconds of the tests: {cpu_s:.0}; processors were {slower:.2} times as slow as \
+         the reference: {of_reference:.0} ({allowed} allowed)"
     );
     ensure!(
         of_reference <= bound * TOLERANCE,

@@ -1,7 +1,7 @@
 //! Speed of the processors while the tests run: the processor time of a fixed computation.
 //!
-//! Machines differ by a factor of three, and a processor is slower while its neighbour works. So the
-//! processor seconds of all tests say nothing about the tests, unless they are divided by this.
+//! Machines differ by a factor of three, and a processor is slower while its neighbour works. The
+//! processor seconds of all tests, divided by this time, depend on the tests alone.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -117,8 +117,8 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 #[test]
 fn regression_a_half_goes_on_after_a_lack_of_descriptors_at_any_step() {
     let server = server();
-    // The descriptors of a client: its socket, a duplicate with which to end it, one for replies, one
-    // to find out that it is silent, the socket to the server, and two duplicates.
+    // The descriptors of a client: its socket with three duplicates, for its end, for replies, and
+    // for the detection of silence; and the socket to the server with two duplicates.
     let steps = [
         ("no connection can be accepted: ", false),
         (" refused: ", true),

@@ -490,7 +490,7 @@ fn a_difference_tells_peers_by_key_and_settings_by_what_they_need() {
     assert_eq!(report.removed, ["3p7bfXt9"]);
     assert!(report.to_string().contains("settings that wait for a restart: mtu"), "{report}");
     assert_eq!(ReloadReport::default().to_string(), "nothing has changed");
-    // Regression: a take-over applies some settings that were said to need a restart.
+    // Regression: a take-over applies some settings for which a restart was demanded.
     let restart = ["workers", "processors"].map(str::to_owned).to_vec();
     let report = ReloadReport { restart, ..ReloadReport::default() }.to_string();
     assert!(report.contains("--take-over) or a restart: processors\n"), "{report}");

@@ -349,8 +349,8 @@ mod tests {
         assert_eq!(repair.wait(Duration::from_secs(60)), left, "it was read before");
     }
 
-    /// The same change was reported once for each worker, and a thread that had ended was reported
-    /// as slow. If a later worker was slow, the results of the first ones were lost.
+    /// Each worker reported a change that concerned all of them, and a thread that had ended was
+    /// reported as slow. If a later worker was slow, the results of the first ones were lost.
     #[test]
     fn regression_repairs_of_workers_report_each_change_once_and_a_thread_that_has_ended() {
         let ((first, back), (second, other)) = (Repair::new(), Repair::new());
