@@ -48,8 +48,8 @@ impl PeerChange {
 
 /// Key of the file with the private key of this node.
 pub(crate) const PRIVATE_KEY: &str = "private_key_file";
-/// Keys of settings that no reload applies, and that a process that takes over applies. The state of
-/// a hand-over compares other keys.
+/// Keys of settings that no reload applies, and that a process that takes over applies. The state
+/// of a hand-over compares other keys.
 const BY_TAKE_OVER: [&str; 8] =
     [PRIVATE_KEY, "dscp", "link_rate", "metrics", "scale", "credits", "end_programs", "processors"];
 /// Text after the name of a peer in a reload's report: the name stays, but the key was replaced.
