@@ -153,11 +153,12 @@ fn each_limit_shows_and_nothing_is_left() {
             "traffic-control" => {
                 // The limit of all flows is 100 Mb/s, and that of each is 10 Mb/s; the instance has
                 // 125 Mb/s. A machine that is too busy for these rates still shows that the queue
-                // of `htb` keeps packets which the card would otherwise have to delay.
+                // of `htb` keeps packets which the card would otherwise have to delay. If the queue
+                // gets no processor for a while, it sends what has become due at once.
                 let (without, with) = (here("without: all flows"), here("with: all flows"));
                 let beyond = figures(outcome, "packets counted as beyond bw_out");
                 beyond[0] > 0.0
-                    && beyond[1] == 0.0
+                    && beyond[1] < 0.1 * beyond[0]
                     && with < 0.95 * without
                     && here("least of ten flows") > 0.05 * with
             }

@@ -154,6 +154,7 @@ impl Owned {
         let name = NamespaceName::of_instance(instance)
             .with_context(|| format!("a namespace cannot have the name of `{instance}`"))?;
         let path = path_of(&name);
+        let is_of_a_card = locks.join(name.as_str()).exists();
         let owned = own(&name, locks, false)?;
         if path.exists() {
             let programs = programs::inside(&path);
@@ -164,7 +165,10 @@ impl Owned {
                 return Ok(Self { inside, file, is_found: true, is_pod, owned });
             }
             if !programs.is_empty() {
-                owned.remove();
+                // The lock of a namespace that a card has left shows this to the card's next file.
+                if !is_of_a_card {
+                    owned.remove();
+                }
                 bail!(
                     "the namespace {name} is there already, and programs run in it: {}; end them, \
                      or give the instance another name (`srd run --name`)",
