@@ -16,7 +16,6 @@ mod daemon;
 #[path = "../../../srd-control/tests/support/etcd.rs"]
 mod etcd;
 mod import;
-mod nfs_files;
 mod nfs_mount;
 mod nfs_proxy;
 mod package;

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 /// Maximum time that a test waits for one event.
-pub(crate) const WAIT: Duration = Duration::from_secs(120);
+const WAIT: Duration = Duration::from_secs(120);
 
-pub(crate) struct Process(pub(crate) Child);
+struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -24,7 +24,7 @@ impl Drop for Process {
 }
 
 /// Starts a server that answers each record of eight bytes with a reply of eight bytes.
-pub(crate) fn server() -> SocketAddr {
+fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -53,13 +53,13 @@ fn listens_at(process: &mut Process) -> SocketAddr {
     found.expect("it says where it listens")
 }
 
-pub(crate) fn connect(to: SocketAddr) -> TcpStream {
+fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(WAIT)).unwrap();
     stream
 }
 
-pub(crate) fn is_answered(mut stream: &TcpStream) {
+fn is_answered(mut stream: &TcpStream) {
     stream.write_all(&[0x80, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0]).unwrap();
     let mut reply = [0; 12];
     stream.read_exact(&mut reply).unwrap();
