@@ -379,7 +379,9 @@ fn regression_a_reload_that_was_confirmed_is_in_force_after_a_take_over() {
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("[interface]\n", "[interface]\nexpress = false\n")).unwrap();
         assert!(pair.ask(0, &["reload"]).is_some());
-        assert_eq!(pair.ask(0, &["status"]).unwrap()["peers"][0]["express"], "off");
+        // The workers update the figures of a status several times a second.
+        let is_off = |status: &serde_json::Value| status["peers"][0]["express"] == "off";
+        pair.wait("the status", |pair| pair.ask(0, &["status"]).as_ref().is_some_and(is_off));
     });
     relayed.until_go();
     relayed.until_end();
