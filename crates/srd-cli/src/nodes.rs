@@ -58,7 +58,7 @@ pub(crate) fn may_be_served(path: &Path) -> bool {
 /// # Errors
 /// Several nodes run: a usage error with their options.
 pub(crate) fn only() -> Result<PathBuf> {
-    one_of(known(running(paths(), state), is_known), socket_default("srd0"))
+    one_of(found(), socket_default("srd0"))
 }
 
 /// Returns the socket of the only node that runs and has instances. If there is no such node, this
@@ -67,7 +67,7 @@ pub(crate) fn only() -> Result<PathBuf> {
 /// # Errors
 /// Several nodes with instances run: a usage error with their options.
 pub(crate) fn only_with_instances() -> Result<PathBuf> {
-    let mut found = known(running(paths(), state), is_known);
+    let mut found = found();
     if found.len() > 1 {
         // A socket whose queue is full would be waited for.
         found.retain(|path| is_ready(path) && Client::connect(path).is_ok());
@@ -98,6 +98,11 @@ fn running(paths: Vec<PathBuf>, state: impl Fn(&Path) -> State) -> Vec<PathBuf> 
     };
     let served: Vec<PathBuf> = of(State::Served).collect();
     if served.is_empty() { of(State::Denied).take(1).collect() } else { served }
+}
+
+/// Returns the sockets of the nodes that run, as far as they count.
+fn found() -> Vec<PathBuf> {
+    known(running(paths(), state), is_known)
 }
 
 /// Returns the sockets of known nodes; all sockets if there is only one, or none of a known node.

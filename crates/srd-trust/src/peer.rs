@@ -57,6 +57,14 @@ pub fn stranger(error: &io::Error) -> Option<Stranger> {
     error.get_ref()?.downcast_ref().copied()
 }
 
+/// Returns the user and the process at the other end, in words for a log.
+pub fn in_words(stream: &UnixStream) -> String {
+    match socket_peercred(stream) {
+        Ok(by) => format!("user {}, process {}", by.uid.as_raw(), by.pid.as_raw_nonzero()),
+        Err(error) => format!("an unknown user: {error}"),
+    }
+}
+
 fn is_trusted(user: u32, own: u32) -> bool {
     user == ROOT || user == own
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::cloud_text::{self, Instance};
 pub(crate) use super::pair::PATIENCE;
-use super::pair::{ip, must, own_suffix, pause, ready};
+use super::pair::{Pauses, ip, must, own_suffix, ready};
 
 pub(crate) const SRD: &str = env!("CARGO_BIN_EXE_srd");
 /// Time for which a test waits before it concludes that an event does not occur. A test waits
@@ -157,14 +157,13 @@ impl Machine {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut running = Running(command.spawn().unwrap());
         let began = Instant::now();
-        let mut looked_at = began;
+        let mut pauses = Pauses::new(Duration::from_millis(50));
         while !self.srd(&["card", "status"]).status.success() {
             let has_ended = running.0.try_wait().unwrap().is_some();
             let log = fs::read_to_string(self.path("up.log")).unwrap();
             let socket = fs::exists(self.socket());
             assert!(!has_ended && began.elapsed() < PATIENCE, "socket {socket:?}: {log}");
-            pause(Duration::from_millis(50), looked_at);
-            looked_at = Instant::now();
+            pauses.pause();
         }
         running
     }
@@ -345,11 +344,10 @@ fn arrives_in(time: Duration, from: &mut TcpStream, to: &mut TcpStream) -> bool 
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
-    let mut looked_at = began;
+    let mut pauses = Pauses::new(Duration::from_millis(20));
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "{what}: it does not come");
-        pause(Duration::from_millis(20), looked_at);
-        looked_at = Instant::now();
+        pauses.pause();
     }
 }
 

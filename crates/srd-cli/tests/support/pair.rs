@@ -58,12 +58,27 @@ pub(crate) fn own_suffix() -> String {
     format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sleeps between two checks of a state for which a test waits: for twice the duration of the last
-/// check, which began at `looked_at`, but at least for `least`. A check may start programs; without
-/// the pause, checks would take most of a busy processor from the programs that the test awaits.
-pub(crate) fn pause(least: Duration, looked_at: Instant) {
-    let look = looked_at.elapsed() * 2;
-    std::thread::sleep(look.clamp(least, PAUSE_MAX));
+/// Pauses between the checks of a state for which a test waits. Each is twice as long as the check
+/// before, but at least `least`. A check may start programs; without pauses, checks would take most
+/// of a busy processor from the programs that the test awaits.
+pub(crate) struct Pauses {
+    least: Duration,
+    /// Begin of the present check.
+    looked_at: Instant,
+}
+
+impl Pauses {
+    /// Prepares for the first check, which begins now.
+    pub(crate) fn new(least: Duration) -> Self {
+        Self { least, looked_at: Instant::now() }
+    }
+
+    /// Sleeps. The next check begins when this returns.
+    pub(crate) fn pause(&mut self) {
+        let look = self.looked_at.elapsed() * 2;
+        std::thread::sleep(look.clamp(self.least, PAUSE_MAX));
+        self.looked_at = Instant::now();
+    }
 }
 
 /// Two machines and the wire between them.
@@ -204,11 +219,10 @@ impl Pair {
     /// Waits until `done` returns true; panics after [`PATIENCE`].
     pub(crate) fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
-        let mut looked_at = begin;
+        let mut pauses = Pauses::new(Duration::from_millis(50));
         while !done(self) {
             assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
-            pause(Duration::from_millis(50), looked_at);
-            looked_at = Instant::now();
+            pauses.pause();
         }
     }
 
@@ -245,8 +259,8 @@ impl Pair {
             .spawn()
             .unwrap();
         let begin = Instant::now();
+        let mut pauses = Pauses::new(Duration::from_millis(50));
         loop {
-            let looked_at = Instant::now();
             let output = self
                 .command(0)
                 .args(["perf", "client", to, "--port", "9000", "--transport", "tcp"])
@@ -263,7 +277,7 @@ impl Pair {
                 let _ = server.wait();
                 panic!("{result} {}", String::from_utf8_lossy(&output.stderr));
             }
-            pause(Duration::from_millis(50), looked_at);
+            pauses.pause();
         }
         let _ = server.kill();
         let _ = server.wait();

@@ -2,7 +2,7 @@
 
 use crate::cable::{End, plug};
 
-use super::pair::{PATIENCE, ip, make_key, must, own_suffix, pause};
+use super::pair::{PATIENCE, Pauses, ip, make_key, must, own_suffix};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -181,7 +181,7 @@ impl Routed {
 
     pub(crate) fn wait(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
-        let mut looked_at = begin;
+        let mut pauses = Pauses::new(Duration::from_millis(20));
         while !done(self) {
             assert!(
                 begin.elapsed() < PATIENCE,
@@ -190,8 +190,7 @@ impl Routed {
                 self.log(1),
                 self.network()
             );
-            pause(Duration::from_millis(20), looked_at);
-            looked_at = Instant::now();
+            pauses.pause();
         }
     }
 

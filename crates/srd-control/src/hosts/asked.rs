@@ -2,16 +2,12 @@
 
 use std::os::unix::net::UnixStream;
 
-use rustix::net::sockopt::socket_peercred;
 use serde_json::Value;
+use srd_trust::peer;
 
 /// Returns the line about a request in words, such as `to create an access key`, and its answer,
 /// with the user and the process at the other end of the socket. The line contains no secret.
 pub(super) fn line(stream: &UnixStream, what: &str, answer: &Result<Value, String>) -> String {
-    let by = match socket_peercred(stream) {
-        Ok(by) => format!("user {}, process {}", by.uid.as_raw(), by.pid.as_raw_nonzero()),
-        Err(error) => format!("an unknown user: {error}"),
-    };
     // The answers about a new access key and a new token contain its identifier.
     let end = match answer {
         Ok(answer) => match answer.get("id").and_then(Value::as_str) {
@@ -20,7 +16,7 @@ pub(super) fn line(stream: &UnixStream, what: &str, answer: &Result<Value, Strin
         },
         Err(why) => format!(": refused, {why}"),
     };
-    format!("asked {what} ({by}){end}")
+    format!("asked {what} ({}){end}", peer::in_words(stream))
 }
 
 #[cfg(test)]

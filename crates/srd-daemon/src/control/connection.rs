@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
 use serde::Serialize;
 use srd_enrol::{PodAnswer, PodRequest};
 
@@ -237,11 +236,7 @@ fn log(stream: &UnixStream, request: &Request) {
 
 /// Logs a request, such as `to capture packets`, and the user and the process that sent it.
 pub fn log_asked(stream: &UnixStream, what: &str) {
-    let by = match socket_peercred(stream) {
-        Ok(by) => format!("user {}, process {}", by.uid.as_raw(), by.pid.as_raw_nonzero()),
-        Err(e) => format!("an unknown user: {e}"),
-    };
-    tracing::info!("asked {what} ({by})");
+    tracing::info!("asked {what} ({})", srd_trust::peer::in_words(stream));
 }
 
 /// Checks that the client is root or the user that started the daemon. A user to which the daemon

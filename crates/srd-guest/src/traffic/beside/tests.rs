@@ -1,5 +1,8 @@
 //! Tests of the rings between workers, and of the frames that move through them.
 
+#[path = "../../../examples/cloud/mod.rs"]
+mod cloud;
+
 use super::*;
 use crate::traffic::shares::{BYTES_MAX, FRAMES_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -172,37 +175,12 @@ fn frames_that_are_taken_in_parts_keep_their_order_and_free_the_share() {
     assert_eq!((all(&mut b).len(), a.take_dropped()), (FRAMES_MAX / 2, 0));
 }
 
-/// Two instances, which two tenants may have.
-const CLOUD: &str = r#"
-[vpc.main]
-cidr = ["10.0.0.0/16"]
-[subnet.s]
-cidr = "10.0.1.0/24"
-[group.open]
-ingress = ["all from 10.0.0.0/16"]
-egress = ["all to 0.0.0.0/0"]
-[instance.a]
-type = "c7i.large"
-host = "here"
-[interface.a]
-subnet = "s"
-address = ["10.0.1.10"]
-groups = ["open"]
-instance = "a"
-[instance.b]
-type = "c7i.large"
-host = "here"
-[interface.b]
-subnet = "s"
-address = ["10.0.1.11"]
-groups = ["open"]
-instance = "b"
-"#;
-
 /// Returns the first of two workers, the exchange of the second one, and the interfaces of the
 /// instances, which belong to the given workers.
 fn first_of_two(owners: [u8; 2]) -> (Neighbours, Exchange, [EniId; 2]) {
-    let file = srd_vpc_file::parse(CLOUD, std::path::Path::new("a test")).unwrap();
+    let file =
+        srd_vpc_file::parse(&cloud::two_instances(["here"; 2]), std::path::Path::new("a test"))
+            .unwrap();
     let number = |kind, name| file.names.number(kind, name).unwrap();
     let mut partition = Partition::new("here", 2);
     for (name, owner) in ["a", "b"].into_iter().zip(owners) {
