@@ -32,25 +32,11 @@ need_root
 need_file "$srd" "cargo build --release -p srd-cli"
 need_programs ip nsenter ping curl chrt
 
-# Names that nobody else has, so that what is removed at the end is ours.
-machine=srd-status-$$ prefix=s$$x
-work=$(mktemp -d)
+. bench/card.sh
+# Beginning of the names of instances.
+prefix=s$$x
 [ -n "$out" ] || out=$work
 mkdir -p "$out"
-card= reader=
-
-clean_up() {
-    trap - EXIT INT TERM
-    [ -z "$reader" ] || kill "$reader" 2>/dev/null || true
-    if [ -n "$card" ]; then
-        kill "$card" 2>/dev/null || true
-        wait "$card" 2>/dev/null || true
-    fi
-    ip netns del "$machine" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap clean_up EXIT
-trap 'exit 1' INT TERM
 
 {
     echo '[vpc.main]
@@ -75,19 +61,8 @@ egress = ["all to 10.0.0.0/16"]'
     done
 } >"$work/vpc.toml"
 
-ip netns add "$machine"
-ip -n "$machine" link set lo up
-inside() { nsenter --net=/run/netns/"$machine" "$@"; }
 address=127.0.0.1:9472
-# Not by a function: the process that is started has to be the card.
-nsenter --net=/run/netns/"$machine" "$srd" card up "$work/vpc.toml" --socket "$work/card.sock" \
-    --metrics $address >"$work/log" 2>&1 &
-card=$!
-status() { inside "$srd" card status --socket "$work/card.sock" "$@"; }
-until status >/dev/null 2>&1; do
-    kill -0 $card 2>/dev/null || { cat "$work/log" >&2; exit 1; }
-    sleep 0.5
-done
+start_card "$work/vpc.toml" --metrics $address
 
 # The threads that move packets.
 workers=$(grep -l '^srd-worker-' /proc/$card/task/*/comm | cut -d/ -f5)
@@ -102,7 +77,7 @@ read_again() {
     pause=$(awk "BEGIN { print 1 / $per_second }")
     while :; do
         case $1 in
-            json) status --json - >/dev/null & ;;
+            json) card status --json - >/dev/null & ;;
             metrics) inside curl -s -o /dev/null "http://$address/metrics" & ;;
             page) inside curl -s -o /dev/null "http://$address/status.json?instance=${prefix}1" & ;;
         esac
@@ -133,20 +108,20 @@ measure() {
         }' "$out/$1-$2" | tee -a "$out/figures"
 }
 
-size=$(status --json - | wc -c)
+size=$(card status --json - | wc -c)
 echo "$instances instances, $((instances * 2)) interfaces, a status of $size bytes"
 measure warm 0 >/dev/null
 for round in $(seq "$rounds"); do
     for kind in none ${kinds//,/ }; do
         if [ "$kind" != none ]; then
             read_again "$kind" &
-            reader=$!
+            beside=$!
         fi
         measure "$kind" "$round"
-        if [ -n "$reader" ]; then
-            kill "$reader" 2>/dev/null || true
-            wait "$reader" 2>/dev/null || true
-            reader=
+        if [ -n "$beside" ]; then
+            kill "$beside" 2>/dev/null || true
+            wait "$beside" 2>/dev/null || true
+            beside=
         fi
     done
 done

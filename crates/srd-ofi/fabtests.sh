@@ -73,6 +73,15 @@ fetch() {
     tar -C "$source" --strip-components=1 -xf "libfabric_$version.orig.tar.xz"
 }
 
+# Ends with 3 and a line that says what to install, if a program of the build is missing.
+tools() {
+    local tool lacks=
+    for tool in autoconf automake libtoolize make gcc xz; do
+        command -v "$tool" >/dev/null || lacks+=" $tool"
+    done
+    [ -z "$lacks" ] || missing "no$lacks: apt-get install autoconf automake libtool make gcc xz-utils"
+}
+
 build() {
     local off=() provider
     for provider in verbs efa psm2 psm3 opx usnic cxi ucx lpp lnx sm2 shm rxm rxd mrail \
@@ -209,6 +218,7 @@ prefix=$directory/prefix
 shift 2
 case $command in
 build)
+    tools
     [ -d "$source" ] || fetch
     build
     ;;

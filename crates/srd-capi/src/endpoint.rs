@@ -59,6 +59,7 @@ impl Endpoint {
             peers: Peers::new(name),
             shares: Shares::default(),
             queue: Arc::clone(&queue),
+            logs: EventSink::wants_log(),
         };
         let host = Host::open(&options.host, sink).map_err(refused)?;
         Ok(Self {

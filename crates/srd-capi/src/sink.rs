@@ -1,7 +1,7 @@
 //! State of an endpoint under its host's lock, and the sink of its completions.
 
 use std::io::{self, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use srd_efa::layer::{OperationCompletion, Outcome};
 use srd_efa::rdm::Rdm;
@@ -23,6 +23,26 @@ pub struct EventSink {
     pub shares: Shares,
     /// Events for the program.
     pub queue: Arc<Queue>,
+    /// Whether notices are written to standard error.
+    pub logs: bool,
+}
+
+impl EventSink {
+    /// Whether `SRD_LOG` is set. An endpoint reads it when it is opened: if all endpoints shared a
+    /// `OnceLock`, another thread might be setting it during a fork, and the child would wait for
+    /// this thread.
+    #[must_use]
+    pub fn wants_log() -> bool {
+        std::env::var_os("SRD_LOG").is_some_and(|on| on != "0")
+    }
+
+    /// Writes a line to standard error, if `logs` is set.
+    fn log(&self, text: &str) {
+        if self.logs {
+            // If standard error is closed, the line is lost.
+            let _ = writeln!(io::stderr(), "srd: {text}");
+        }
+    }
 }
 
 impl Sink for EventSink {
@@ -43,20 +63,11 @@ impl Sink for EventSink {
     }
 
     fn notice(&mut self, notice: Notice) {
-        log(&notice.to_string());
+        self.log(&notice.to_string());
     }
 
     fn broken(&mut self, error: &io::Error) {
-        log(&format!("the endpoint's sockets were lost: {error}"));
+        self.log(&format!("the endpoint's sockets were lost: {error}"));
         self.queue.end(Status::Broken);
-    }
-}
-
-/// Writes a line to standard error, if `SRD_LOG` is set.
-fn log(text: &str) {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    if *WANTED.get_or_init(|| std::env::var_os("SRD_LOG").is_some_and(|on| on != "0")) {
-        // If standard error is closed, the line is lost.
-        let _ = writeln!(io::stderr(), "srd: {text}");
     }
 }

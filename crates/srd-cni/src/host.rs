@@ -54,11 +54,13 @@ pub trait Host {
     /// A text for the user: the namespace is gone, or `ip` does not work.
     fn interface(&self, netns: &Path, device: &str) -> Result<Option<Interface>, String>;
 
-    /// Sets a device down, if it exists.
+    /// Sets a device of an announced pod down, if it exists. The announcement identifies the
+    /// namespace: its path may belong to another container later, as `/proc/PID/ns/net` does after
+    /// the end of a process.
     ///
     /// # Errors
-    /// A text for the user.
-    fn set_down(&self, netns: &Path, device: &str) -> Result<(), String>;
+    /// A text for the user: the pod is not announced, or its namespace is gone.
+    fn set_down(&self, pod: &str, device: &str) -> Result<(), String>;
 
     /// Looks for a device until `is_there` accepts the result, at most for this time. Returns
     /// whether it was accepted, and the last result.
@@ -186,8 +188,8 @@ impl Host for Machine {
         Ok(Some(interface))
     }
 
-    fn set_down(&self, netns: &Path, device: &str) -> Result<(), String> {
-        let pod = pod(netns, device)?;
+    fn set_down(&self, pod: &str, device: &str) -> Result<(), String> {
+        let pod = pods::read(&self.directory, pod).map_err(|error| format!("{error:#}"))?;
         match pod.has_device().map_err(|error| format!("{error:#}"))? {
             true => ip(&pod, &["link", "set", "dev", device, "down"]).map(drop),
             false => Ok(()),
@@ -228,7 +230,7 @@ mod tests {
             machine.check(netns, "eth0").unwrap_err();
             machine.announce("cni-x", netns, &interface).unwrap_err();
             machine.interface(netns, "eth0").unwrap_err();
-            machine.set_down(netns, "eth0").unwrap_err();
         }
+        machine.set_down("cni-x", "eth0").unwrap_err();
     }
 }

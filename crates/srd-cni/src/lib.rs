@@ -59,7 +59,8 @@ pub fn main() -> u8 {
     run(&variable, &mut input, &mut output, &host)
 }
 
-/// Runs the plugin with these variables of the environment. Returns the exit code.
+/// Runs the plugin with these variables of the environment. Returns the exit code. An `ADD` whose
+/// result cannot be written is undone.
 pub fn run(
     variable: &dyn Fn(&str) -> Option<String>,
     input: &mut dyn Read,
@@ -75,44 +76,89 @@ pub fn run(
             Err(Failure::new(Code::Io, what))
         }
     };
-    let (code, printed) = match result {
-        Ok(None) => return 0,
-        Ok(Some(value)) => (0, value),
-        Err(failure) => (1, failure.json(&config::version_of(&text))),
+    let (code, printed, token) = match result {
+        Ok(Answer { printed: None, .. }) => return 0,
+        Ok(Answer { printed: Some(value), token }) => (0, value, token),
+        Err(failure) => (1, failure.json(&config::version_of(&text)), None),
     };
     let written = serde_json::to_writer_pretty(&mut *output, &printed);
-    match written.map_err(std::io::Error::from).and_then(|()| output.write_all(b"\n")) {
+    let written = written.map_err(std::io::Error::from).and_then(|()| output.write_all(b"\n"));
+    match written.and_then(|()| output.flush()) {
         Ok(()) => code,
-        Err(_) => 1,
+        Err(_) => {
+            if let Some(token) = token {
+                // An error could not be written either.
+                let _ = undo(variable, &text, host, &token);
+            }
+            1
+        }
     }
 }
 
-/// Returns the text for standard output; `None` if the command prints nothing.
+/// The answer to a command.
+struct Answer {
+    /// The text for standard output; `None` if the command prints nothing.
+    printed: Option<Value>,
+    /// The token of the attachment that `ADD` has made.
+    token: Option<String>,
+}
+
+/// Undoes an `ADD` whose result cannot be written: the runtime has ended, and may not call `DEL`
+/// for a container of which it has no result. `token`: the token of its attachment.
+fn undo(
+    variable: &dyn Fn(&str) -> Option<String>,
+    text: &[u8],
+    host: &dyn Host,
+    token: &str,
+) -> Result<(), Failure> {
+    let command = Environment::read(variable)?.command;
+    match &command {
+        Command::Add(attachment, _) => {
+            with_plugin(text, &command, host, |plugin| plugin.undo(attachment, token))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs a command.
 fn answer(
     variable: &dyn Fn(&str) -> Option<String>,
     text: &[u8],
     host: &dyn Host,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Answer, Failure> {
     let environment = Environment::read(variable)?;
     if environment.command == Command::Version {
-        return Ok(Some(answer::versions(&config::version_of(text))));
+        let versions = answer::versions(&config::version_of(text));
+        return Ok(Answer { printed: Some(versions), token: None });
     }
-    let config = Config::parse(text)?;
-    config.check(&environment.command)?;
-    let records = Records::open(&config.state_directory)?;
-    let cloud: Box<dyn Cloud> = match &config.access {
-        Access::Node(socket) => Box::new(Node::new(socket)),
-        Access::Api(access) => Box::new(Client::new(access.clone())),
-    };
-    let plugin = Plugin { config: &config, records: &records, cloud: cloud.as_ref(), host };
-    match &environment.command {
+    let command = &environment.command;
+    let done = with_plugin(text, command, host, |plugin| match command {
         Command::Add(attachment, netns) => plugin.add(attachment, netns, &environment).map(Some),
         Command::Del(attachment) => plugin.del(attachment).map(|()| None),
         Command::Check(attachment, netns) => plugin.check(attachment, netns).map(|()| None),
         Command::Status => plugin.status().map(|()| None),
         Command::Gc => plugin.gc().map(|()| None),
         Command::Version => Ok(None),
-    }
+    });
+    let (printed, token) = done?.unzip();
+    Ok(Answer { printed, token })
+}
+
+/// Runs `work` with the plugin of a configuration, whose version has the command.
+fn with_plugin<T>(
+    text: &[u8],
+    command: &Command,
+    host: &dyn Host,
+    work: impl FnOnce(&Plugin<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let config = Config::parse(text)?;
+    config.check(command)?;
+    let records = Records::open(&config.state_directory)?;
+    let cloud: Box<dyn Cloud> = match &config.access {
+        Access::Node(socket) => Box::new(Node::new(socket)),
+        Access::Api(access) => Box::new(Client::new(access.clone())),
+    };
+    work(&Plugin { config: &config, records: &records, cloud: cloud.as_ref(), host })
 }
 
 #[cfg(test)]

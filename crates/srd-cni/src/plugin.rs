@@ -100,7 +100,8 @@ fn damaged(error: &ReadError, key: &str) -> Failure {
 }
 
 impl Plugin<'_> {
-    /// Attaches a container, and returns the result.
+    /// Attaches a container, and returns the result, and the token of the attachment for
+    /// [`Plugin::undo`].
     ///
     /// # Errors
     /// If any step fails. All earlier steps are undone then.
@@ -109,7 +110,7 @@ impl Plugin<'_> {
         attachment: &Attachment,
         netns: &Path,
         environment: &Environment,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, String), Failure> {
         let settings = Settings::of(self.config, environment)?;
         let _lock = self.records.lock(false)?;
         let key = record::key(&self.config.name, attachment);
@@ -138,10 +139,11 @@ impl Plugin<'_> {
         match self.attach(&key, &record, &settings) {
             Ok(interface) => {
                 let own = added(self.config, &record.ifname, netns, &interface);
-                Ok(match &self.config.previous {
+                let result = match &self.config.previous {
                     Some(previous) => after(previous, own),
                     None => own,
-                })
+                };
+                Ok((result, record.token))
             }
             Err((mut failure, launch)) => {
                 let undone = match launch {
@@ -236,6 +238,22 @@ impl Plugin<'_> {
         result
     }
 
+    /// Detaches a container if it still has the attachment with this token. Since its `ADD`, other
+    /// commands may have detached it, and attached it again.
+    ///
+    /// # Errors
+    /// If a file of the plugin cannot be read or written.
+    pub fn undo(&self, attachment: &Attachment, token: &str) -> Result<(), Failure> {
+        let _lock = self.records.lock(false)?;
+        let key = record::key(&self.config.name, attachment);
+        let _own = self.records.lock_key(&key)?;
+        match self.records.get(&key) {
+            Ok(Some(record)) if record.token == token => self.detach_or_mark(&key, Some(&record)),
+            Ok(_) => Ok(()),
+            Err(error) => Err(damaged(&error, &key)),
+        }
+    }
+
     /// Removes the instance, the announcement and the record of a pod. `record` is `None` if the
     /// record is damaged.
     fn detach(&self, key: &str, record: Option<&Record>) -> Result<(), Failure> {
@@ -271,7 +289,7 @@ impl Plugin<'_> {
         let what = &failure.message;
         let _ = writeln!(io::stderr(), "srd-cni: {what}; a later command tries again");
         // The namespace may be gone already.
-        let _ = self.host.set_down(&record.netns, &record.ifname);
+        let _ = self.host.set_down(key, &record.ifname);
         self.host.withdraw(key).map_err(|what| Failure::new(Code::Io, what))?;
         self.mark(key, record)
     }

@@ -121,4 +121,7 @@ fn the_example_of_the_package_is_that_of_the_document_and_valid() {
     }
     let config = Config::parse(&bytes(&plugin)).unwrap();
     assert_eq!((plugin["type"].as_str(), config.name.as_str()), (Some(PROGRAM), "cloud"));
+    // Runtimes with version 1.0.0 refuse a result of 1.1.0; those with 1.1.0 select the highest.
+    assert_eq!(list["cniVersion"], "1.0.0");
+    assert_eq!(list["cniVersions"], json!(["1.0.0", "1.1.0"]));
 }

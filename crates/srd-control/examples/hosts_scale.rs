@@ -5,9 +5,10 @@
 //! cargo run --release -p srd-control --example hosts_scale [HOSTS [RATE [SECONDS [VPCS]]]]
 //! ```
 //!
-//! By default, 100 hosts in 10 VPCs get 200 changes per second for 10 seconds. Each host has a
-//! session over TLS, one instance of each launch, and acknowledges its part as soon as it has read
-//! it. The times begin when a call is due, also if earlier calls delay it.
+//! By default, 100 hosts in 10 VPCs get 200 changes per second for 10 seconds, by 16 clients. With
+//! one VPC, each change concerns all hosts. Each host has a session over TLS, one instance of each
+//! launch, and acknowledges its part as soon as it has read it. The times begin when a call is due,
+//! also if earlier calls delay it.
 
 #![allow(clippy::unwrap_used)] // a measurement may fail loudly
 
@@ -19,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, StreamOwned};
-use srd_control::control::{Access, Control};
+use srd_control::control::{Access, Control, shared};
 use srd_control::fleet::{HostMachines, Parts};
 use srd_control::hosts::decide::TokenOptions;
 use srd_control::hosts::hub::Hub;
@@ -38,6 +39,8 @@ const ZONE: &str = "us-east-1a";
 const NOW: u64 = 1_800_000_000;
 /// Sizes of the Auto Scaling group.
 const GROUP: [usize; 2] = [2, 50];
+/// Clients that change rules at the same time.
+const CLIENTS: u32 = 16;
 
 /// The part of a simulated host that the measurement reads.
 #[derive(Default)]
@@ -160,6 +163,11 @@ impl Bed {
     }
 
     fn call(&self, service: &str, form: &str) -> String {
+        self.call_with_generations(service, form).0
+    }
+
+    /// Sends a request. Returns the answer, and the generations before and after its change.
+    fn call_with_generations(&self, service: &str, form: &str) -> (String, [Vec<u64>; 2]) {
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let scope = format!("Credential=x/20270115/us-east-1/{service}/aws4_request");
         let authorization = format!("AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0");
@@ -174,9 +182,12 @@ impl Bed {
             ],
             body: form.as_bytes().to_vec(),
         };
-        let answer = self.control.lock().unwrap().handle(&request, NOW);
+        let (answer, generations) = shared::run(&self.control, |control| {
+            let before = self.generations();
+            (control.begin(&request, NOW), [before, self.generations()])
+        });
         assert_eq!(answer.status, 200, "{form}: {}", answer.body);
-        answer.body
+        (answer.body, generations)
     }
 
     /// The newest generation of the part of each host.
@@ -237,51 +248,74 @@ fn show(what: &str, mut times: Vec<Duration>) {
     );
 }
 
-/// Changes rules of the groups in turns, at this rate per second.
+/// A change of a rule.
+struct Change {
+    /// The time at which the call was due.
+    due: Instant,
+    answered: Duration,
+    /// Hosts that the change concerns, each with the generation of its part that contains it.
+    hosts: Vec<(usize, u64)>,
+}
+
+/// Calls of all clients together.
+#[derive(Clone, Copy)]
+struct Calls {
+    begin: Instant,
+    rate: u32,
+    count: u32,
+}
+
+/// Makes the changes of one client, which adds rules of the groups and removes them again.
+fn client(bed: &Bed, groups: &[String], calls: Calls, client: u32) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let numbers = (client..calls.count).step_by(CLIENTS as usize);
+    for (number, turn) in numbers.zip(0..) {
+        let due = calls.begin + Duration::from_secs(1) * number / calls.rate;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let rule = turn / 2;
+        let action = if turn % 2 == 0 { "Authorize" } else { "Revoke" };
+        let group = &groups[(client + rule) as usize % groups.len()];
+        let port = 1 + client * 4000 + rule % 4000;
+        let of = format!(
+            "Action={action}SecurityGroupIngress&GroupId={group}&IpPermissions.1.IpProtocol=tcp&\
+             IpPermissions.1.FromPort={port}&IpPermissions.1.ToPort={port}&\
+             IpPermissions.1.IpRanges.1.CidrIp=10.0.0.0/8"
+        );
+        let (_, [before, after]) = bed.call_with_generations("ec2", &of);
+        let answered = due.elapsed();
+        let hosts = before.iter().zip(after).enumerate().filter(|(_, (old, new))| *old < new);
+        let hosts = hosts.map(|(host, (_, new))| (host, new)).collect();
+        changes.push(Change { due, answered, hosts });
+    }
+    changes
+}
+
+/// Changes rules of the groups at this rate per second.
 fn rules(bed: &Bed, groups: &[String], rate: u32, seconds: u32) {
     bed.wait();
     bed.hosts.iter().for_each(|seen| seen.read.lock().unwrap().clear());
     let begin = Instant::now() + Duration::from_millis(100);
-    let (mut answered, mut calls) = (Vec::new(), Vec::new());
-    let mut before = bed.generations();
-    for number in 0..rate * seconds {
-        let due = begin + Duration::from_secs(1) * number / rate;
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        let at = number as usize % groups.len();
-        let turn = number as usize / groups.len();
-        let (action, port) = match turn % 2 {
-            0 => ("Authorize", turn),
-            _ => ("Revoke", turn - 1),
-        };
-        let port = 1 + port % 60_000;
-        let of = format!(
-            "Action={action}SecurityGroupIngress&GroupId={}&IpPermissions.1.IpProtocol=tcp&\
-             IpPermissions.1.FromPort={port}&IpPermissions.1.ToPort={port}&\
-             IpPermissions.1.IpRanges.1.CidrIp=10.0.0.0/8",
-            groups[at]
-        );
-        bed.call("ec2", &of);
-        answered.push(due.elapsed());
-        let after = bed.generations();
-        calls.push((due, before, after.clone()));
-        before = after;
-    }
+    let calls = Calls { begin, rate, count: rate * seconds };
+    let changes: Vec<Change> = thread::scope(|scope| {
+        let start = |number| scope.spawn(move || client(bed, groups, calls, number));
+        let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
     let took = begin.elapsed();
     bed.wait();
     let (mut used, mut by_all) = (Vec::new(), Vec::new());
-    for (due, before, after) in calls {
-        let mut slowest = Duration::ZERO;
-        for (number, seen) in bed.hosts.iter().enumerate().filter(|(n, _)| before[*n] < after[*n]) {
-            let read = seen.read.lock().unwrap();
-            let first = read.partition_point(|(generation, _)| *generation < after[number]);
-            let time = read[first].1.saturating_duration_since(due);
-            used.push(time);
-            slowest = slowest.max(time);
-        }
-        by_all.push(slowest);
+    for Change { due, hosts, .. } in &changes {
+        let times = hosts.iter().map(|(host, generation)| {
+            let read = bed.hosts[*host].read.lock().unwrap();
+            let first = read.partition_point(|(of, _)| of < generation);
+            read[first].1.saturating_duration_since(*due)
+        });
+        let times: Vec<Duration> = times.collect();
+        by_all.push(times.iter().copied().max().unwrap_or_default());
+        used.extend(times);
     }
-    println!("{} calls in {:.2} s", rate * seconds, took.as_secs_f64());
-    show("from a call to its answer", answered);
+    println!("{} calls in {:.2} s", changes.len(), took.as_secs_f64());
+    show("from a call to its answer", changes.iter().map(|change| change.answered).collect());
     show("from a call to the use at a host", used);
     show("from a call to the use at all its hosts", by_all);
 }
@@ -290,7 +324,7 @@ fn rules(bed: &Bed, groups: &[String], rate: u32, seconds: u32) {
 fn group(bed: &Bed, subnet: &str) {
     bed.call(
         "ec2",
-        "Action=CreateLaunchTemplate&LaunchTemplateName=m&\
+        "Action=CreateLaunchTemplate&LaunchTemplateName=measured&\
          LaunchTemplateData.ImageId=ami-12345678&LaunchTemplateData.InstanceType=c7i.large",
     );
     let [small, large] = GROUP;
@@ -298,7 +332,7 @@ fn group(bed: &Bed, subnet: &str) {
     let of = format!(
         "Action=CreateAutoScalingGroup&Version=2011-01-01&AutoScalingGroupName=m&MinSize=0&\
          MaxSize={large}&DesiredCapacity={small}&VPCZoneIdentifier={subnet}&\
-         LaunchTemplate.LaunchTemplateName=m"
+         LaunchTemplate.LaunchTemplateName=measured"
     );
     bed.call("autoscaling", &of);
     bed.wait();

@@ -1,5 +1,6 @@
 //! The interface to the data plane: instances that start and stop, and rules that change.
 
+use std::fmt;
 use std::path::Path;
 
 use srd_enrol::pod::{HOST_TAG, POD_TAG};
@@ -40,13 +41,20 @@ pub trait Machines: Send {
     /// Stops the machine of an instance.
     fn stop(&mut self, region: &Region, instance: &Instance);
 
-    /// Applies the state of a region after a request has changed it.
+    /// Applies the state of a region after a request has changed it. Some machines may use the
+    /// state only after the return: [`Self::unconfirmed`] waits for them.
     ///
     /// # Errors
     /// If the state cannot be applied. The request fails, and changes nothing.
     fn apply(&mut self, region: &Region) -> Result<(), String> {
         let _ = region;
         Ok(())
+    }
+
+    /// Returns the wait for the machines that do not use yet what earlier calls have applied;
+    /// `None` if there is nothing to wait for. Each wait is returned once.
+    fn unconfirmed(&mut self) -> Option<Unconfirmed> {
+        None
     }
 
     /// Reports a warning to the operator.
@@ -68,6 +76,28 @@ pub trait Machines: Send {
     /// signature.
     fn run_programs(&self) -> bool {
         true
+    }
+}
+
+/// A wait for machines that do not use a change yet.
+pub struct Unconfirmed(Box<dyn FnOnce() + Send>);
+
+impl Unconfirmed {
+    /// A wait that lasts as long as this function, which reports machines that do not use the
+    /// change.
+    pub fn new(wait: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(wait))
+    }
+
+    /// Waits for a limited time.
+    pub fn wait(self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Unconfirmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Unconfirmed").finish_non_exhaustive()
     }
 }
 

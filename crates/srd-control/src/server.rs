@@ -13,12 +13,12 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
-use crate::clients::Clients;
+use crate::clients::{ClientSlot, Clients};
 use crate::clock::now_s;
-use crate::control::Control;
+use crate::control::{Control, shared};
 use crate::error::ApiError;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::plane::Report;
@@ -26,7 +26,8 @@ use crate::stalls::Stalls;
 use crate::tls::Certificates;
 use crate::wire::answer;
 
-/// Largest number of connections; other connections wait in the kernel's queue.
+/// Largest number of connections, and of requests that are in progress; other connections wait in
+/// the kernel's queue.
 pub const CONNECTIONS_MAX: usize = 256;
 /// Largest body of a request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -238,6 +239,10 @@ async fn renew(https: Option<Https>, control: Arc<Mutex<Control>>) -> Infallible
     }
 }
 
+/// The places that a connection occupies until it and its last request have ended. A request goes
+/// on if its client closes the connection, and may wait for hosts.
+type Places = Arc<(OwnedSemaphorePermit, ClientSlot)>;
+
 /// Serves the connections of the socket.
 async fn accept(
     listener: TcpListener,
@@ -254,28 +259,32 @@ async fn accept(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Some(place) = clients.admit(from.ip()) else { continue };
+        let Some(of_client) = clients.admit(from.ip()) else { continue };
+        let places = Arc::new((slot, of_client));
         let stream = Stalls::new(stream, WRITE_WAIT_MAX);
         let (control, tls) = (Arc::clone(&control), tls.clone());
         tokio::spawn(async move {
             match tls {
-                None => connection(stream, control).await,
+                None => connection(stream, control, places).await,
                 Some((certificates, limits)) => {
                     let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
                     let handshake = tokio::time::timeout(limits.handshake_wait_max, handshake);
                     if let Ok(Ok(stream)) = handshake.await {
-                        connection(stream, control).await;
+                        connection(stream, control, places).await;
                     }
                 }
             }
-            drop((slot, place));
         });
     }
 }
 
 /// Serves a connection until it ends.
-async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, control: Arc<Mutex<Control>>) {
-    let answer = service_fn(|request| respond(request, Arc::clone(&control)));
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    control: Arc<Mutex<Control>>,
+    places: Places,
+) {
+    let answer = service_fn(|request| respond(request, Arc::clone(&control), Arc::clone(&places)));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT_MAX)
@@ -294,14 +303,15 @@ async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::
         let _ = tokio::time::timeout(FOLLOW_PERIOD, news.notified()).await;
         let control = Arc::clone(&control);
         let followed = tokio::task::spawn_blocking(move || {
-            let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-            // The next request reports an error of the store.
-            let _ = control.follow();
-            let is_lost = control.give_up_machines();
-            if !is_lost {
-                control.settle(now_s());
-            }
-            is_lost
+            shared::run(&control, |control| {
+                // The next request reports an error of the store.
+                let _ = control.follow();
+                let is_lost = control.give_up_machines();
+                if !is_lost {
+                    control.settle(now_s());
+                }
+                is_lost
+            })
         });
         if followed.await.unwrap_or(false) {
             return io::Error::other(
@@ -315,6 +325,7 @@ async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::
 async fn respond(
     request: Request<Incoming>,
     control: Arc<Mutex<Control>>,
+    places: Places,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, BODY_BYTES_MAX).collect();
@@ -335,9 +346,9 @@ async fn respond(
     };
     let now = now_s();
     let handled = tokio::task::spawn_blocking(move || {
-        // The state is whole even after a panic of another request, whose changes `handle` undoes.
-        let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.handle(&request, now)
+        let answer = shared::run(&control, |control| control.begin(&request, now));
+        drop(places);
+        answer
     });
     Ok(match handled.await {
         Ok(answer) => response(answer),

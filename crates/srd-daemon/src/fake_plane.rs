@@ -200,6 +200,7 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
             generation: 7,
             problem: Some("other-controller".into()),
             problem_text: Some("another controller answers there".into()),
+            problem_since_s: Some(29.0),
         }),
         ..Snapshot::default()
     }

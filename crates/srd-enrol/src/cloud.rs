@@ -44,15 +44,39 @@ pub struct CloudUpdate {
     pub removed: Vec<String>,
 }
 
+/// Contents of tables by the names of the tables.
+type Contents = BTreeMap<String, String>;
+
 /// Tables by their names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CloudTables {
-    tables: BTreeMap<String, String>,
+    tables: Contents,
     bytes: usize,
 }
 
 fn bytes_of(name: &str, text: &str) -> usize {
     name.len() + text.len()
+}
+
+/// Returns the names of tables that are gone, and the new and changed tables. Both maps are read
+/// once, in their order: this happens for each host at each change of its part.
+fn difference<'a>(
+    former: &'a Contents,
+    present: &'a Contents,
+) -> (Vec<&'a String>, Vec<(&'a String, &'a String)>) {
+    let (mut removed, mut changed) = (Vec::new(), Vec::new());
+    let mut former = former.iter().peekable();
+    for (name, text) in present {
+        while let Some((gone, _)) = former.next_if(|(of, _)| *of < name) {
+            removed.push(gone);
+        }
+        let own = former.next_if(|(of, _)| *of == name);
+        if own.is_none_or(|(_, of)| of != text) {
+            changed.push((name, text));
+        }
+    }
+    removed.extend(former.map(|(gone, _)| gone));
+    (removed, changed)
 }
 
 impl CloudTables {
@@ -89,6 +113,15 @@ impl CloudTables {
         }
     }
 
+    /// Adds the tables of another part of the cloud, and replaces tables of the same names.
+    ///
+    /// # Errors
+    /// As [`Self::insert`].
+    pub fn add(&mut self, other: &Self) -> Result<(), String> {
+        let mut new = other.tables.iter();
+        new.try_for_each(|(name, text)| self.insert(name.clone(), text.clone()))
+    }
+
     /// Whether there is no table.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -118,16 +151,13 @@ impl CloudTables {
             changed: Vec::new(),
             removed: Vec::new(),
         };
-        let known = former.map(|former| &former.tables);
-        let is_same =
-            |name: &String, text: &String| known.and_then(|all| all.get(name)) == Some(text);
-        let changed = self.tables.iter().filter(|(name, text)| !is_same(name, text));
-        let removed = known.into_iter().flat_map(BTreeMap::keys);
-        let removed = removed.filter(|name| !self.tables.contains_key(*name));
+        let none = Contents::new();
+        let (removed, changed) = difference(former.map_or(&none, |of| &of.tables), &self.tables);
         let mut sections = Vec::new();
         let (mut section, mut bytes) = (new(former.is_none()), 0);
-        let tables = removed.map(|name| (name, None));
-        for (name, text) in tables.chain(changed.map(|(name, text)| (name, Some(text)))) {
+        let tables = removed.into_iter().map(|name| (name, None));
+        let changed = changed.into_iter().map(|(name, text)| (name, Some(text)));
+        for (name, text) in tables.chain(changed) {
             let more = bytes_of(name, text.map_or("", String::as_str));
             if bytes + more > SECTION_BYTES_MAX {
                 sections.push(std::mem::replace(&mut section, new(false)));
@@ -188,6 +218,46 @@ mod tests {
         assert_eq!(section.changed, [("group.\"b\"".to_owned(), "x = 2\n".to_owned())]);
         assert_eq!(section.removed, ["group.\"a\""]);
         assert_eq!(second.since(Some(&second), 8)[0].changed, []);
+    }
+
+    /// A state of five tables is a number with a bit for each table. The table `e` has another
+    /// content in each state.
+    #[test]
+    fn an_update_has_the_tables_that_differ_and_no_others() {
+        let names_of = |bits: u32| -> Vec<&'static str> {
+            let all = ["a", "b", "c", "d", "e"].into_iter().enumerate();
+            all.filter(|(at, _)| bits >> *at & 1 == 1).map(|(_, name)| name).collect()
+        };
+        let state = |bits: u32, content: &str| {
+            let mut tables = CloudTables::default();
+            for name in names_of(bits) {
+                let text = if name == "e" { content } else { "" };
+                tables.insert(name.to_owned(), text.to_owned()).unwrap();
+            }
+            tables
+        };
+        for bits in 0..1_u32 << 10 {
+            let (former, present) = (bits & 31, bits >> 5);
+            let update = state(present, "y").since(Some(&state(former, "x")), 1);
+            let [section] = &update[..] else { panic!("{update:?}") };
+            assert_eq!(section.removed, names_of(former & !present), "{bits}");
+            let changed = section.changed.iter().map(|(name, _)| name.as_str());
+            let changed: Vec<&str> = changed.collect();
+            assert_eq!(changed, names_of(present & (!former | 1 << 4)), "{bits}");
+        }
+    }
+
+    #[test]
+    fn tables_of_several_parts_are_those_of_one() {
+        let mut all = tables(&[("", "region = \"r\"\n"), ("vpc.\"a\"", "x = 1\n")]);
+        all.add(&tables(&[("", "region = \"r\"\n"), ("vpc.\"b\"", "x = 2\n")])).unwrap();
+        assert_eq!(all.text(), "region = \"r\"\n\n[vpc.\"a\"]\nx = 1\n\n[vpc.\"b\"]\nx = 2\n");
+        let text = "x".repeat(TABLE_BYTES_MAX - 8);
+        let mut full = CloudTables::default();
+        for n in 0..TABLES_BYTES_MAX / TABLE_BYTES_MAX {
+            full.insert(format!("{n:08}"), text.clone()).unwrap();
+        }
+        assert!(full.add(&all).unwrap_err().contains("have more than"));
     }
 
     /// Each byte of these tables needs two bytes in JSON.

@@ -26,7 +26,7 @@ use srd_daemon::run::{
 };
 use srd_trust::privileges;
 
-use crate::cloud::file::{CloudFile, check_of_controller, open};
+use crate::cloud::file::{CloudFile, check_instances, check_of_controller, open};
 use crate::cloud::guests;
 use crate::cloud::reload::{Reloaded, Reloader};
 use crate::cloud::world::Vpc;
@@ -282,6 +282,11 @@ fn take_states(
     let mut all = state.into_iter();
     let states = services.iter().map(|_| Handed::read(&mut all));
     let states: Vec<Handed> = states.collect::<Result<_>>()?;
+    // The node that runs goes on if this process ends here.
+    if let Some(first) = services.first().filter(|of| !of.options.is_of_controller) {
+        let ends_some = states.iter().any(|state| !state.instances().is_empty());
+        check_instances(&first.vpc.file(), ends_some)?;
+    }
     for (number, (service, state)) in (0..).zip(services.iter().zip(&states)) {
         if let Some(workers) = service.vpc.workers() {
             workers.assign(state.instances(), number);

@@ -114,7 +114,7 @@ impl Opening {
 
     /// Returns a handle with which another thread applies a changed configuration.
     pub(crate) fn reloader(&self) -> Reloader {
-        Reloader::new(self.orders())
+        Reloader::new(self.orders(), self.options.is_of_controller)
     }
 
     /// Returns the function that serves requests to the card at the socket of a node. `owner`: the

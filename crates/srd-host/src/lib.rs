@@ -39,12 +39,10 @@
 //! | `host`, `core`, `shared` | opening, calls and closing; one round of work; the core behind its lock |
 //! | `progress`, `backoff`, `ready` | the thread that makes progress; when a polling thread yields; a descriptor for `poll` |
 //! | [`memory`] | the application's memory, and the reasons why its use is sound |
-//! | `fork`, `options` | detection of a forked process; settings |
+//! | `options` | settings |
 
 mod backoff;
 mod core;
-#[allow(unsafe_code, reason = "a handler that is called in the child of a fork")]
-mod fork;
 mod host;
 #[allow(unsafe_code, reason = "the application's memory, by address")]
 pub mod memory;
@@ -54,10 +52,10 @@ mod ready;
 mod shared;
 
 pub use crate::core::Sink;
-pub use fork::Process;
 pub use host::{Handle, Host, HostProperties, LINGER};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::{KEY_FORM, MAKE_KEY, Options, read_key};
 pub use ready::ReadyFd;
 pub use shared::{Call, CallError};
 pub use srd_net::{KeyFileError, read_key_file};
+pub use srd_net::{OfProcess, Process};

@@ -9,12 +9,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 use srd_efa::layer::{Layer, World};
-use srd_net::{LocalEndpoint, NearIo};
+use srd_net::{LocalEndpoint, NearIo, Process};
 use srd_proto::{Duration, Instant};
 
 use crate::backoff;
 use crate::core::{Core, Sink};
-use crate::fork::Process;
 use crate::memory::UserMemory;
 
 /// Time without a poll of the application after which the progress thread does the work.

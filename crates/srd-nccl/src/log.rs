@@ -3,16 +3,23 @@
 
 use std::sync::RwLock;
 
+use srd_host::OfProcess;
+
 use crate::abi::{LOG_INFO, LOG_WARN};
 
 /// Function that writes a line at a level.
 pub type Print = Box<dyn Fn(i32, &str) + Send + Sync>;
 
-static PRINT: RwLock<Option<Print>> = RwLock::new(None);
+/// Returns the function of this process. The child of a fork logs nothing until NCCL passes a
+/// function to it.
+fn printer() -> &'static RwLock<Option<Print>> {
+    static PRINT: OfProcess<RwLock<Option<Print>>> = OfProcess::new();
+    PRINT.get(|_| RwLock::new(None))
+}
 
 /// Writes every line with this function from now on.
 pub fn use_printer(print: Print) {
-    if let Ok(mut current) = PRINT.write() {
+    if let Ok(mut current) = printer().write() {
         *current = Some(print);
     }
 }
@@ -28,7 +35,7 @@ pub fn info(text: &str) {
 }
 
 fn say(level: i32, text: &str) {
-    if let Ok(current) = PRINT.read()
+    if let Ok(current) = printer().read()
         && let Some(print) = &*current
     {
         print(level, &format!("NET/SRD : {text}"));

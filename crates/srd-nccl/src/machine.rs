@@ -4,6 +4,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use srd_host::OfProcess;
+
 use crate::device::{self, Device};
 use crate::settings::Settings;
 use crate::{Fault, Outcome, log};
@@ -67,8 +69,8 @@ fn c_string(bytes: Vec<u8>) -> CString {
 /// # Errors
 /// A [`Fault`], if the environment is not suitable; the next call tries again.
 pub fn machine() -> Outcome<Arc<Machine>> {
-    static MACHINE: Mutex<Option<Arc<Machine>>> = Mutex::new(None);
-    let mut info = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    static MACHINE: OfProcess<Mutex<Option<Arc<Machine>>>> = OfProcess::new();
+    let mut info = MACHINE.get(|_| Mutex::new(None)).lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(machine) = &*info {
         return Ok(Arc::clone(machine));
     }

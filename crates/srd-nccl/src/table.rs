@@ -10,6 +10,8 @@ const INDEX_BITS: u32 = 18;
 /// Bits of a handle: slot and generation. The caller may use the other bits of a 64-bit number.
 pub const HANDLE_BITS: u32 = 40;
 const GENERATION_MASK: u64 = (1 << (HANDLE_BITS - INDEX_BITS)) - 1;
+/// Position of the tag of a table in the first generation of its slots.
+const TAG_SHIFT: u32 = HANDLE_BITS - INDEX_BITS - u8::BITS;
 
 #[derive(Debug)]
 struct Entry<T> {
@@ -23,6 +25,8 @@ struct Entry<T> {
 struct State<T> {
     entries: Vec<Entry<T>>,
     free: Vec<usize>,
+    /// First generation of each slot.
+    first: u64,
 }
 
 /// Table of objects, each under its handle.
@@ -31,15 +35,17 @@ pub struct Table<T>(RwLock<State<T>>);
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self::new()
+        Self::new(0)
     }
 }
 
 impl<T> Table<T> {
-    /// Returns an empty table.
+    /// Returns an empty table. Tables with different tags have no handle in common, as long as no
+    /// slot is used again 2^14 times.
     #[must_use]
-    pub const fn new() -> Self {
-        Self(RwLock::new(State { entries: Vec::new(), free: Vec::new() }))
+    pub fn new(tag: u8) -> Self {
+        let first = u64::from(tag) << TAG_SHIFT | 1;
+        Self(RwLock::new(State { entries: Vec::new(), free: Vec::new(), first }))
     }
 
     /// Adds an object. Returns its handle, which is above zero and below 2^[`HANDLE_BITS`].
@@ -51,7 +57,8 @@ impl<T> Table<T> {
         let at = match state.free.pop() {
             Some(at) => at,
             None if state.entries.len() < OBJECTS_MAX => {
-                state.entries.push(Entry { generation: 0, object: None });
+                let generation = state.first;
+                state.entries.push(Entry { generation, object: None });
                 state.entries.len() - 1
             }
             None => return Err(Fault::system(format!("more than {OBJECTS_MAX} objects are open"))),
@@ -93,9 +100,22 @@ fn place(handle: u64) -> usize {
 mod tests {
     use super::*;
 
+    /// A process and its forked child had the same handles, so that the child could close an object
+    /// of its own by a handle of its parent.
+    #[test]
+    fn regression_tables_with_different_tags_have_no_handle_in_common() {
+        let tables = [0, 1, 255].map(Table::new);
+        let handles = tables.each_ref().map(|table| table.add(Arc::new(())).unwrap());
+        for (at, table) in tables.iter().enumerate() {
+            let found = handles.map(|handle| table.find(handle).is_some());
+            assert_eq!(found, [0, 1, 2].map(|own| own == at));
+        }
+        assert!(handles.iter().all(|handle| *handle < 1 << HANDLE_BITS));
+    }
+
     #[test]
     fn a_handle_means_its_object_until_that_is_removed() {
-        let table = Table::new();
+        let table = Table::new(0);
         let one = table.add(Arc::new(1)).unwrap();
         let two = table.add(Arc::new(2)).unwrap();
         assert_eq!((table.find(one).as_deref(), table.find(two).as_deref()), (Some(&1), Some(&2)));
@@ -109,7 +129,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many() {
-        let table = Table::new();
+        let table = Table::new(0);
         let object = Arc::new(());
         let first = table.add(Arc::clone(&object)).unwrap();
         for _ in 1..OBJECTS_MAX {

@@ -31,6 +31,7 @@ use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt;
 use srd_proto::time::{Duration, Instant};
 
+use crate::sys::fork::{OfProcess, Process};
 use crate::sys::os;
 
 /// Shortest interval between two queries to the kernel.
@@ -92,10 +93,21 @@ impl fmt::Display for Copied {
     }
 }
 
+/// Reason why an endpoint must not go on with its sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Finding {
+    /// This process may exist twice: the endpoint begins another run.
+    Copied(Copied),
+    /// This process is the child of a fork, and the endpoint belongs to its parent, which has the
+    /// same keys.
+    Forked,
+}
+
 /// State of one endpoint: the numbers of the findings that this endpoint has processed. All
 /// endpoints of the process share one watch, which counts the findings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Copies {
+    process: Process,
     found: u64,
     certain: u64,
     suspicions: u64,
@@ -108,33 +120,43 @@ pub(crate) struct Copies {
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
 /// Number of queries of this process that found a sign of a copy.
 static FOUND: AtomicU64 = AtomicU64::new(0);
-static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
+
+/// Returns the watch of this process. The child of a fork has its own watch: it would otherwise
+/// share the kernel's events with its parent, and might wait for a lock that no thread holds there.
+fn watch() -> &'static Mutex<Watch> {
+    static WATCH: OfProcess<Mutex<Watch>> = OfProcess::new();
+    WATCH.get(|_| Mutex::new(Watch::new()))
+}
 
 impl Copies {
     /// Returns the state of an endpoint that starts now: earlier findings do not concern it.
     pub(crate) fn new() -> Self {
-        let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
-        let watch = watch.get_or_insert_with(Watch::new);
+        let watch = watch().lock().unwrap_or_else(PoisonError::into_inner);
         let found = FOUND.load(Ordering::Acquire);
         let (certain, suspicions) = (watch.certain.0, watch.suspicions.0);
-        Self { found, certain, suspicions, counts_suspicions: false }
+        let process = Process::current();
+        Self { process, found, certain, suspicions, counts_suspicions: false }
     }
 
-    /// Returns the newest finding since the last call that concerns this endpoint.
-    pub(crate) fn look(&mut self, now: Instant) -> Option<Copied> {
+    /// Returns the newest finding since the last call that concerns this endpoint. In the child of
+    /// a fork, every call returns [`Finding::Forked`] for an endpoint of the parent.
+    pub(crate) fn look(&mut self, now: Instant) -> Option<Finding> {
         ask(now);
-        if FOUND.load(Ordering::Acquire) == self.found { None } else { self.take() }
+        let is_same = self.process.is_current() && FOUND.load(Ordering::Acquire) == self.found;
+        if is_same { None } else { self.take() }
     }
 
     #[cold]
-    fn take(&mut self) -> Option<Copied> {
-        let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
-        let watch = watch.as_ref()?;
+    fn take(&mut self) -> Option<Finding> {
+        if !self.process.is_current() {
+            return Some(Finding::Forked);
+        }
+        let watch = watch().lock().unwrap_or_else(PoisonError::into_inner);
         self.found = FOUND.load(Ordering::Acquire);
         let certain = if watch.certain.0 == self.certain { None } else { watch.certain.1 };
         let suspected = watch.suspicions.0 != self.suspicions && self.counts_suspicions;
         (self.certain, self.suspicions) = (watch.certain.0, watch.suspicions.0);
-        certain.or(if suspected { watch.suspicions.1 } else { None })
+        certain.or(if suspected { watch.suspicions.1 } else { None }).map(Finding::Copied)
     }
 }
 
@@ -145,9 +167,9 @@ fn ask(now: Instant) {
     if now.as_nanos() < due {
         return;
     }
-    let Ok(mut watch) = WATCH.try_lock() else { return };
+    let Ok(mut watch) = watch().try_lock() else { return };
     LOOK_AT.store((now + LOOK_EVERY).as_nanos(), Ordering::Relaxed);
-    if watch.get_or_insert_with(Watch::new).look(now) {
+    if watch.look(now) {
         FOUND.fetch_add(1, Ordering::Release);
     }
 }
@@ -338,6 +360,39 @@ fn offset() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: a child of a fork that opened an endpoint waited for ever, if another thread of
+    /// the parent was querying the kernel at the fork.
+    #[test]
+    fn regression_the_child_of_a_fork_waits_for_no_query_of_its_parent() {
+        let query = super::watch().lock().unwrap();
+        let code = crate::sys::fork::in_child(60, || {
+            Copies::new();
+            0
+        });
+        assert_eq!(code, Some(0), "the child waited for the lock");
+        drop(query);
+    }
+
+    /// The child of a fork has the keys of its parent's sessions. If both went on with them, they
+    /// would seal different packets under the same numbers.
+    #[test]
+    fn the_child_of_a_fork_cannot_go_on_with_an_endpoint_of_its_parent() {
+        struct Nobody;
+
+        impl crate::Application for Nobody {
+            fn delivered(&mut self, _: &mut crate::Context<'_>, _: srd_proto::Delivery<'_>) {}
+        }
+
+        let config = srd_proto::Config::default();
+        let mut endpoint = crate::LocalEndpoint::over(crate::NoIo::new().unwrap(), config).unwrap();
+        let code = crate::sys::fork::in_child(60, || {
+            let refused = || endpoint.poll(Duration::ZERO, &mut Nobody).is_err();
+            u8::from(std::iter::repeat_with(refused).take(3).all(|refused| refused))
+        });
+        assert_eq!(code, Some(1), "the child used the endpoint of its parent");
+        endpoint.poll(Duration::ZERO, &mut Nobody).unwrap();
+    }
 
     fn watch() -> Watch {
         Watch { events: None, vmclock: None, generation: None, ..Watch::new() }

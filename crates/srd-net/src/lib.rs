@@ -33,6 +33,12 @@
 //! base port. An endpoint needs no privilege; with `CAP_NET_ADMIN` socket buffers may exceed
 //! `net.core.rmem_max`.
 //!
+//! # After `fork`
+//! An endpoint belongs to the process that has opened it. In the child of a `fork`, each call of a
+//! [`LocalEndpoint`] that moves packets returns an error, since parent and child have the same
+//! keys. The thread of an [`Endpoint`] does not exist there, and calls may wait forever: a child
+//! opens endpoints of its own, or executes another program.
+//!
 //! # Supported
 //! IPv4 and IPv6; several local addresses in one endpoint, for a node with several network cards
 //! ([`UdpOptions::further`], P17); UDP segmentation and receive offload, with a fallback where the
@@ -82,3 +88,4 @@ pub use interfaces::link::{Link, LocalAddress, detect_link_rate, local_addresses
 pub use interfaces::tun::{Tun, TunWriter};
 pub use interfaces::{link, raw, tap, tcx, tun};
 pub use key_file::{KeyFileError, read_key_file, read_key_file_of};
+pub use sys::fork::{OfProcess, Process};

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::core::{Level, core, log};
 use crate::settings::{Illegible, Settings, Values};
@@ -24,13 +24,15 @@ impl Values for FromCore {
 /// reported in the log, and once on the standard error, because the log shows no warnings by
 /// default, and an MPI that finds no provider gives no reason.
 pub(crate) fn settings() -> Option<Settings> {
-    static SAID: Once = Once::new();
+    // Not a `Once`: if a thread is writing the text while another one forks, the child would wait
+    // for the end of the writing forever.
+    static SAID: AtomicBool = AtomicBool::new(false);
     let warn = |reason: String| {
         log(Level::Warn, &reason);
-        SAID.call_once(|| {
+        if !SAID.swap(true, Ordering::Relaxed) {
             // If the standard error is closed, the text is lost.
             let _ = writeln!(std::io::stderr(), "libfabric: srd cannot be used: {reason}");
-        });
+        }
     };
     Settings::read(&FromCore).map_err(warn).ok()
 }

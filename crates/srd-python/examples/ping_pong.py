@@ -21,10 +21,10 @@ HEAD = struct.Struct("!cQ")
 PING, BULK, COUNT = b"p", b"b", b"c"
 
 
-async def serve(address: str, key_file: str) -> None:
+async def serve(address: str, key_file: str, timeout: float) -> None:
     """Answers pings, and says how many messages of the bulk have arrived from a client."""
     arrived: "dict[opensrd.Peer, int]" = {}
-    async with opensrd.AsyncEndpoint(address, job_key_file=key_file) as endpoint:
+    async with opensrd.AsyncEndpoint(address, job_key_file=key_file, peer_timeout=timeout) as endpoint:
         print("at {}:{}".format(*endpoint.address), flush=True)
         async for message in endpoint:
             kind, _ = HEAD.unpack_from(message.data)
@@ -37,13 +37,13 @@ async def serve(address: str, key_file: str) -> None:
                 await endpoint.send(message.peer, HEAD.pack(COUNT, count))
 
 
-def ping(endpoint: opensrd.Endpoint, peer: opensrd.Peer, count: int) -> None:
+def ping(endpoint: opensrd.Endpoint, peer: opensrd.Peer, count: int, timeout: float) -> None:
     """One message at a time, there and back."""
     times = []
     for number in range(count):
         begin = time.perf_counter()
         endpoint.send(peer, HEAD.pack(PING, number))
-        answer = endpoint.recv(timeout=5)
+        answer = endpoint.recv(timeout)
         times.append(time.perf_counter() - begin)
         assert HEAD.unpack(answer.data) == (PING, number)
     times.sort()
@@ -51,17 +51,20 @@ def ping(endpoint: opensrd.Endpoint, peer: opensrd.Peer, count: int) -> None:
     print(f"{count} round trips: median {median:.1f} us, 99th percentile {slow:.1f} us")
 
 
-def bulk(endpoint: opensrd.Endpoint, peer: opensrd.Peer, count: int, size: int) -> None:
+def bulk(
+    endpoint: opensrd.Endpoint, peer: opensrd.Peer, count: int, size: int, timeout: float
+) -> None:
     """As many messages as the path and the receiver take: `send` waits when there are enough."""
     fill = bytes(max(0, size - HEAD.size))
     begin = time.perf_counter()
     for number in range(count):
         endpoint.send(peer, HEAD.pack(BULK, number) + fill)
-    # What is sent next could overtake them. After a flush all have arrived.
-    endpoint.flush(peer, timeout=60)
+    # What is sent next could overtake them. After a flush all have arrived. If the server stops
+    # answering, the flush ends with an error.
+    endpoint.flush(peer)
     seconds = time.perf_counter() - begin
     endpoint.send(peer, HEAD.pack(COUNT, 0))
-    _, arrived = HEAD.unpack(endpoint.recv(timeout=5).data)
+    _, arrived = HEAD.unpack(endpoint.recv(timeout).data)
     rate, bits = count / seconds, count * (HEAD.size + len(fill)) * 8 / seconds
     print(f"{count} messages: {rate:,.0f}/s, {bits / 1e6:,.1f} Mb/s, {arrived} arrived")
 
@@ -75,19 +78,23 @@ def main() -> None:
     parser.add_argument("--pings", type=int, default=10_000)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=1000, help="bytes of a message of the bulk")
+    parser.add_argument(
+        "--timeout", type=float, default=5.0, help="seconds that the other end may be silent"
+    )
     args = parser.parse_args()
     if args.role == "server":
         try:
-            asyncio.run(serve(args.address, args.key_file))
+            asyncio.run(serve(args.address, args.key_file, args.timeout))
         except KeyboardInterrupt:
             pass
         return
-    with opensrd.Endpoint(job_key_file=args.key_file) as endpoint:
+    with opensrd.Endpoint(job_key_file=args.key_file, peer_timeout=args.timeout) as endpoint:
         peer = endpoint.connect(args.address)
-        ping(endpoint, peer, args.pings)
-        bulk(endpoint, peer, args.messages, args.size)
+        ping(endpoint, peer, args.pings, args.timeout)
+        bulk(endpoint, peer, args.messages, args.size, args.timeout)
         state = endpoint.statistics()
         print(f"{state.retransmitted_packets} of {state.sent_packets} packets were sent again")
+        endpoint.close(args.timeout)
 
 
 if __name__ == "__main__":

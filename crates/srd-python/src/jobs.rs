@@ -11,8 +11,8 @@ use srd_sim::scenario::ScenarioError;
 /// Interval between checks for signals.
 pub(crate) const ASK: Duration = Duration::from_millis(50);
 
-/// Runs jobs and returns their results in order. `said` is called with the number of finished jobs
-/// and the number of all jobs.
+/// Runs jobs and returns their results in order. `said` is called once for each finished job, with
+/// the number of finished jobs (1, 2, 3, ...) and the number of all jobs.
 ///
 /// # Errors
 /// A Python exception: of a signal, such as `KeyboardInterrupt`; of `said`; of a scenario that
@@ -25,21 +25,25 @@ pub(crate) fn run_all(
 ) -> PyResult<Vec<RunResult>> {
     let stopped = AtomicBool::new(false);
     let (results, signal) = py.detach(|| {
-        let (ended, wait_ended) = mpsc::channel::<usize>();
+        let (ended, wait_ended) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let stopped = &stopped;
             let worker = scope.spawn(move || {
                 let wanted = || !stopped.load(Ordering::Relaxed);
-                // If the receiver of progress has ended, progress is not needed any more.
-                let progress = |done, _: &Result<_, _>| {
-                    let _ = ended.send(done);
+                // If the receiver of progress has ended, progress is not needed any more. The
+                // receiver counts: two threads may send their own numbers in the wrong order.
+                let progress = |_: usize, _: &Result<_, _>| {
+                    let _ = ended.send(());
                 };
                 run::run_all_while(jobs, threads, &wanted, &progress)
             });
-            let mut signal = None;
+            let (mut signal, mut done) = (None, 0);
             loop {
                 let news = match wait_ended.recv_timeout(ASK) {
-                    Ok(done) => Some(done),
+                    Ok(()) => {
+                        done += 1;
+                        Some(done)
+                    }
                     Err(RecvTimeoutError::Timeout) => None,
                     // The worker has ended, and all of its progress was reported.
                     Err(RecvTimeoutError::Disconnected) => break,

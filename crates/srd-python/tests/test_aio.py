@@ -5,13 +5,15 @@ import time
 
 import opensrd
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, peer_events
 
 KEY = "5a" * 32
 
 
 def opened(**settings):
-    return opensrd.AsyncEndpoint(("127.0.0.1", 0), job_key=KEY, **settings)
+    # A peer whose thread stands still is not given up.
+    settings = {"job_key": KEY, "peer_timeout": PATIENCE, **settings}
+    return opensrd.AsyncEndpoint(("127.0.0.1", 0), **settings)
 
 
 def run(scenario):
@@ -47,13 +49,13 @@ def test_messages_go_both_ways_while_other_tasks_run():
         arrived = [(await near.recv(timeout=PATIENCE)).data for _ in sent]
         assert sorted(arrived) == sorted(sent)
         tasks[1].cancel()
-        await far.close()
+        await far.close(timeout=PATIENCE)
         await asyncio.wait_for(tasks[0], PATIENCE)
-        kinds, deadline = [], time.monotonic() + PATIENCE
-        while kinds != ["peer-up", "peer-down"] and time.monotonic() < deadline:
-            kinds += [event.kind for event in near.events()]
+        events, deadline = [], time.monotonic() + PATIENCE
+        while len(events) < 2 and time.monotonic() < deadline:
+            events += peer_events(near.events())
             await asyncio.sleep(0.01)
-        assert kinds == ["peer-up", "peer-down"]
+        assert events == [("peer-up", peer.address), ("peer-down", peer.address)]
 
     run(scenario)
 
@@ -125,7 +127,9 @@ def test_a_receiver_that_is_cancelled_with_a_message_in_hand_loses_none():
         waited = far._receivers[0]
         await near.send(peer, b"for whom?")
         # No other task runs until the first has its message, and it has not seen it yet.
+        deadline = time.monotonic() + PATIENCE
         while far._receivers[0] is waited:
+            assert time.monotonic() < deadline
             time.sleep(0.001)
             far._on_readable()
         first.cancel()

@@ -11,14 +11,15 @@ import time
 
 import opensrd
 import pytest
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE, eventually, peer_events
 
 KEY = "5a" * 32
 HERE = ("127.0.0.1", 0)
 
 
 def opened(**settings):
-    settings = {"job_key": KEY, **settings}
+    # A peer whose thread stands still is not given up.
+    settings = {"job_key": KEY, "peer_timeout": PATIENCE, **settings}
     if settings["job_key"] is None:
         del settings["job_key"]
     return opensrd.Endpoint(HERE, **settings)
@@ -48,6 +49,7 @@ def test_messages_go_both_ways_and_all_arrive_once(pair):
         assert answer.data == bytes(form) and answer.peer == peer
     far.send(back, b"")
     assert near.recv(timeout=PATIENCE).data == b""
+    far.flush(back, timeout=PATIENCE)
     for wrong in ("text", 7, None, [1, 2]):
         with pytest.raises(TypeError):
             near.send(peer, wrong)
@@ -80,14 +82,19 @@ def test_statistics_and_events_tell_of_peers(pair):
         near.send(peer, b"12345", acknowledged=True, timeout=PATIENCE)
     state = near.statistics()
     assert state.sent_messages == 20 and state.sent_bytes == 100
-    assert state.sent_packets >= 20 <= state.received_packets + 20
+    # Each message was acknowledged before the next one was sent.
+    assert state.sent_packets >= 20 and state.received_packets >= 20
     (one,) = state.peers
-    assert one.address == far.address and one.paths == 32 and one.paths_bad == 0
-    assert one.rtt_base_us > 0 and one.rtt_smoothed_us > 0 and one.outstanding_messages == 0
+    assert one.address == far.address and one.outstanding_messages == 0
+    assert one.rtt_base_us > 0 and one.rtt_smoothed_us > 0
     assert far.statistics().received_messages == 20
-    events = eventually(near.events)
-    assert [(event.kind, event.address) for event in events] == [("peer-up", far.address)]
-    assert near.events() == []
+    # Each path is in one class. While a thread stands still, packets seem to be lost, so that paths are
+    # skipped or bad. Later, answers to probes make each of them good again.
+    assert one.paths == 32 and one.paths_denied == 0
+    assert eventually(lambda: near.statistics().peers[0].paths_good == 32), near.statistics()
+    # The event comes before the end of the first message, and each event is returned once.
+    assert peer_events(near.events()) == [("peer-up", far.address)]
+    assert peer_events(near.events()) == []
 
 
 def test_a_full_queue_holds_the_sender_and_loses_nothing():
@@ -103,12 +110,12 @@ def test_a_full_queue_holds_the_sender_and_loses_nothing():
         with pytest.raises(opensrd.TimedOut, match="the queue is full"):
             near.send(peer, b"more", timeout=0.3)
         assert sent == 16 + 8 and peer.outstanding == 16
+        assert eventually(lambda: far.statistics().refused_for_room > 0)
         with pytest.raises(opensrd.TimedOut, match="16 datagrams are not acknowledged"):
             near.flush(peer, timeout=0.05)
         arrived = [far.recv(timeout=PATIENCE).data for _ in range(sent)]
         assert sorted(int.from_bytes(data, "big") for data in arrived) == list(range(sent))
         near.flush(peer, timeout=PATIENCE)
-        assert far.statistics().refused_for_room > 0
 
 
 def test_keys_decide_who_is_heard(tmp_path):
@@ -127,6 +134,7 @@ def test_keys_decide_who_is_heard(tmp_path):
                 client.send(peer, b"let me in", acknowledged=True, timeout=0.3)
             server.connect(client.address, client.public_key)
             assert server.recv(timeout=PATIENCE).data == b"let me in"
+            client.flush(peer, timeout=PATIENCE)
         public = server.public_key
     with opened(job_key=None, private_key_file=file, accept_anyone=True) as again:
         assert again.public_key == public
@@ -239,8 +247,7 @@ def test_a_close_ends_what_other_threads_wait_for():
     threads = [threading.Thread(target=receive), threading.Thread(target=send)]
     for thread in threads:
         thread.start()
-    while peer.outstanding < 4:
-        time.sleep(0.01)
+    assert eventually(lambda: peer.outstanding == 4)
     with pytest.raises(opensrd.TimedOut, match="before everything sent was acknowledged"):
         near.close(timeout=0.2)
     for thread in threads:
@@ -314,6 +321,7 @@ def exchange(near, far, peer, count):
             near.send(peer, b"0123456789abcdef")
         for _ in range(min(1000, count - first)):
             far.recv(timeout=PATIENCE)
+    near.flush(peer, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import opensrd
 import pytest
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE
 
 KEY = "5a" * 32
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "ping_pong.py"
@@ -41,16 +42,14 @@ def test_the_example_runs_between_two_processes(tmp_path):
     key.write_text(KEY)
     key.chmod(0o600)
     command = [sys.executable, str(EXAMPLE)]
+    # A process of a busy machine may stand still.
+    patient = ["--timeout", str(PATIENCE)]
     server = subprocess.Popen(
-        [*command, "server", "127.0.0.1:0", str(key)],
-        stdout=subprocess.PIPE,
-        text=True,
-        # A shell that starts the tests in the background has it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        [*command, "server", "127.0.0.1:0", str(key), *patient], stdout=subprocess.PIPE, text=True
     )
     try:
         at = re.fullmatch("at (.*)\n", server.stdout.readline()).group(1)
-        small = ["--pings", "200", "--messages", "5000"]
+        small = ["--pings", "200", "--messages", "5000", *patient]
         client = subprocess.run(
             [*command, "client", at, str(key), *small],
             capture_output=True,
@@ -70,14 +69,23 @@ def test_the_example_runs_between_two_processes(tmp_path):
 @pytest.mark.parametrize("form", ["wait", "asyncio"])
 def test_a_peer_that_is_killed_is_gone_for_who_sends_to_it(receiver, form):
     child, port = receiver
-    # Longer than a process of a busy machine stands still.
-    settings = {"job_key": KEY, "peer_timeout": 3}
+    # A receiver that has answered is given up only after it was silent for longer than a process of a
+    # busy machine stands still. If its first answer is late, the message is sent once more.
+    settings = {"job_key": KEY, "peer_timeout": 30, "answer_timeout": 3}
+    deadline = time.monotonic() + PATIENCE
 
     def wait():
         with opensrd.Endpoint(("127.0.0.1", 0), **settings) as endpoint:
             peer = endpoint.connect(("127.0.0.1", port))
-            endpoint.send(peer, b"hello", acknowledged=True, timeout=PATIENCE)
+            while True:
+                try:
+                    endpoint.send(peer, b"hello", acknowledged=True, timeout=PATIENCE)
+                    break
+                except opensrd.PeerUnreachable:
+                    assert time.monotonic() < deadline
             assert child.stdout.readline() == "hello\n"
+            endpoint.events()
+            failures, lost = peer.failures, endpoint.statistics().peers_lost
             child.kill()
             child.wait()
             with pytest.raises(opensrd.PeerGone, match="stopped answering") as error:
@@ -88,17 +96,21 @@ def test_a_peer_that_is_killed_is_gone_for_who_sends_to_it(receiver, form):
             with pytest.raises(opensrd.PeerGone):
                 endpoint.flush(peer, timeout=PATIENCE)
             endpoint.flush(peer, timeout=PATIENCE)
-            assert peer.failures == 2
-            downs = eventually(
-                lambda: [event for event in endpoint.events() if event.kind == "peer-down"]
-            )
+            assert peer.failures == failures + 2
+            downs = [event for event in endpoint.events() if event.kind == "peer-down"]
             assert downs[0].text == "it stopped answering"
-            assert endpoint.statistics().peers_lost >= 1
+            assert endpoint.statistics().peers_lost == lost + 2
 
     async def run():
         async with opensrd.AsyncEndpoint(("127.0.0.1", 0), **settings) as endpoint:
             peer = await endpoint.connect(("127.0.0.1", port))
-            await endpoint.send(peer, b"hello", acknowledged=True, timeout=PATIENCE)
+            while True:
+                try:
+                    await endpoint.send(peer, b"hello", acknowledged=True, timeout=PATIENCE)
+                    break
+                except opensrd.PeerUnreachable:
+                    assert time.monotonic() < deadline
+            failures = peer.failures
             child.kill()
             child.wait()
             with pytest.raises(opensrd.PeerGone, match="stopped answering"):
@@ -108,7 +120,7 @@ def test_a_peer_that_is_killed_is_gone_for_who_sends_to_it(receiver, form):
             await endpoint.send(peer, b"hello?")
             with pytest.raises(opensrd.PeerGone):
                 await endpoint.flush(peer, timeout=PATIENCE)
-            assert peer.failures == 2
+            assert peer.failures == failures + 2
 
     if form == "wait":
         wait()

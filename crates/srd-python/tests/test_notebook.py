@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from conftest import PATIENCE
 
 NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "paper-figures.ipynb"
 
@@ -16,7 +17,10 @@ def test_the_notebook_runs_and_draws(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENSRD_FULL", raising=False)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        notebook,
+        timeout=4 * PATIENCE,
+        kernel_name="python3",
+        resources={"metadata": {"path": tmp_path}},
     )
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]

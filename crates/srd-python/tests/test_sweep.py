@@ -166,10 +166,19 @@ def test_a_file_that_a_scenario_names_is_part_of_it(tmp_path):
     assert other.ran == 1 and other.summary != one.summary
 
 
+#: Runs a sweep of 60 points. With a number as the second argument, it waits after so many points.
 PROGRAM = """
-import json, sys, opensrd
-from conftest import SMALL
-made = opensrd.sweep(SMALL, {"seed": range(300), "workload.0.bytes": ["2MiB"]},
+import json, sys, time, opensrd
+from conftest import PATIENCE, SMALL
+from opensrd.store import Store
+save, saved, most = Store.save, [], [int(number) for number in sys.argv[2:]]
+def save_and_wait(*given):
+    save(*given)
+    saved.append(given)
+    if len(saved) in most:
+        time.sleep(4 * PATIENCE)
+Store.save = save_and_wait
+made = opensrd.sweep(SMALL, {"seed": range(60), "workload.0.bytes": ["2MiB"]},
                      workers=2, directory=sys.argv[1], progress=False)
 print(json.dumps([made.ran, made.reused, made.summary.to_dict()]))
 """
@@ -179,21 +188,26 @@ print(json.dumps([made.ran, made.reused, made.summary.to_dict()]))
 def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path, number):
     here = os.path.dirname(__file__)
     run = [sys.executable, "-c", PROGRAM, str(tmp_path / "results")]
-    first = subprocess.Popen(run, cwd=here, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 2 * PATIENCE
-    while len(list(tmp_path.glob("results/*.jsonl"))) < 5:
-        assert time.monotonic() < deadline and first.poll() is None
-        time.sleep(0.01)
-    first.send_signal(number)
-    first.wait(PATIENCE)
+    # If this process stands still, the sweep does not end meanwhile: it waits after 40 points.
+    options = {"cwd": here, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    first = subprocess.Popen([*run, "40"], **options)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while len(list(tmp_path.glob("results/*.jsonl"))) < 5:
+            assert time.monotonic() < deadline and first.poll() is None
+            time.sleep(0.01)
+        first.send_signal(number)
+        first.wait(PATIENCE)
+    finally:
+        first.kill()
     assert first.returncode != 0
     there = {f: f.stat().st_mtime_ns for f in tmp_path.glob("results/*.jsonl")}
-    assert 5 <= len(there) < 300
+    assert 5 <= len(there) <= 40
     text = subprocess.run(run, cwd=here, capture_output=True, check=True).stdout
     ran, reused, columns = json.loads(text)
-    assert (ran, reused) == (300 - len(there), len(there))
+    assert (ran, reused) == (60 - len(there), len(there))
     assert all(f.stat().st_mtime_ns == at for f, at in there.items())
-    assert columns["seed"] == [seed for seed in range(300) for _ in ("srd", "tcp")]
+    assert columns["seed"] == [seed for seed in range(60) for _ in ("srd", "tcp")]
 
 
 def test_a_point_that_makes_no_world_is_named_and_the_others_are_kept(small, tmp_path):
@@ -212,9 +226,12 @@ def test_a_process_that_dies_is_an_error_that_names_the_point(long_scenario):
         "except opensrd.WorkerDied as e: print(e)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    workers = eventually(lambda: children_of(parent.pid))
-    os.kill(workers[0], signal.SIGKILL)
-    said = parent.communicate(timeout=PATIENCE)[0]
+    try:
+        workers = eventually(lambda: children_of(parent.pid))
+        os.kill(workers[0], signal.SIGKILL)
+        said = parent.communicate(timeout=PATIENCE)[0]
+    finally:
+        parent.kill()
     assert said == "seed=7: its process ended with -9\n"
 
 
@@ -253,10 +270,12 @@ def test_without_a_bar_lines_tell_how_far_it_is(small, monkeypatch, capsys):
 def test_regression_processes_end_with_a_sweep_that_was_killed(long_scenario):
     program = f"import opensrd; opensrd.sweep({long_scenario!r}, {{'seed': [7]}}, workers=1)"
     parent = subprocess.Popen([sys.executable, "-c", program])
-    busy = busy_child_of(parent.pid)
-    assert busy is not None, "a worker is in the middle of its point"
-    worker = os.pidfd_open(busy)
-    parent.kill()
+    try:
+        busy = busy_child_of(parent.pid)
+        assert busy is not None, "a worker is in the middle of its point"
+        worker = os.pidfd_open(busy)
+    finally:
+        parent.kill()
     parent.wait(PATIENCE)
     ended, _, _ = select.select([worker], [], [], PATIENCE)
     os.close(worker)

@@ -7,7 +7,7 @@ import sys
 
 import opensrd
 import pytest
-from conftest import PATIENCE, busy_child_of, eventually
+from conftest import PATIENCE
 
 FORMATS = ["jsonl", "parquet"]
 GRID = {"seed": [1, 2], "transport": ["srd"]}
@@ -168,13 +168,3 @@ def test_regression_what_others_print_is_no_answer(small, tmp_path):
     options = {"cwd": here, "capture_output": True, "text": True, "env": environment}
     run = subprocess.run([sys.executable, "-c", program], timeout=2 * PATIENCE, **options)
     assert run.stdout == "hello\n2\n", run.stderr
-
-
-def test_regression_workers_end_with_the_process_that_started_them(long_scenario):
-    program = f"import opensrd; opensrd.sweep({long_scenario!r}, {{'seed': [7]}}, progress=False)"
-    parent = subprocess.Popen([sys.executable, "-c", program])
-    busy = busy_child_of(parent.pid)
-    assert busy is not None, "a worker is in the middle of a run"
-    parent.kill()
-    parent.wait()
-    assert eventually(lambda: not os.path.exists(f"/proc/{busy}/cwd")), "nobody wants its answer"

@@ -4,6 +4,7 @@
 //! is a part of the program, and rows are read on demand.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 use core::str::Split;
 
@@ -102,8 +103,8 @@ impl InstanceType {
     /// # Errors
     /// [`UnknownType`], with similar names, if no type has this name.
     pub fn find(name: &str) -> Result<Self, UnknownType> {
-        let row = rows().find(|row| name_of(row) == name);
-        row.and_then(parse)
+        row_of(name)
+            .and_then(parse)
             .ok_or_else(|| UnknownType { suggestions: suggest::like(name, rows().map(name_of)) })
     }
 
@@ -142,6 +143,24 @@ impl InstanceType {
 
 fn rows() -> impl Iterator<Item = &'static str> {
     ROWS.lines().skip(1)
+}
+
+/// Returns the row of the type with this name. The rows are sorted by name, so half of those that
+/// are left are excluded at each step.
+fn row_of(name: &str) -> Option<&'static str> {
+    let (_, mut left) = ROWS.split_once('\n')?;
+    while !left.is_empty() {
+        let (before, _) = left.split_at_checked(left.len() / 2)?;
+        let begin = before.rfind('\n').map_or(0, |at| at + 1);
+        let (before, from) = left.split_at(begin);
+        let (row, after) = from.split_once('\n').unwrap_or((from, ""));
+        match name.cmp(name_of(row)) {
+            Ordering::Less => left = before,
+            Ordering::Equal => return Some(row),
+            Ordering::Greater => left = after,
+        }
+    }
+    None
 }
 
 fn name_of(row: &'static str) -> &'static str {
@@ -234,6 +253,10 @@ mod tests {
             assert!(kind.vcpus > 0 && kind.enis_max > 0 && kind.queues_default > 0, "{row}");
         }
         assert_eq!(InstanceType::all().count(), 1395);
+        assert!(rows().map(name_of).is_sorted(), "a search finds sorted rows only");
+        for unknown in ["", "a", "c7i", "c7i.", "c7i.larg", "c7i.large,", "zz", "é"] {
+            assert!(InstanceType::find(unknown).is_err(), "{unknown}");
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub struct Card {
     pub(super) publics: (BTreeSet<Ipv4Addr>, Arc<str>),
     /// Names of the other workers of this host.
     pub(super) beside: BTreeSet<Arc<str>>,
-    /// Largest packet that one datagram outside of SRD carries to another host, in bytes.
+    /// Largest packet that one datagram outside of SRD carries to any other host, in bytes.
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
@@ -293,12 +293,19 @@ impl Card {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
     }
 
-    /// Sets the largest packet, in bytes, that is sent to another host outside of SRD. The MSS of
-    /// TCP connections is lowered to fit it. Larger packets are fragmented as by a router, or the
-    /// guest gets an ICMP error (V7). A super-packet is passed whole to [`Environment::to_host`],
-    /// and this function has to segment it. Before the first call, packets may have any size.
+    /// Sets the largest packet, in bytes, that may be sent to any other host outside of SRD: the
+    /// smallest size of all hosts. [`Environment::host_bytes_max`] returns the size of one host, if
+    /// it is larger. The MSS of TCP connections is lowered to fit the size of the host. Larger
+    /// packets are fragmented as by a router, or the guest gets an ICMP error (V7). A super-packet
+    /// is passed whole to [`Environment::to_host`], and this function has to segment it. Before the
+    /// first call, packets may have any size.
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
+    }
+
+    /// Returns the largest packet, in bytes, that may be sent to this host outside of SRD.
+    pub(super) fn bytes_max_to(&self, host: &str, around: &impl Environment) -> usize {
+        around.host_bytes_max(host).unwrap_or(self.host_bytes_max)
     }
 
     /// Makes this card that of one of several workers of a host. No packet to another worker uses

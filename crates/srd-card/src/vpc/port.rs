@@ -33,6 +33,11 @@ pub trait Environment {
         self.to_host(way, frame);
         Ok(())
     }
+    /// Returns the largest packet, in bytes, that is sent to a host outside of SRD at present. If
+    /// it is `None`, the size of [`crate::vpc::Card::set_host_bytes_max`] applies.
+    fn host_bytes_max(&self, _host: &str) -> Option<usize> {
+        None
+    }
     /// Passes a frame to a service of the network itself, such as the DNS resolver.
     fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
 }

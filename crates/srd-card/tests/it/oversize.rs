@@ -15,6 +15,8 @@ const DONT_FRAGMENT: u16 = 0x4000;
 struct Out {
     guests: Vec<Vec<u8>>,
     hosts: Vec<Vec<u8>>,
+    /// Largest packet that the other host takes, if its size is known.
+    other_takes: Option<usize>,
 }
 
 impl Environment for Out {
@@ -24,12 +26,20 @@ impl Environment for Out {
     fn to_host(&mut self, _: FrameRoute<'_>, frame: Vec<u8>) {
         self.hosts.push(frame[OFFLOAD_BYTES..].to_vec());
     }
+    fn host_bytes_max(&self, host: &str) -> Option<usize> {
+        assert_eq!(host, "other");
+        self.other_takes
+    }
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
 /// Sends a super-packet of two datagrams of 2,000 bytes to another host, to which packets of 1,428
 /// bytes go.
 fn send(flags: u16) -> (Out, u64) {
+    send_with(flags, Out::default())
+}
+
+fn send_with(flags: u16, mut out: Out) -> (Out, u64) {
     let mut world = world(&[], [open(), open(), open()]);
     world.instances.get_mut(&InstanceId(1)).unwrap().host = Some("other".into());
     let mut lab = Lab::new(&world);
@@ -43,7 +53,6 @@ fn send(flags: u16) -> (Out, u64) {
     offload[4..6].copy_from_slice(&2000_u16.to_le_bytes());
     offload[6..8].copy_from_slice(&20_u16.to_le_bytes());
     offload[8..10].copy_from_slice(&6_u16.to_le_bytes());
-    let mut out = Out::default();
     let frame = [&offload[..], &packet].concat();
     lab.card.from_guest(Instant::ZERO, lab.ports[0], frame, &mut out);
     (out, lab.card.drops(lab.ports[0]).of(Cause::TooBig))
@@ -76,4 +85,17 @@ fn datagrams_of_a_super_packet_that_may_not_be_fragmented_cause_an_error() {
     assert_eq!((out.hosts.len(), dropped), (0, 2));
     let [error] = &out.guests[..] else { panic!("one error") };
     assert_eq!((&error[20..22], &error[26..28]), (&[3, 4][..], &1428_u16.to_be_bytes()[..]));
+}
+
+/// The network passes packets of 1,428 bytes to each host, and larger ones to some hosts. In an
+/// earlier version, one host with a small size made packets to all other hosts small.
+#[test]
+fn regression_a_packet_has_to_fit_its_own_host_only() {
+    let takes = |bytes| Out { other_takes: Some(bytes), ..Out::default() };
+    let (out, dropped) = send_with(DONT_FRAGMENT, takes(2028));
+    assert_eq!((out.guests.len(), out.hosts.len(), dropped), (0, 1, 0), "a whole super-packet");
+    let (out, dropped) = send_with(DONT_FRAGMENT, takes(2027));
+    assert_eq!((out.hosts.len(), dropped), (0, 2));
+    let [error] = &out.guests[..] else { panic!("one error") };
+    assert_eq!((&error[20..22], &error[26..28]), (&[3, 4][..], &2027_u16.to_be_bytes()[..]));
 }

@@ -127,6 +127,7 @@ mod tests {
             id: String::new(),
             instance_type: String::from("c7i.large"),
             namespace: None,
+            worker: 0,
             interfaces: vec![interface],
             tracked: 0,
             untracked: 0,

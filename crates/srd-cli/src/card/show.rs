@@ -70,7 +70,8 @@ Namespaces, addresses and routes of instances that other programs have deleted a
 the file has not changed. The command waits for this for at most 20 seconds. It prints a warning for
 each change that is left, as `srd card status` does, and the names of the instances that the file
 has removed. An empty file is refused, and so is any file if a controller sends the instances of
-this host ([enrol.instances]).
+this host ([enrol.instances]). A file without instances, as one that was cut off, is refused if the
+file before has some, unless --remove-all is given.
 
 EXIT CODES
   0  the rules are in force; a warning names each change by another program that is left
@@ -85,6 +86,9 @@ EXIT CODES
 pub(crate) struct ApplyArgs {
     /// The VPC's file (docs/vpc.md).
     file: PathBuf,
+    /// Apply a file without instances, which ends all instances of the file before.
+    #[arg(long)]
+    remove_all: bool,
     #[command(flatten)]
     socket: SocketArg,
     #[command(flatten)]
@@ -139,6 +143,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     status.hosts.iter().try_for_each(show_host)?;
     for instance in &status.instances {
         say("")?;
+        say(title(instance, status.workers))?;
         show(instance, status.scale)?;
     }
     if !status.drops.is_empty() {
@@ -195,14 +200,20 @@ fn show_host(of: &PeerHost) -> Result<()> {
     Ok(())
 }
 
+/// Returns the line that names an instance. If there are several workers, it has the number of the
+/// worker of the instance.
+fn title(instance: &Instance, workers: u8) -> String {
+    let Instance { name, id, instance_type, namespace, worker, .. } = instance;
+    let place = namespace.as_ref().map_or_else(String::new, |name| format!(", namespace {name}"));
+    let worker = if workers > 1 { format!(", worker {worker}") } else { String::new() };
+    format!("{name} ({id}), {instance_type}{place}{worker}")
+}
+
 fn show(instance: &Instance, scale: u32) -> Result<()> {
-    let Instance { name, id, instance_type, namespace, .. } = instance;
     let [peak, baseline] = instance.bandwidth_bps.map(report::rate);
     let pps = instance.packets_per_second;
-    let place = namespace.as_ref().map_or_else(String::new, |name| format!(", namespace {name}"));
-    say(format!("{name} ({id}), {instance_type}{place}"))?;
     say(format!("  bandwidth {peak}, baseline {baseline}; {pps} packets/s"))?;
-    let kind = InstanceType::find(instance_type).ok();
+    let kind = InstanceType::find(&instance.instance_type).ok();
     if let Some(generation) = kind.and_then(|kind| kind.generation()) {
         say(format!("  {generation}"))?;
     }
@@ -317,8 +328,9 @@ pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
         return usage(error.to_string());
     }
     let mut client = Client::connect(&args.socket.path()?)?;
+    let request = Request::Apply { file, removes_all: args.remove_all };
     let Answer::Applied { microseconds, removed, .. } =
-        client.ask(&Request::Apply { file }).map_err(super::or_usage)?
+        client.ask(&request).map_err(super::or_usage)?
     else {
         bail!("the card answers something else");
     };
@@ -349,4 +361,29 @@ fn not_back(seconds: u64) -> String {
          restored after {seconds} s: `srd card status` lists it as WARNING until all is there; the \
          log of the card has the reason"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_an_instance_has_its_worker_if_there_are_several() {
+        let instance = |worker: serde_json::Value| -> Instance {
+            let mut text = serde_json::json!({
+                "name": "web", "id": "i-1", "instance_type": "c7i.large", "namespace": null,
+                "interfaces": [], "tracked": 0, "untracked": 0, "credits_bits": [0, 0],
+                "bandwidth_bps": [0, 0], "packets_per_second": 0
+            });
+            if !worker.is_null() {
+                text["worker"] = worker;
+            }
+            serde_json::from_value(text).unwrap()
+        };
+        let of_second = instance(1.into());
+        assert_eq!(title(&of_second, 2), "web (i-1), c7i.large, worker 1");
+        assert_eq!(title(&of_second, 1), "web (i-1), c7i.large");
+        // A card of an earlier version.
+        assert_eq!(title(&instance(serde_json::Value::Null), 0), "web (i-1), c7i.large");
+    }
 }

@@ -91,10 +91,14 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
     ))
 }
 
-/// Returns a remark on the controller: why this host is not connected. `None` if it is connected,
-/// or at the first attempt.
+/// Returns a remark on the controller: why this host is not connected, and since when for this
+/// reason. `None` if it is connected, or at the first attempt.
 pub(super) fn complaint(controller: &ControllerSnapshot) -> Option<String> {
-    controller.problem_text.as_ref().map(|problem| format!("controller: {problem}"))
+    let problem = controller.problem_text.as_ref()?;
+    Some(match controller.problem_since_s {
+        Some(seconds) => format!("controller, for {}: {problem}", span(seconds)),
+        None => format!("controller: {problem}"),
+    })
 }
 
 /// Returns the state of the connection to the controller as text.
@@ -376,6 +380,7 @@ mod tests {
             last_contact_s: None,
             problem: Some("other-controller".into()),
             problem_text: Some("the controller there does not have the fingerprint".into()),
+            problem_since_s: Some(60.0),
             ..connected
         };
         let wanted = "disconnected for 12 min, no contact since the start";
@@ -384,8 +389,7 @@ mod tests {
             assert!(text.contains(wanted), "{text}");
             assert!(
                 text.ends_with(
-                    "\ncontroller: the controller there does not have the \
-                                    fingerprint"
+                    "\ncontroller, for 60 s: the controller there does not have the fingerprint"
                 ),
                 "{text}"
             );

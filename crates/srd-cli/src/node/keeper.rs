@@ -6,7 +6,7 @@
 
 use std::io::{Read, copy, sink, stdin};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,12 +28,12 @@ use crate::output::tell;
 const CARD_END_MAX: Duration = Duration::from_secs(20);
 /// Longest time for a keeper to end.
 pub(super) const KEEPER_END_MAX: Duration = Duration::from_secs(30);
-/// Pause before the card starts again, which doubles with each failure.
+/// Pause before the card or its keeper starts again, which doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Longest pause before the card starts again.
+/// Longest pause before the card or its keeper starts again.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Time after which a running card counts as successful. If the card ends later than this, its end
-/// is the first failure of a new series, so the pause begins again at [`PAUSE_MIN`].
+/// Time after which a running card or keeper counts as successful. If it ends later than this, its
+/// end is the first failure of a new series, so the pause begins again at [`PAUSE_MIN`].
 const LIFE_MIN: Duration = Duration::from_secs(60);
 /// Pause between two checks of the end of a process.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);
@@ -48,22 +48,100 @@ pub(crate) struct KeeperArgs {
 /// A keeper that this process has started. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Keeper {
+    program: PathBuf,
+    directory: PathBuf,
+    /// `None` after [`Keeper::end`].
     input: Mutex<Option<ChildStdin>>,
-    process: Mutex<Child>,
+    started: Mutex<Started>,
+}
+
+/// The last start of a keeper.
+#[derive(Debug)]
+struct Started {
+    process: Child,
+    at: Instant,
+    /// Shortest time from this start to the next one.
+    pause: Duration,
+    /// Whether there was a keeper before.
+    is_again: bool,
+}
+
+/// Starts the process of a keeper. Returns its standard input, and the process.
+fn spawn(program: &Path, directory: &Path) -> Result<(Option<ChildStdin>, Child)> {
+    let mut command = Command::new(program);
+    // In a separate process group, the keeper does not receive the signals of the terminal.
+    command.arg("control-keeper").arg(directory).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let process = super::program::start(&mut command);
+    let mut process = process.context("the keeper of the card cannot be started")?;
+    Ok((process.stdin.take(), process))
 }
 
 impl Keeper {
     /// Starts the keeper of a directory that contains a VPC's file.
     pub(super) fn start(directory: &Path) -> Result<Self> {
-        let program = std::env::current_exe().context("where is this program")?;
-        let mut command = Command::new(program);
-        // In a separate process group, the keeper does not receive the signals of the terminal.
-        command.arg("control-keeper").arg(directory).process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
-        let process = super::program::start(&mut command);
-        let mut process = process.context("the keeper of the card cannot be started")?;
-        let input = Mutex::new(process.stdin.take());
-        Ok(Self { input, process: Mutex::new(process) })
+        Self::of(std::env::current_exe().context("where is this program")?, directory)
+    }
+
+    fn of(program: PathBuf, directory: &Path) -> Result<Self> {
+        let (input, process) = spawn(&program, directory)?;
+        let (at, pause) = (Instant::now(), PAUSE_MIN);
+        let started = Mutex::new(Started { process, at, pause, is_again: false });
+        let directory = directory.to_owned();
+        Ok(Self { program, directory, input: Mutex::new(input), started })
+    }
+
+    /// Returns whether the keeper runs. If a signal has ended it, such as that of the kernel when
+    /// memory is short, it starts again; it counts as running in the pause before its start. The
+    /// card of the former keeper ends meanwhile, with the programs of its instances. Nothing is
+    /// started after [`Keeper::end`], or if the keeper has exited, which it does if its card does
+    /// not start.
+    pub(super) fn keeps_running(&self) -> bool {
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let signal = match started.process.try_wait() {
+            Ok(None) => return true,
+            Ok(Some(status)) if input.is_some() => status.signal(),
+            _ => None,
+        };
+        let Some(signal) = signal else { return false };
+        let age = started.at.elapsed();
+        if age < started.pause {
+            return true;
+        }
+        tell!("srd: signal {signal} has ended the keeper of the card, which starts again");
+        match spawn(&self.program, &self.directory) {
+            Ok((new, process)) => {
+                let longer = (started.pause * 2).min(PAUSE_MAX);
+                let pause = if age > LIFE_MIN { PAUSE_MIN } else { longer };
+                *input = new;
+                *started = Started { process, at: Instant::now(), pause, is_again: true };
+                true
+            }
+            Err(error) => {
+                tell!("srd: {error:#}");
+                false
+            }
+        }
+    }
+
+    /// Whether the card of a killed keeper may still answer. It ends, and cannot do everything any
+    /// more.
+    pub(super) fn may_have_former_card(&self) -> bool {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = started.is_again && started.at.elapsed() < CARD_END_MAX;
+        is_new || !matches!(started.process.try_wait(), Ok(None))
+    }
+
+    /// Whether the keeper has ended, and does not start again.
+    pub(super) fn is_over(&self) -> bool {
+        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        match started.process.try_wait() {
+            Ok(None) => false,
+            Ok(Some(status)) => input.is_none() || status.signal().is_none(),
+            Err(_) => true,
+        }
     }
 
     /// Makes the keeper end, and does not wait for its end.
@@ -71,10 +149,10 @@ impl Keeper {
         drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Whether the keeper has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        !matches!(process.try_wait(), Ok(None))
+    /// Whether the process of the keeper has ended.
+    fn has_ended(&self) -> bool {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        !matches!(started.process.try_wait(), Ok(None))
     }
 
     /// Waits for the end, at most until this time.
@@ -244,6 +322,70 @@ fn kill_inside(namespace: &Path, pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A keeper whose program is this script.
+    fn keeper(directory: &Path, script: &str) -> Keeper {
+        let program = directory.join("keeper");
+        crate::node::program::write(&program, script.as_bytes()).unwrap();
+        Keeper::of(program, directory).unwrap()
+    }
+
+    /// A keeper that runs until its input ends.
+    fn waiting(directory: &Path) -> Keeper {
+        keeper(directory, "#!/bin/sh\nexec cat\n")
+    }
+
+    fn kill(keeper: &Keeper) {
+        let mut started = keeper.started.lock().unwrap();
+        started.process.kill().unwrap();
+        started.process.wait().unwrap();
+    }
+
+    /// If two threads found a killed keeper, one of them started it again. The other one reported
+    /// that it had ended, and the card was given up.
+    #[test]
+    fn regression_a_killed_keeper_runs_for_all_threads_that_ask() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = waiting(directory.path());
+        for _ in 0..10 {
+            kill(&keeper);
+            keeper.started.lock().unwrap().pause = Duration::ZERO;
+            thread::scope(|scope| {
+                let ask = || keeper.keeps_running();
+                let all: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+                assert!(all.into_iter().all(|of| of.join().unwrap()));
+            });
+            assert!(!keeper.has_ended());
+        }
+    }
+
+    /// A keeper that was killed at once each time was started without a pause. While it did not
+    /// run, the end of the server did not wait for it.
+    #[test]
+    fn regression_a_killed_keeper_pauses_and_is_not_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = waiting(directory.path());
+        keeper.started.lock().unwrap().pause = Duration::from_secs(3600);
+        kill(&keeper);
+        assert!(keeper.keeps_running() && keeper.has_ended() && !keeper.is_over());
+        assert!(keeper.may_have_former_card());
+        keeper.started.lock().unwrap().pause = Duration::ZERO;
+        assert!(keeper.keeps_running() && !keeper.has_ended() && !keeper.is_over());
+        assert!(keeper.may_have_former_card());
+        keeper.started.lock().unwrap().is_again = false;
+        assert!(!keeper.may_have_former_card());
+        kill(&keeper);
+        keeper.end();
+        assert!(!keeper.keeps_running() && keeper.is_over());
+    }
+
+    #[test]
+    fn a_keeper_that_exits_does_not_start_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = keeper(directory.path(), "#!/bin/sh\nexit 2\n");
+        keeper.wait(Instant::now() + KEEPER_END_MAX);
+        assert!(!keeper.keeps_running() && keeper.is_over());
+    }
 
     /// A process outside that had got the number of one inside was killed.
     #[test]

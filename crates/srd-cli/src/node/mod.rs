@@ -60,7 +60,8 @@ pub(crate) fn machines(user_data: bool, again: bool, at_end: &AtEnd) -> Result<C
         let plane = plane::CardPlane::open(account, region);
         let plane = plane.map_err(|error| format!("{error:#}"))?;
         let mut all = keepers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|keeper| !keeper.has_ended());
+        // A keeper that a signal has ended starts again.
+        all.retain(|keeper| !keeper.is_over());
         all.push(plane.keeper());
         Ok(Box::new(plane))
     };

@@ -25,8 +25,12 @@ use crate::output::tell;
 const APPLY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Pause between two attempts to reach a card that starts.
 const CONNECT_PAUSE: Duration = Duration::from_millis(2);
+/// Pause before a change is sent again that the card of a killed keeper has refused.
+const FORMER_PAUSE: Duration = Duration::from_millis(200);
 /// Time after which a card that does not answer is reported.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Pause between two checks whether the keeper runs.
+const KEEPER_CHECK_PAUSE: Duration = Duration::from_secs(5);
 /// Largest number of scripts that wait for their instances.
 const SCRIPTS_MAX: usize = 1024;
 
@@ -139,7 +143,9 @@ impl DataPlane for CardPlane {
         let state = self.shared.lock();
         match &state.failed {
             Some(why) => PlaneStatus::Failed(why.clone()),
-            None if self.keeper.has_ended() => PlaneStatus::Failed("its keeper has ended".into()),
+            None if !self.keeper.keeps_running() => {
+                PlaneStatus::Failed("its keeper has ended".into())
+            }
             None if state.newest == 0 => PlaneStatus::Idle,
             None if state.decided < state.newest => PlaneStatus::Pending,
             None => PlaneStatus::InForce,
@@ -193,7 +199,10 @@ impl Shared {
                 let decided = state.decided;
                 let ready: Vec<_> = state.scripts.extract_if(.., |s| s.0 <= decided).collect();
                 if ready.is_empty() {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    let waited = self.changed.wait_timeout(state, KEEPER_CHECK_PAUSE);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    // The card of a new keeper reads the file that is in force.
+                    self.keeper.keeps_running();
                     continue;
                 }
                 drop(state);
@@ -228,10 +237,10 @@ impl Shared {
 
     /// Applies a text of the VPC file, and returns whether it is in force. If the card does not
     /// answer, tries again until a newer text is there, or the keeper (the process that restarts
-    /// the card) ends.
+    /// the card) exits. The refusal of a card that ends is no answer.
     fn apply_to(&self, client: &mut Option<Client>, text: &str) -> Result<bool> {
         self.directory.write_vpc(text)?;
-        let request = Request::Apply { file: self.directory.vpc() };
+        let request = Request::Apply { file: self.directory.vpc(), removes_all: true };
         let began = Instant::now();
         let mut is_reported = false;
         loop {
@@ -247,10 +256,13 @@ impl Shared {
                     return Ok(true);
                 }
                 Ok(_) => anyhow::anyhow!("the card answers something else"),
-                Err(error) if error.is::<Refused>() => return Err(error),
+                Err(error) if error.is::<Refused>() && !self.keeper.may_have_former_card() => {
+                    return Err(error);
+                }
                 Err(error) => error,
             };
-            if self.keeper.has_ended() {
+            let pause = if error.is::<Refused>() { FORMER_PAUSE } else { CONNECT_PAUSE };
+            if !self.keeper.keeps_running() {
                 return Err(error.context("the card could not be started: see the messages before"));
             }
             let state = self.lock();
@@ -262,7 +274,7 @@ impl Shared {
                 is_reported = true;
                 print(&format!("warning: the card does not answer: {error:#}"));
             }
-            thread::sleep(CONNECT_PAUSE);
+            thread::sleep(pause);
         }
     }
 

@@ -128,6 +128,19 @@ fn sighup_reads_both_files_again_and_a_wrong_one_changes_nothing() {
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("is empty") && said.contains("end the card"), "{said}");
     assert!(passes(&mut inner, &mut inner_end), "the card goes on");
+    // Regression: a file that was cut off before its instances ended them as well.
+    let (cut, _) = text.split_once("[instance.").unwrap();
+    fs::write(&file, cut).unwrap();
+    reload("the file has no instances");
+    let refused = machine.srd(&["card", "apply", &file]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("--remove-all"), "{said}");
+    assert!(passes(&mut inner, &mut inner_end), "the card goes on");
+    let removed = machine.json(&["card", "apply", "--remove-all", &file]);
+    assert_eq!(removed["removed"].as_array().unwrap().len(), 2, "{removed}");
+    let again = machine.srd(&["card", "apply", &file]);
+    assert!(again.status.success(), "there is nothing left to end: {again:#?}");
     assert_eq!(card.end(Signal::TERM), 0);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }

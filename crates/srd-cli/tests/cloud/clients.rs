@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::control::{Api, exists, path_with};
+use crate::control::{Api, exists, is_mounted, path_with};
 use crate::support::api::element;
 use crate::support::machine::*;
 use crate::support::pair::must;
@@ -71,7 +71,7 @@ fn a_play_of_ansible_creates_changes_and_deletes_and_its_second_run_changes_noth
     let before = objects(&api);
     assert_eq!(changes(&api, &path, "create"), OBJECTS);
     let instance = element(&api.call("DescribeInstances", ""), "instanceId");
-    assert!(exists(&format!("srd-i-{instance}")));
+    wait_until("the instance", || is_mounted(&format!("srd-i-{instance}")));
     assert!(!addresses(&instance).contains("10.20.1.9/"));
     assert_eq!(changes(&api, &path, "change"), OBJECTS);
     // The second run of this stage reads all that the stage `create` sets, and more.

@@ -1,6 +1,7 @@
 //! `srd-cni` as runtimes call it: pods whose interfaces are those of the EC2 API, with rules that
 //! apply to real connections. Needs root.
 
+mod containerd;
 mod go_cni;
 mod podman;
 
@@ -9,7 +10,7 @@ use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::control::Api;
 use crate::support::api::element;
@@ -249,7 +250,8 @@ fn pods_get_their_interfaces_again_from_a_server_that_starts_again() {
     let previous = [("prevResult", result)];
     wait_until("the addresses", || network.run("CHECK", web, "", &previous).status.success());
     let listener = listen(web, PORT);
-    assert!(reaches(client, address, &listener), "{}", network.api.log());
+    // The other pod may not have its address and its route yet.
+    wait_until("a connection", || reaches(client, address, &listener));
     assert!(program.0.try_wait().unwrap().is_none());
     for pod in [web, client] {
         network.must("DEL", pod, "", &[]);
@@ -324,6 +326,54 @@ fn an_add_that_fails_leaves_nothing() {
     let error = network.error("ADD", pod, "", &[]);
     assert_eq!(error["code"], 11, "{error}");
     assert!(!has_device(pod));
+}
+
+/// After `ctr run --cni` was killed in the middle of `ADD`, the instance went on.
+#[test]
+fn regression_an_add_whose_runtime_has_ended_is_undone() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let network = Network::new();
+    let pods = Pods::new("k", 1);
+    let pod = pods.0[0].as_str();
+    let plugin = Command::new(network.directory.path().join("srd-cni"));
+    let mut child = start_plugin(plugin, ("ADD", pod, ""));
+    // The end of the pipe from which the runtime would read. It is gone before the plugin begins.
+    drop(child.stdout.take());
+    configure_plugin(&mut child, &network.config());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:#?}");
+    let described = network.api.call("DescribeInstances", "");
+    assert!(described.contains("<instanceId>"), "it was launched: {described}");
+    assert_eq!((network.interfaces(), has_device(pod)), (0, false));
+    wait_until("the end of all names", || network.left().is_empty());
+}
+
+/// The path of a namespace may belong to another container later, as `/proc/PID/ns/net`, which
+/// `ctr run --cni` passes. `DEL` without the API set the device of that container down.
+#[test]
+fn regression_a_delete_without_the_api_leaves_the_device_of_another_container() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut network = Network::new();
+    let pods = Pods::new("r", 1);
+    let pod = pods.0[0].as_str();
+    network.add(pod, &network.web);
+    network.api.server.end(Signal::KILL);
+    wait_until("the end of the device", || !has_device(pod));
+    must(&format!("netns del {pod}"));
+    must(&format!("netns add {pod}"));
+    must(&format!("-n {pod} link add eth0 type veth peer name other"));
+    must(&format!("-n {pod} link set eth0 up"));
+    network.must("DEL", pod, "", &[]);
+    let shown = must(&format!("-n {pod} link show eth0"));
+    assert!(shown.contains(",UP"), "{shown}");
+    let network = network.restart();
+    network.must("DEL", pod, "", &[]);
+    assert_eq!(network.interfaces(), 0);
+    wait_until("the end of all names", || network.left().is_empty());
 }
 
 /// A runtime starts and ends pods at the same time.
@@ -443,21 +493,43 @@ fn cnitool_adds_checks_and_deletes() {
     wait_until("the end of all names", || network.left().is_empty());
 }
 
+/// Returns the list of a network whose only plugin has this configuration, for runtimes with the
+/// versions 1.0.0 and 1.1.0 of the specification.
+fn list_of(mut plugin: Value) -> String {
+    let keys = plugin.as_object_mut().unwrap();
+    keys.remove("cniVersion");
+    keys.remove("name");
+    let versions = ["1.0.0", "1.1.0"];
+    let list = json!({"cniVersion": versions[0], "cniVersions": versions, "name": "cloud",
+                      "plugins": [plugin]});
+    list.to_string()
+}
+
 /// Runs a command of CNI for the interface `eth0` of a pod, whose namespace has the same name, with
 /// the keys of `more` in the configuration. `plugin`: the command that starts the plugin.
 pub(crate) fn run_plugin(
-    mut plugin: Command,
+    plugin: Command,
     mut config: Value,
-    (command, pod, args): (&str, &str, &str),
+    request: (&str, &str, &str),
     more: &[(&str, Value)],
 ) -> Output {
     for (key, value) in more {
         config[key] = value.clone();
     }
+    let mut child = start_plugin(plugin, request);
+    configure_plugin(&mut child, &config);
+    child.wait_with_output().unwrap()
+}
+
+/// Starts a command of CNI, as [`run_plugin`] runs it. The plugin waits for its configuration.
+fn start_plugin(mut plugin: Command, (command, pod, args): (&str, &str, &str)) -> Child {
     plugin.env("CNI_COMMAND", command).env("CNI_CONTAINERID", pod).env("CNI_IFNAME", "eth0");
     plugin.env("CNI_NETNS", Path::new("/run/netns").join(pod)).env("CNI_ARGS", args);
     plugin.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = plugin.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    plugin.spawn().unwrap()
+}
+
+/// Sends the configuration to a plugin.
+fn configure_plugin(plugin: &mut Child, config: &Value) {
+    plugin.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
 }

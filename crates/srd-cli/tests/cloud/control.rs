@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::api::{Endpoint, element};
 use crate::support::machine::*;
@@ -15,6 +16,9 @@ use rustix::process::{Pid, Signal};
 
 /// Port of the web server in the instances.
 const PORT: u16 = 8000;
+/// Longest wait of a request for its change. If the request takes longer, a busy machine may make
+/// the change later.
+const APPLY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// User data that starts a web server. The script would run on EC2 as well.
 const WEB_SERVER: &str = "#!/bin/sh\necho begun\nexec python3 -m http.server 8000\n";
 
@@ -66,12 +70,20 @@ impl Api {
         body
     }
 
-    fn rule(&self, action: &str, group: &str) {
+    /// Changes a rule, and returns the duration of the request.
+    fn rule(&self, action: &str, group: &str) -> Duration {
         let of = format!(
             "GroupId={group}&IpPermissions.1.IpProtocol=tcp&IpPermissions.1.FromPort={PORT}&\
              IpPermissions.1.ToPort={PORT}&IpPermissions.1.Groups.1.GroupId={group}"
         );
-        self.call(action, &of);
+        self.timed(action, &of)
+    }
+
+    /// Sends a request that has to succeed, and returns its duration.
+    fn timed(&self, action: &str, parameters: &str) -> Duration {
+        let began = Instant::now();
+        self.call(action, parameters);
+        began.elapsed()
     }
 
     /// Makes a VPC with a subnet and a group. Returns the subnet and the group.
@@ -85,7 +97,8 @@ impl Api {
         [subnet, group]
     }
 
-    /// Starts an instance. Returns its identifier, its namespace and its address.
+    /// Starts an instance, and waits until it has its address and its routes. Returns its
+    /// identifier, its namespace and its address.
     fn launch(&self, [subnet, group]: &[String; 2], user_data: &str) -> [String; 3] {
         let of = format!(
             "ImageId=ami-12345678&InstanceType=c7i.large&MinCount=1&MaxCount=1&SubnetId={subnet}&\
@@ -94,7 +107,14 @@ impl Api {
         );
         let answer = self.call("RunInstances", &of);
         let id = element(&answer, "instanceId");
-        [id.clone(), format!("srd-i-{id}"), element(&answer, "privateIpAddress")]
+        let (namespace, address) = (format!("srd-i-{id}"), element(&answer, "privateIpAddress"));
+        wait_until("the instance", || {
+            let show = |what: &str| must(&format!("-n {namespace} -4 {what}"));
+            is_mounted(&namespace)
+                && show("addr show").contains(&format!("inet {address}/"))
+                && !show("route show default").is_empty()
+        });
+        [id, namespace, address]
     }
 
     /// Directories of cards.
@@ -102,6 +122,17 @@ impl Api {
         let entries = fs::read_dir(self.directory.path().join("srd-control"));
         let entries = entries.into_iter().flatten().flatten();
         entries.map(|entry| entry.path().display().to_string()).collect()
+    }
+}
+
+/// Checks that a change is in force after its request, which took this time. After the longest
+/// wait of a request, the change may come later.
+#[track_caller]
+fn applies(took: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    if took < APPLY_WAIT_MAX {
+        assert!(is_so(), "{what}");
+    } else {
+        wait_until(what, is_so);
     }
 }
 
@@ -172,8 +203,8 @@ fn rules_of_the_api_apply_to_the_next_packet_and_nothing_is_left() {
     assert!(refused(), "no rule allows it");
     api.rule("AuthorizeSecurityGroupIngress", &network[1]);
     assert!(fetches(&client_namespace, &web_address), "{}", api.log());
-    api.rule("RevokeSecurityGroupIngress", &network[1]);
-    assert!(refused(), "the rule is revoked");
+    let took = api.rule("RevokeSecurityGroupIngress", &network[1]);
+    applies(took, "the rule is revoked", refused);
 
     let directory = api.left().pop().unwrap();
     let output = format!("{directory}/user-data/{web}.log");
@@ -279,7 +310,7 @@ fn regression_instances_reach_each_other_by_their_public_addresses() {
              IpPermissions.1.ToPort={PORT}&IpPermissions.1.IpRanges.1.CidrIp={from}/32",
             network[1]
         );
-        api.call(action, &of);
+        api.timed(action, &of)
     };
     let refused = || connect_in_vain(&client, address(&server_public), PORT).is_err();
     // The server sees the public address of the client.
@@ -287,8 +318,8 @@ fn regression_instances_reach_each_other_by_their_public_addresses() {
     assert!(refused());
     rule("AuthorizeSecurityGroupIngress", &client_public);
     assert!(fetches(&client, &server_public), "{}", api.log());
-    rule("RevokeSecurityGroupIngress", &client_public);
-    assert!(refused());
+    let took = rule("RevokeSecurityGroupIngress", &client_public);
+    applies(took, "the rule is revoked", refused);
     // The gateway also translates the packet that an ICMP error quotes.
     let of = format!(
         "GroupId={}&IpPermissions.1.IpProtocol=udp&IpPermissions.1.FromPort={PORT}&\
@@ -296,14 +327,16 @@ fn regression_instances_reach_each_other_by_their_public_addresses() {
         network[1]
     );
     api.call("AuthorizeSecurityGroupIngress", &of);
-    let error = within(&client, || {
+    let send = || {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect((server_public.as_str(), PORT))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(SILENCE))?;
         socket.send(b"?")?;
         socket.recv(&mut [0; 8])
+    };
+    wait_until("the error", || {
+        within(&client, send).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(api.server.end(Signal::TERM), 0, "{}", api.log());
 }
 
@@ -319,17 +352,7 @@ fn a_card_that_is_killed_starts_again() {
     let [_, client, _] = api.launch(&network, "");
     wait_for_server(&web);
     let programs = pids(&web);
-    let socket = format!("{}/card.sock", api.left().pop().unwrap());
-    let is_card = |pid: &String| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        line.contains("card up") && line.contains(&socket)
-    };
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let mut all = all.filter_map(|entry| entry.file_name().into_string().ok());
-    let card = all.find(is_card).expect("the card");
-    let card = Pid::from_raw(card.parse().unwrap()).unwrap();
-    rustix::process::kill_process(card, Signal::KILL).unwrap();
+    kill_process_of(&api.left().pop().unwrap(), "card up");
     wait_until("a message", || api.log().contains("starts again"));
     // The answer arrives when the new card uses the rule, or after two seconds.
     api.rule("AuthorizeSecurityGroupIngress", &network[1]);
@@ -342,6 +365,51 @@ fn a_card_that_is_killed_starts_again() {
     assert_eq!(api.server.end(Signal::TERM), 0);
     assert!(!exists(&web) && !exists(&client), "{}", api.log());
     assert_eq!(api.left(), Vec::<String>::new());
+}
+
+/// A killed keeper and its card start again, also without a request. Regression: the instances were
+/// gone until the next request that changed something.
+#[test]
+fn regression_a_keeper_that_is_killed_starts_again() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut api = Api::start();
+    let network = api.network();
+    let [_, web, web_address] = api.launch(&network, WEB_SERVER);
+    let [_, client, _] = api.launch(&network, "");
+    api.rule("AuthorizeSecurityGroupIngress", &network[1]);
+    wait_for_server(&web);
+    let programs = pids(&web);
+    kill_process_of(&api.left().pop().unwrap(), "control-keeper");
+    wait_until("the end of the programs", || !programs.iter().any(|pid| runs(*pid)));
+    wait_until("a message", || api.log().contains("has ended the keeper of the card"));
+    // The programs of the instance have ended, so its kernel refuses the connection. The namespaces
+    // of the former card may go away meanwhile.
+    let connect = format!("exec 3<>/dev/tcp/{web_address}/{PORT}");
+    wait_until("a connection", || {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", client.as_str(), "timeout", "1", "bash", "-c", &connect]);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&output.stderr).contains("Connection refused")
+    });
+    assert_eq!(api.server.end(Signal::TERM), 0);
+    assert!(!exists(&web) && !exists(&client), "{}", api.log());
+    assert_eq!(api.left(), Vec::<String>::new());
+}
+
+/// Kills the process whose command line has the directory of a card and these words.
+fn kill_process_of(directory: &str, words: &str) {
+    let is_meant = |pid: &String| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(words) && line.contains(directory)
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let mut all = all.filter_map(|entry| entry.file_name().into_string().ok());
+    let pid = all.find(is_meant).expect(words);
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
 /// Returns the search path of programs, which begins with the environment that `.ci/run` makes for

@@ -17,7 +17,7 @@ use srd_vhost::message::request;
 
 /// Longest time without an answer that is permitted. If the card waited for a front end, the time
 /// would exceed any limit.
-const GAP_MAX: Duration = Duration::from_secs(5);
+const GAP_MAX: Duration = Duration::from_secs(60);
 
 fn cloud_file(machine: &Machine) -> String {
     let instance = |(name, interface, last)| Instance {

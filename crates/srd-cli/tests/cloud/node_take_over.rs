@@ -28,6 +28,8 @@ use crate::support::successor::{Successor, VERSION};
 /// Longest time for which a take-over may delay packets. A busy machine may delay them for longer,
 /// so one of several take-overs has to keep this limit.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
+/// Maximum number of take-overs, of which one has to keep [`SILENCE_MAX`] for each connection.
+const TAKE_OVERS_MAX: usize = 12;
 const RULES: &str = "'all from 10.0.0.0/16'";
 const A: [u8; 4] = [10, 0, 1, 10];
 const B: [u8; 4] = [10, 0, 1, 11];
@@ -188,7 +190,10 @@ fn connections_live_while_a_node_is_taken_over_three_times_and_nothing_is_left()
     let counters = ["tx_packets", "rx_packets", "tx_bytes", "rx_bytes"];
     let counts = || counters.map(|name| hosts.counter(0, "a", name));
     let mut silences = Vec::new();
-    for _ in 0..3 {
+    let are_short = |all: &[[Duration; 3]]| {
+        (0..3).all(|at| all.iter().any(|silences| silences[at] < SILENCE_MAX))
+    };
+    while silences.len() < 3 || (!are_short(&silences) && silences.len() < TAKE_OVERS_MAX) {
         for line in &lines {
             line.silence();
         }
@@ -201,9 +206,7 @@ fn connections_live_while_a_node_is_taken_over_three_times_and_nothing_is_left()
         has_no_privilege(first.0.id());
     }
     println!("longest round trips of the connections: {silences:?}");
-    for at in 0..3 {
-        assert!(silences.iter().any(|of| of[at] < SILENCE_MAX), "{silences:?}");
-    }
+    assert!(are_short(&silences), "{silences:?}");
     // The processes of the first node go on.
     for child in children.unwrap().split_whitespace() {
         assert!(fs::exists(format!("/proc/{child}/exe")).unwrap());

@@ -11,6 +11,11 @@ use rustix::process::Signal;
 
 /// Longest run of the commands, in seconds.
 const COMMANDS_S_MAX: &str = "900";
+/// The beginning of the command that pings, and the commands that the test runs before it: a
+/// request waits for instances for two seconds, which a busy machine may exceed.
+const PINGS: &str = "for ID in $IDS; do for ADDRESS";
+const WAIT: &str = "for ID in $IDS; do until ip netns exec srd-i-$ID ip route show default \
+                    2> /dev/null | grep -q .; do sleep 0.2; done; done\n";
 
 /// The blocks of commands in the part on Auto Scaling.
 fn blocks() -> Vec<String> {
@@ -39,6 +44,8 @@ fn a_group_with_ena_express_grows_and_shrinks() {
     for block in blocks() {
         script += &format!("{block}\necho ---\n");
     }
+    assert!(script.contains(PINGS), "{script}");
+    script = script.replace(PINGS, &format!("{WAIT}{PINGS}"));
     let mut shell = Command::new("timeout");
     shell.env("PATH", path).args([COMMANDS_S_MAX, "sh", "-eu", "-c", &script]);
     let output = shell.current_dir(api.directory.path()).stdin(Stdio::null()).output().unwrap();

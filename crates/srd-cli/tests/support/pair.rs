@@ -286,9 +286,13 @@ impl Pair {
     /// Makes a transfer whose packets must use SRD. The transfer is repeated if it was interrupted:
     /// for example, if a busy machine delays a daemon, packets go without SRD for a while.
     pub(crate) fn transfer_by_srd(&self, to: &str) {
+        // The workers write their counters all the time, so those that are compared are of one
+        // answer.
         let counts = |pair: &Self| {
-            let downs = pair.counter(0, "peer_downs") + pair.counter(1, "peer_downs");
-            [pair.counter(0, "ena_srd_tx_pkts"), pair.counter(0, "tx_pkts"), downs]
+            let names = ["ena_srd_tx_pkts", "tx_pkts", "peer_downs"];
+            let [srd, all, downs] = pair.counters(0, names);
+            let [downs_there] = pair.counters(1, ["peer_downs"]);
+            [srd, all, downs + downs_there]
         };
         self.wait("a transfer that nothing interrupts", |pair| {
             pair.wait_for_express();
@@ -301,16 +305,25 @@ impl Pair {
         });
     }
 
-    /// Waits until the first machine's counter of packets without SRD has grown beyond `before` by
-    /// more than a session without traffic needs.
-    pub(crate) fn wait_for_plain_packets(&self, before: u64) {
-        self.wait("packets without SRD", |pair| pair.counter(0, "plain_tx_pkts") > before + MANY);
+    /// Makes transfers until the first machine's counter of packets without SRD has grown by more
+    /// than a session without traffic needs. A busy machine may send few packets in one transfer.
+    pub(crate) fn transfer_without_srd(&self, to: &str) {
+        let before = self.counter(0, "plain_tx_pkts");
+        self.wait("packets without SRD", |pair| {
+            pair.transfer(to);
+            pair.counter(0, "plain_tx_pkts") > before + MANY
+        });
     }
 
     /// Returns the counter `name` of the daemon of a machine.
     pub(crate) fn counter(&self, end: usize, name: &str) -> u64 {
+        self.counters(end, [name])[0]
+    }
+
+    /// Returns these counters of the daemon of a machine, all at one moment.
+    pub(crate) fn counters<const N: usize>(&self, end: usize, names: [&str; N]) -> [u64; N] {
         let status = self.ask(end, &["status"]).unwrap();
-        status["counters"][name].as_u64().unwrap()
+        names.map(|name| status["counters"][name].as_u64().unwrap())
     }
 }
 

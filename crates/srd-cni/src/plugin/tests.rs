@@ -137,9 +137,13 @@ impl Host for Site {
         }))
     }
 
-    fn set_down(&self, _: &Path, device: &str) -> Result<(), String> {
-        let mut devices = self.devices.borrow_mut();
-        devices.values_mut().filter(|(name, _)| name == device).for_each(|of| of.1 = false);
+    fn set_down(&self, pod: &str, _: &str) -> Result<(), String> {
+        if !self.pods.borrow().contains_key(pod) {
+            return Err("the pod is not announced".to_owned());
+        }
+        if let Some((_, is_up)) = self.devices.borrow_mut().get_mut(pod) {
+            *is_up = false;
+        }
         Ok(())
     }
 
@@ -192,7 +196,29 @@ fn of(container: &str, ifname: &str) -> Attachment {
 
 fn add(plugin: &Plugin<'_>, attachment: &Attachment) -> Result<Value, Failure> {
     let status = |name: &str| (name == "CNI_COMMAND").then(|| "STATUS".to_owned());
-    plugin.add(attachment, Path::new("/run/netns/x"), &Environment::read(&status).unwrap())
+    let environment = Environment::read(&status).unwrap();
+    plugin.add(attachment, Path::new("/run/netns/x"), &environment).map(|(result, _)| result)
+}
+
+/// An `ADD` whose runtime had ended also removed what a later `ADD` for the same names had made.
+#[test]
+fn regression_only_the_attachment_of_an_add_itself_is_undone() {
+    let (site, network) = (Site::default(), Network::new());
+    let (plugin, attachment) = (network.plugin(&site), of("c", "eth0"));
+    let token = || {
+        add(&plugin, &attachment).unwrap();
+        let key = record::key("cloud", &attachment);
+        network.records.get(&key).unwrap().unwrap().token
+    };
+    let first = token();
+    plugin.del(&attachment).unwrap();
+    plugin.undo(&attachment, &first).unwrap();
+    let second = token();
+    plugin.undo(&attachment, &first).unwrap();
+    assert_eq!((network.count(), site.instances.borrow().len()), (1, 1));
+    plugin.undo(&attachment, &second).unwrap();
+    assert_eq!(network.count(), 0);
+    assert!(site.is_empty());
 }
 
 #[test]
@@ -217,7 +243,7 @@ fn a_container_is_attached_checked_and_detached() {
     without["routes"] = json!([]);
     network.config.previous = Some(without);
     check(&network).unwrap();
-    site.set_down(netns, "eth0").unwrap();
+    site.set_down(&record::key("cloud", &attachment), "eth0").unwrap();
     assert_eq!(check(&network).unwrap_err().code, Code::Differs);
     for _ in 0..2 {
         network.plugin(&site).del(&attachment).unwrap();

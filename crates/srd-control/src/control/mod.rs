@@ -8,6 +8,7 @@
 //! | [`keys`] | access keys, and the verification of signatures |
 //! | `pods` | requests of hosts about their pods |
 //! | `records` | the state as keys and values of a store |
+//! | [`shared`] | the control plane that several threads share |
 //! | `settle` | instances of Auto Scaling groups that follow each change |
 
 pub mod console;
@@ -17,6 +18,7 @@ pub mod keys;
 mod pods;
 mod records;
 mod settle;
+pub mod shared;
 
 use std::sync::Arc;
 use std::thread;
@@ -218,8 +220,19 @@ impl Control {
         &self.cloud
     }
 
-    /// Answers a request that arrived at this time, in seconds since 1970.
+    /// Answers a request that arrived at this time, in seconds since 1970, when the hosts that it
+    /// concerns use its changes.
     pub fn handle(&mut self, http: &HttpRequest, now: u64) -> HttpResponse {
+        let answer = self.begin(http, now);
+        if let Some(unconfirmed) = self.machines.unconfirmed() {
+            unconfirmed.wait();
+        }
+        answer
+    }
+
+    /// Answers a request as [`Self::handle`] does, but does not wait for hosts: [`shared::run`]
+    /// does.
+    pub fn begin(&mut self, http: &HttpRequest, now: u64) -> HttpResponse {
         // An earlier request may have ended in a panic.
         self.recover();
         let request_id = self.ids.uuid();

@@ -10,12 +10,15 @@ pub(super) const CREDIT_MAX: Duration = Duration::from_secs(20);
 /// Time in which a host gains one unit of credit: it delays requests for a hundredth of the time.
 const REFILL: u32 = 100;
 
-/// Credit of a host: the time for which requests still wait for it, beyond [`PROMPT`] of each. The
-/// credit outlives the sessions of the host.
+/// Credit of a host: the time for which requests still wait for it, beyond [`PROMPT`] of each. Time
+/// in which several requests wait counts once, because they do not delay each other. The credit
+/// outlives the sessions of the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Credit {
     /// Time at which the credit is whole again.
     full_at: Option<Instant>,
+    /// Time until which delays are charged.
+    charged_until: Option<Instant>,
 }
 
 impl Credit {
@@ -25,10 +28,17 @@ impl Credit {
         PROMPT + CREDIT_MAX.saturating_sub(missing / REFILL)
     }
 
-    /// Records that a request has waited for the host for this time.
-    pub(super) fn charge(&mut self, waited: Duration, now: Instant) {
-        let cost = waited.saturating_sub(PROMPT).min(CREDIT_MAX) * REFILL;
+    /// Records that a request has waited for the host from `begin` until `now`. Waits are recorded
+    /// in the order of their ends.
+    pub(super) fn charge(&mut self, begin: Instant, now: Instant) {
+        let late = begin + PROMPT;
+        if late >= now {
+            return;
+        }
+        let from = self.charged_until.map_or(late, |until| until.max(late));
+        let cost = now.saturating_duration_since(from).min(CREDIT_MAX) * REFILL;
         self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + cost);
+        self.charged_until = Some(now);
     }
 }
 
@@ -77,7 +87,7 @@ mod tests {
             while now < begin + hour {
                 let waited = answers_after.min(credit.patience(now)).min(Duration::from_secs(2));
                 now += waited;
-                credit.charge(waited, now);
+                credit.charge(now - waited, now);
                 delayed += waited.saturating_sub(PROMPT);
                 requests += 1;
                 now += Duration::from_millis(100);
@@ -91,8 +101,24 @@ mod tests {
     #[test]
     fn a_prompt_host_keeps_its_credit() {
         let (mut credit, now) = (Credit::default(), Instant::now());
-        (0..100_000).for_each(|_| credit.charge(PROMPT, now));
+        (0..100_000).for_each(|_| credit.charge(now, now + PROMPT));
         assert_eq!(credit.patience(now), PROMPT + CREDIT_MAX);
+    }
+
+    /// One pause of two seconds, in which 16 requests waited, used up the credit of a host for more
+    /// than half an hour.
+    #[test]
+    fn regression_requests_that_wait_at_the_same_time_are_charged_once() {
+        let (mut credit, begin) = (Credit::default(), Instant::now());
+        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
+        (0..16).for_each(|number| credit.charge(at(number), at(2000)));
+        let charged = Duration::from_millis(2000) - PROMPT;
+        assert_eq!(credit.patience(at(2000)), PROMPT + CREDIT_MAX - charged);
+        // A wait that ends later is charged for the time after the others.
+        credit.charge(at(15), at(2100));
+        let charged = Duration::from_millis(2100) - PROMPT;
+        let gained = Duration::from_millis(1);
+        assert_eq!(credit.patience(at(2100)), PROMPT + CREDIT_MAX - charged + gained);
     }
 
     #[test]

@@ -2,24 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use srd_enrol::{Capacity, CloudTables};
+use srd_enrol::Capacity;
 
 use super::parts::{Load, Parts};
 use super::place::{Candidate, place, vcpus};
+use super::texts::Texts;
+use super::warnings::{Warnings, refused};
 use crate::error::ApiError;
-use crate::machines::{Machines, RUNNING};
-use crate::plane::{Report, printable};
-use crate::project::part::{needs, part};
+use crate::machines::{Machines, RUNNING, Unconfirmed, started};
+use crate::plane::Report;
 use crate::state::{Cloud, Instance, Region};
 
 /// Longest time that a request waits for hosts.
 const APPLY_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Largest number of remembered warnings. Beyond it, warnings are reported again.
-const WARNINGS_MAX: usize = 4096;
 
 /// Account and region.
 type Key = (String, String);
@@ -27,12 +25,16 @@ type Key = (String, String);
 /// Instances that run on hosts that have enrolled.
 pub struct HostMachines {
     parts: Parts,
-    report: Report,
     /// Hosts with instances of each account and region.
     hosts: BTreeMap<Key, BTreeSet<String>>,
+    /// Tables of the hosts of each account and region.
+    texts: BTreeMap<Key, Texts>,
     /// Hosts on which the current request starts instances.
     starting: BTreeSet<String>,
-    warnings: BTreeSet<String>,
+    /// Hosts that were sent a changed part, and its generation. Nothing has waited for them.
+    unconfirmed: BTreeMap<String, u64>,
+    /// Shared with requests that wait for hosts.
+    warnings: Arc<Mutex<Warnings>>,
 }
 
 impl fmt::Debug for HostMachines {
@@ -43,52 +45,27 @@ impl fmt::Debug for HostMachines {
 
 impl HostMachines {
     /// Instances on the hosts to which the parts are sent.
-    pub fn new(parts: Parts, mut report: Report) -> Self {
-        let report = Box::new(move |text: &str| report(&printable(text)));
-        let (hosts, starting, warnings) = <_>::default();
-        Self { parts, report, hosts, starting, warnings }
-    }
-
-    fn warn(&mut self, warnings: Vec<String>) {
-        for warning in warnings {
-            if self.warnings.len() >= WARNINGS_MAX {
-                self.warnings.clear();
-            }
-            if self.warnings.insert(warning.clone()) {
-                (self.report)(&warning);
-            }
-        }
+    pub fn new(parts: Parts, report: Report) -> Self {
+        let warnings = Arc::new(Mutex::new(Warnings::new(report)));
+        let (hosts, texts, starting, unconfirmed) = <_>::default();
+        Self { parts, hosts, texts, starting, unconfirmed, warnings }
     }
 
     /// Replaces the parts of the hosts that have instances of a region, or had some. Returns the
     /// generations that have changed.
     fn set_parts(&mut self, region: &Region) -> Result<Vec<(String, u64)>, String> {
-        let mut parts: BTreeMap<BTreeSet<&str>, Arc<CloudTables>> = BTreeMap::new();
-        let mut all: Vec<(&str, Arc<CloudTables>)> = Vec::new();
-        for (host, vpcs) in needs(region) {
-            let tables = match parts.get(&vpcs) {
-                Some(tables) => Arc::clone(tables),
-                None => {
-                    let part = part(region, &vpcs)?;
-                    // A host would refuse the text later.
-                    srd_vpc_file::parse(&part.tables.text(), Path::new("the state"))
-                        .map_err(|error| format!("the hosts cannot have this: {error}"))?;
-                    self.warn(part.warnings);
-                    let tables = Arc::new(part.tables);
-                    parts.insert(vpcs, Arc::clone(&tables));
-                    tables
-                }
-            };
-            all.push((host, tables));
-        }
+        let key = (region.account.clone(), region.name.clone());
+        let made = self.texts.entry(key.clone()).or_default().make(region)?;
+        let mut warnings = lock(&self.warnings);
+        made.warnings.into_iter().for_each(|warning| warnings.report_once(warning));
+        drop(warnings);
         let loads = loads(region);
         let load = |host: &str| loads.get(host).copied().unwrap_or_default();
-        let key = (region.account.clone(), region.name.clone());
-        let now: BTreeSet<String> = all.iter().map(|(host, _)| (*host).to_owned()).collect();
+        let now: BTreeSet<String> = made.hosts.iter().map(|(of, _)| (*of).to_owned()).collect();
         let former = self.hosts.insert(key, now.clone()).unwrap_or_default();
         let gone = former.difference(&now).map(|host| (host.as_str(), Arc::default()));
         let mut changed = Vec::new();
-        for (host, tables) in all.into_iter().chain(gone) {
+        for (host, tables) in made.hosts.into_iter().chain(gone) {
             let (generation, is_new) = self.parts.set(host, tables, load(host));
             if is_new || self.starting.contains(host) {
                 changed.push((host.to_owned(), generation));
@@ -97,31 +74,29 @@ impl HostMachines {
         Ok(changed)
     }
 
+    /// Sends hosts their changed parts. Waits for hosts on which the request starts instances,
+    /// because they may refuse them.
     fn follow(&mut self, region: &Region) -> Result<(), String> {
-        let until = Instant::now() + APPLY_WAIT_MAX;
         let changed = self.set_parts(region)?;
-        let waited = self.parts.wait(&changed, until);
+        let starts = |(host, _): &(String, u64)| self.starting.contains(host);
+        let (starting, others): (Vec<_>, Vec<_>) = changed.into_iter().partition(starts);
+        self.unconfirmed.extend(others);
+        if starting.is_empty() {
+            return Ok(());
+        }
+        let waited = self.parts.wait(&starting, Instant::now() + APPLY_WAIT_MAX);
         let now = Instant::now();
-        for (host, _) in changed.iter().filter(|(host, _)| self.starting.contains(host)) {
-            if !waited.pending.contains(host) {
-                let is_accepted = !waited.refused.iter().any(|(of, _)| of == host);
-                self.parts.started(host, is_accepted, now);
-            }
+        for (host, _) in starting.iter().filter(|(host, _)| !waited.pending.contains(host)) {
+            let is_accepted = !waited.refused.iter().any(|(of, _)| of == host);
+            self.parts.started(host, is_accepted, now);
         }
-        let mut failed = None;
-        for (host, why) in waited.refused {
-            let what = format!("the host {host} has refused a change: {why}");
-            match self.starting.contains(&host) {
-                true => failed = Some(what),
-                false => self.warn(vec![what]),
-            }
-        }
-        for host in waited.pending {
-            let what = "does not use a change yet: it gets the change as soon as it answers";
-            self.warn(vec![format!("the host {host} {what}")]);
-        }
-        failed.map_or(Ok(()), Err)
+        lock(&self.warnings).report_late(&waited.late, now);
+        waited.refused.last().map_or(Ok(()), |(host, why)| Err(refused(host, why)))
     }
+}
+
+fn lock(warnings: &Mutex<Warnings>) -> MutexGuard<'_, Warnings> {
+    warnings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Checks that the changes of a request need neither user data nor flow logs, which hosts do not
@@ -147,11 +122,15 @@ fn check(cloud: &Cloud) -> Result<(), ApiError> {
 /// The running instances of each host.
 fn loads(region: &Region) -> BTreeMap<&str, Load> {
     let mut loads: BTreeMap<&str, Load> = BTreeMap::new();
+    // Many instances have few types.
+    let mut sizes: BTreeMap<&str, u32> = BTreeMap::new();
     for instance in region.instances.iter().filter(|i| i.state.code == RUNNING) {
         if let Some(host) = &instance.host {
+            let kind = instance.instance_type.as_str();
+            let size = *sizes.entry(kind).or_insert_with(|| vcpus(kind));
             let load = loads.entry(host).or_default();
             load.instances += 1;
-            load.vcpus = load.vcpus.saturating_add(vcpus(&instance.instance_type));
+            load.vcpus = load.vcpus.saturating_add(size);
         }
     }
     loads
@@ -160,6 +139,9 @@ fn loads(region: &Region) -> BTreeMap<&str, Load> {
 impl Machines for HostMachines {
     fn place(&mut self, cloud: &mut Cloud) -> Result<(), ApiError> {
         check(cloud)?;
+        if cloud.regions.values().all(|region| started(region).next().is_none()) {
+            return Ok(());
+        }
         let candidates: Vec<Candidate> = {
             let table = cloud.hosts.table();
             let ready = table.capacities().filter(|(name, _)| self.parts.is_ready(name));
@@ -190,11 +172,24 @@ impl Machines for HostMachines {
         applied
     }
 
+    fn unconfirmed(&mut self) -> Option<Unconfirmed> {
+        if self.unconfirmed.is_empty() {
+            return None;
+        }
+        let wanted: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
+        let (parts, warnings) = (self.parts.clone(), Arc::clone(&self.warnings));
+        Some(Unconfirmed::new(move || {
+            let waited = parts.wait(&wanted, Instant::now() + APPLY_WAIT_MAX);
+            lock(&warnings).report_wait(&wanted, &waited, Instant::now());
+        }))
+    }
+
     fn report(&mut self, warning: &str) {
-        (self.report)(warning);
+        lock(&self.warnings).report(warning);
     }
 
     fn clear(&mut self) {
+        self.texts.clear();
         for host in std::mem::take(&mut self.hosts).into_values().flatten() {
             self.parts.set(&host, Arc::default(), Load::default());
         }

@@ -2,15 +2,17 @@
 //!
 //! Bounds: one part for each host, and a host has at most the tables of
 //! [`srd_enrol::cloud::TABLES_BYTES_MAX`]. Hosts with equal parts share their tables.
+//! A request in progress has one wait at each host that it concerns.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use srd_enrol::CloudTables;
 use srd_enrol::message::ERROR_CHARACTERS_MAX;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::conduct::{Credit, Refusals};
 
@@ -33,34 +35,96 @@ struct HostPart {
     session: Option<u64>,
     /// Highest number of its sessions.
     newest: u64,
+    /// Wakes this session after a change of the part.
+    wake: Arc<Notify>,
     /// Generation that the host has applied or refused last.
     decided: u64,
     /// Reason of the refusal.
     refused: Option<String>,
-    /// Whether the host has not acknowledged a generation in time, and not caught up yet.
-    is_behind: bool,
+    /// Generation with which the host catches up, after it has connected, or has not acknowledged
+    /// one in time; `None`: it has caught up.
+    catches_up_at: Option<u64>,
     credit: Credit,
     refusals: Refusals,
+    /// Requests that wait for the host.
+    waits: Vec<Wait>,
 }
 
-impl HostPart {
-    /// Whether a request that needs this generation waits for the host.
-    fn is_awaited(&self, generation: u64) -> bool {
-        self.session.is_some() && !self.is_behind && self.decided < generation
+/// The wait of a request for a host.
+#[derive(Clone, Debug)]
+struct Wait {
+    generation: u64,
+    by: Arc<Waiter>,
+}
+
+/// A request that waits for several hosts. It is woken once, when it waits for none of them.
+#[derive(Debug)]
+struct Waiter {
+    begin: Instant,
+    /// Number of hosts. It changes under the lock of the hosts.
+    left: AtomicUsize,
+    ended: Condvar,
+}
+
+impl Waiter {
+    fn is_waiting(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > 0
+    }
+
+    /// Ends the wait for one host.
+    fn end_one(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.ended.notify_one();
+        }
     }
 }
 
-#[derive(Default)]
-struct Shared {
-    hosts: Mutex<BTreeMap<String, HostPart>>,
-    decided: Condvar,
-    /// Number of the last change, which wakes the sessions.
-    version: watch::Sender<u64>,
+impl HostPart {
+    fn is_behind(&self) -> bool {
+        self.catches_up_at.is_some()
+    }
+
+    /// Whether a request that needs this generation waits for the host. A host that was removed and
+    /// has enrolled again never gets the higher generations of its former part.
+    fn is_awaited(&self, generation: u64) -> bool {
+        let is_undecided = self.decided < generation.min(self.generation);
+        self.session.is_some() && !self.is_behind() && is_undecided
+    }
+
+    /// Ends all waits for the host. Requests wait for it again as soon as it uses its present part.
+    /// A newer part makes no difference: if the changes have no pause, the host may never use the
+    /// newest one.
+    fn fall_behind(&mut self, now: Instant) {
+        self.catches_up_at = Some(self.generation);
+        self.release(now);
+    }
+
+    /// Ends the waits for the host that have no cause any more.
+    fn release(&mut self, now: Instant) {
+        for wait in std::mem::take(&mut self.waits) {
+            if self.is_awaited(wait.generation) {
+                self.waits.push(wait);
+            } else {
+                self.credit.charge(wait.by.begin, now);
+                wait.by.end_one();
+            }
+        }
+    }
+
+    /// Ends the wait of this request. Returns `false` if the request did not wait any more.
+    /// Otherwise no request waits for the host again until the host has caught up.
+    fn give_up(&mut self, waiter: &Arc<Waiter>, now: Instant) -> bool {
+        let waits = self.waits.iter().any(|wait| Arc::ptr_eq(&wait.by, waiter));
+        if waits {
+            self.fall_behind(now);
+        }
+        waits
+    }
 }
 
 /// The parts of all hosts, which requests change and sessions send.
 #[derive(Clone, Default)]
-pub struct Parts(Arc<Shared>);
+pub struct Parts(Arc<Mutex<BTreeMap<String, HostPart>>>);
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,31 +139,29 @@ pub(super) struct Waited {
     pub(super) refused: Vec<(String, String)>,
     /// Hosts that are away, or have not acknowledged it in time.
     pub(super) pending: Vec<String>,
+    /// Hosts that were in time before, and have not acknowledged it in time.
+    pub(super) late: Vec<String>,
 }
 
 impl Parts {
     fn hosts(&self) -> MutexGuard<'_, BTreeMap<String, HostPart>> {
-        self.0.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a signal for each further change of a part.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
-        self.0.version.subscribe()
-    }
-
-    /// Replaces the part of a host. Returns its generation, and whether it has changed.
+    /// Replaces the part of a host, and wakes its session. Returns the generation of the part, and
+    /// whether it has changed. Other tables are a change, also if their contents are equal.
     pub(crate) fn set(&self, host: &str, tables: Arc<CloudTables>, load: Load) -> (u64, bool) {
         let mut hosts = self.hosts();
         let part = hosts.entry(host.to_owned()).or_default();
         part.load = load;
-        if Arc::ptr_eq(&part.tables, &tables) || part.tables == tables {
+        if Arc::ptr_eq(&part.tables, &tables) {
             return (part.generation, false);
         }
         part.tables = tables;
         part.generation += 1;
-        let generation = part.generation;
+        let (generation, wake) = (part.generation, Arc::clone(&part.wake));
         drop(hosts);
-        self.0.version.send_modify(|version| *version += 1);
+        wake.notify_one();
         (generation, true)
     }
 
@@ -107,35 +169,34 @@ impl Parts {
     /// that is away or behind is not waited for, and one that was slow is waited for as long as its
     /// [`Credit`] lasts.
     pub(super) fn wait(&self, wanted: &[(String, u64)], until: Instant) -> Waited {
-        let begin = Instant::now();
+        let (left, ended) = <_>::default();
+        let waiter = Arc::new(Waiter { begin: Instant::now(), left, ended });
         let mut hosts = self.hosts();
-        // Hosts that are waited for, each with its generation and the end of the wait.
-        let mut awaited: Vec<(&str, u64, Instant)> = Vec::new();
+        // Hosts that are waited for, each with the end of the wait.
+        let (mut ends, mut late): (Vec<(Instant, &str)>, _) = (Vec::new(), Vec::new());
         for (host, generation) in wanted {
-            if let Some(part) = hosts.get(host).filter(|part| part.is_awaited(*generation)) {
-                let end = until.min(begin + part.credit.patience(begin));
-                awaited.push((host.as_str(), *generation, end));
+            let part = hosts.get_mut(host);
+            if let Some(part) = part.filter(|part| part.is_awaited(*generation)) {
+                let patience = part.credit.patience(waiter.begin);
+                ends.push((until.min(waiter.begin + patience), host));
+                part.waits.push(Wait { generation: *generation, by: Arc::clone(&waiter) });
             }
         }
-        loop {
+        waiter.left.store(ends.len(), Ordering::Relaxed);
+        // The wait that ends first is the last one.
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        while waiter.is_waiting() {
             let now = Instant::now();
-            awaited.retain(|(host, generation, end)| {
-                let Some(part) = hosts.get_mut(*host) else { return false };
-                let is_awaited = part.is_awaited(*generation);
-                if is_awaited && now < *end {
-                    return true;
+            while let Some((_, host)) = ends.pop_if(|(end, _)| *end <= now) {
+                if hosts.get_mut(host).is_some_and(|part| part.give_up(&waiter, now)) {
+                    late.push(host.to_owned());
                 }
-                part.is_behind |= is_awaited;
-                part.credit.charge(now.saturating_duration_since(begin), now);
-                false
-            });
-            let Some(end) = awaited.iter().map(|(_, _, end)| *end).min() else {
-                return outcome(&hosts, wanted);
-            };
-            let left = end.saturating_duration_since(now);
-            let woken = self.0.decided.wait_timeout(hosts, left);
+            }
+            let Some((end, _)) = ends.last() else { break };
+            let woken = waiter.ended.wait_timeout(hosts, end.saturating_duration_since(now));
             hosts = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        Waited { late, ..outcome(&hosts, wanted) }
     }
 
     /// Records whether a host has accepted the instances that a request has started there.
@@ -152,37 +213,42 @@ impl Parts {
 
     /// Whether the host is connected, accepts instances, and acknowledges in time.
     pub(crate) fn is_ready(&self, host: &str) -> bool {
-        let is_ready = |p: &HostPart| p.session.is_some() && !p.is_behind && p.refused.is_none();
+        let is_ready = |p: &HostPart| p.session.is_some() && !p.is_behind() && p.refused.is_none();
         self.hosts().get(host).is_some_and(is_ready)
     }
 
     /// Forgets a host that was removed.
     pub(crate) fn forget(&self, host: &str) {
-        self.hosts().remove(host);
-        self.0.decided.notify_all();
+        let mut hosts = self.hosts();
+        let part = hosts.remove(host);
+        part.iter().flat_map(|part| &part.waits).for_each(|wait| wait.by.end_one());
     }
 
-    /// Begins the session of a host that accepts instances. It has no effect if a newer session has
-    /// begun.
-    pub fn enter(&self, host: &str, session: u64) {
+    /// Begins the session of a host that accepts instances. Returns the signal for each further
+    /// change of its part, until a newer session begins. If a newer session has begun, the call has
+    /// no effect, and the signal never comes.
+    pub fn enter(&self, host: &str, session: u64) -> Arc<Notify> {
+        let wake = Arc::<Notify>::default();
         let mut hosts = self.hosts();
         let part = hosts.entry(host.to_owned()).or_default();
         if session < part.newest {
-            return;
+            return wake;
         }
         part.newest = session;
+        part.wake = Arc::clone(&wake);
         // Generation 0 is that of a host that never had a part. It is sent, too.
         part.generation = part.generation.max(1);
         (part.session, part.decided, part.refused) = (Some(session), 0, None);
-        part.is_behind = true;
+        part.fall_behind(Instant::now());
+        wake
     }
 
     /// Ends a session of a host, unless a newer one has begun.
     pub fn leave(&self, host: &str, session: u64) {
         if let Some(part) = self.hosts().get_mut(host).filter(|p| p.session == Some(session)) {
             part.session = None;
+            part.release(Instant::now());
         }
-        self.0.decided.notify_all();
     }
 
     /// Records the decision of a host about a generation. Other generations than those that it was
@@ -197,9 +263,9 @@ impl Parts {
         }
         part.decided = generation;
         part.refused = error.map(|why| why.chars().take(ERROR_CHARACTERS_MAX).collect());
-        part.is_behind &= generation < part.generation || part.refused.is_some();
-        drop(hosts);
-        self.0.decided.notify_all();
+        let is_refused = part.refused.is_some();
+        part.catches_up_at = part.catches_up_at.filter(|at| is_refused || generation < *at);
+        part.release(Instant::now());
     }
 
     /// Returns the part of a host, and its generation.
@@ -222,11 +288,12 @@ impl Parts {
 fn outcome(hosts: &BTreeMap<String, HostPart>, wanted: &[(String, u64)]) -> Waited {
     let mut waited = Waited::default();
     for (host, generation) in wanted {
-        let part = hosts.get(host).filter(|part| part.decided >= *generation);
-        match part.map(|part| part.refused.clone()) {
-            Some(Some(why)) => waited.refused.push((host.clone(), why)),
-            Some(None) => {}
-            None => waited.pending.push(host.clone()),
+        // A host that was removed uses nothing any more.
+        let Some(part) = hosts.get(host) else { continue };
+        match &part.refused {
+            _ if part.decided < *generation => waited.pending.push(host.clone()),
+            Some(why) => waited.refused.push((host.clone(), why.clone())),
+            None => {}
         }
     }
     waited
@@ -236,6 +303,8 @@ fn outcome(hosts: &BTreeMap<String, HostPart>, wanted: &[(String, u64)]) -> Wait
 mod tests {
     use super::super::conduct::CREDIT_MAX;
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
     use std::time::Duration;
 
     fn tables(text: &str) -> Arc<CloudTables> {
@@ -253,8 +322,9 @@ mod tests {
         let parts = Parts::default();
         let soon = || Instant::now() + Duration::from_millis(1);
         let long = || Instant::now() + Duration::from_secs(600);
-        let (generation, is_new) = parts.set("a", tables("x"), Load::default());
-        assert!(is_new && !parts.set("a", tables("x"), Load::default()).1);
+        let x = tables("x");
+        let (generation, is_new) = parts.set("a", Arc::clone(&x), Load::default());
+        assert!(is_new && !parts.set("a", x, Load::default()).1);
         let pending = Waited { pending: vec!["a".to_owned()], ..Waited::default() };
         assert_eq!(parts.wait(&wanted("a", generation), long()), pending, "it is away");
         parts.enter("a", 1);
@@ -263,7 +333,8 @@ mod tests {
         parts.decided("a", 1, generation, None);
         assert!(parts.is_ready("a"));
         let (next, _) = parts.set("a", tables("y"), Load::default());
-        assert_eq!(parts.wait(&wanted("a", next), soon()), pending, "it is late");
+        let late = Waited { late: vec!["a".to_owned()], ..pending.clone() };
+        assert_eq!(parts.wait(&wanted("a", next), soon()), late, "it is late");
         assert!(!parts.is_ready("a"));
         assert_eq!(parts.wait(&wanted("a", next), long()), pending, "it is not waited for again");
         let waits = std::thread::spawn({
@@ -274,6 +345,72 @@ mod tests {
         });
         parts.decided("a", 1, next + 1, None);
         assert_eq!(waits.join().unwrap(), Waited::default());
+    }
+
+    #[test]
+    fn a_request_waits_for_all_of_its_hosts_and_for_no_removed_one() {
+        let parts = Parts::default();
+        let mut wanted = Vec::new();
+        for host in ["a", "b", "c", "d"] {
+            parts.enter(host, 1);
+            parts.decided(host, 1, 1, None);
+            wanted.push((host.to_owned(), parts.set(host, tables("x"), Load::default()).0));
+        }
+        let begun = |part: &HostPart| part.waits.len() == 1;
+        let until = Instant::now() + Duration::from_secs(600);
+        std::thread::scope(|scope| {
+            let wait = scope.spawn(|| parts.wait(&wanted, until));
+            while !parts.hosts().values().all(begun) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            parts.decided("a", 1, wanted[0].1, None);
+            parts.leave("b", 1);
+            parts.forget("c");
+            assert!(!wait.is_finished());
+            parts.decided("d", 1, wanted[3].1, Some("no space".to_owned()));
+            let waited = wait.join().unwrap();
+            assert_eq!(waited.pending, ["b"]);
+            assert_eq!(waited.refused, [("d".to_owned(), "no space".to_owned())]);
+        });
+        assert!(parts.hosts().values().all(|part| part.waits.is_empty()));
+    }
+
+    /// A host that connected, or was late, and got changes without a pause was not waited for, and
+    /// got no new instances, until the changes had a pause.
+    #[test]
+    fn regression_a_host_catches_up_while_its_part_changes() {
+        let parts = Parts::default();
+        parts.enter("a", 1);
+        let (first, _) = parts.set("a", tables("x"), Load::default());
+        parts.decided("a", 1, 1, None);
+        assert!(parts.is_ready("a"), "it uses the part that it had when it connected");
+        let waited = parts.wait(&wanted("a", first), Instant::now());
+        assert!(waited.pending == ["a"] && !parts.is_ready("a"));
+        let (second, _) = parts.set("a", tables("y"), Load::default());
+        parts.decided("a", 1, first, Some("no space".to_owned()));
+        parts.decided("a", 1, first, None);
+        assert!(parts.is_ready("a"));
+        // Requests wait for it again, for a limited time.
+        let waited = parts.wait(&wanted("a", second), Instant::now());
+        assert!(waited.pending == ["a"] && !parts.is_ready("a"));
+    }
+
+    /// A request waited until a host with the name of a removed one had as many generations as the
+    /// removed one, and the host then counted as late, although it used its newest part.
+    #[test]
+    fn regression_a_host_that_enrols_again_is_not_waited_for_because_of_its_former_part() {
+        let parts = Parts::default();
+        parts.enter("a", 1);
+        for name in ["x", "y", "z"] {
+            parts.set("a", tables(name), Load::default());
+        }
+        let former = parts.load("a").1;
+        parts.forget("a");
+        parts.enter("a", 2);
+        parts.decided("a", 2, 1, None);
+        let until = Instant::now() + Duration::from_secs(600);
+        assert!(parts.wait(&wanted("a", former), until).refused.is_empty());
+        assert!(parts.is_ready("a"));
     }
 
     #[test]
@@ -295,6 +432,26 @@ mod tests {
         assert!(!parts.is_ready("a"));
     }
 
+    /// Each change woke the sessions of all hosts.
+    #[test]
+    fn regression_a_change_wakes_only_the_session_of_its_host() {
+        fn is_woken(wake: &Notify) -> bool {
+            let mut context = Context::from_waker(Waker::noop());
+            pin!(wake.notified()).poll(&mut context).is_ready()
+        }
+        let parts = Parts::default();
+        let [a, b] = ["a", "b"].map(|host| parts.enter(host, 1));
+        let x = tables("x");
+        parts.set("a", Arc::clone(&x), Load::default());
+        assert!(is_woken(&a) && !is_woken(&b));
+        parts.set("a", x, Load::default());
+        assert!(!is_woken(&a), "the part is the former one");
+        let newer = parts.enter("a", 3);
+        let older = parts.enter("a", 2);
+        parts.set("a", tables("y"), Load::default());
+        assert!(is_woken(&newer) && ![a, older, b].iter().any(|of| is_woken(of)));
+    }
+
     /// A host that acknowledged each change too late was waited for at each change.
     #[test]
     fn regression_a_host_that_was_slow_too_often_is_waited_for_only_shortly() {
@@ -302,16 +459,17 @@ mod tests {
         parts.enter("a", 1);
         parts.decided("a", 1, 1, None);
         let now = Instant::now();
-        let spend = |part: &mut HostPart| part.credit.charge(CREDIT_MAX * 2, now);
+        let spend = |part: &mut HostPart| part.credit.charge(now, now + CREDIT_MAX * 2);
         parts.hosts().get_mut("a").into_iter().for_each(spend);
         // The host reconnects, which does not change its credit.
         parts.enter("a", 2);
         parts.decided("a", 2, 1, None);
         let (generation, _) = parts.set("a", tables("x"), Load::default());
-        let pending = Waited { pending: vec!["a".to_owned()], ..Waited::default() };
+        let [pending, late] = [(); 2].map(|()| vec!["a".to_owned()]);
+        let waited = Waited { pending, late, ..Waited::default() };
         // Such a wait would end this test only after ten minutes.
         let until = Instant::now() + Duration::from_secs(600);
-        assert_eq!(parts.wait(&wanted("a", generation), until), pending);
+        assert_eq!(parts.wait(&wanted("a", generation), until), waited);
     }
 
     #[test]

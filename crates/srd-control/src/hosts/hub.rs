@@ -18,7 +18,7 @@ use super::identities::{self, Identities, IdentitySlot};
 use super::rate::{ChangeRates, INTERVAL};
 use super::table::{Hosts, Table};
 use crate::clock::now_s;
-use crate::control::Control;
+use crate::control::{Control, shared};
 use crate::fleet::Parts;
 use crate::store::KeyChange;
 
@@ -148,12 +148,12 @@ impl Hub {
     /// # Errors
     /// If there is no such host, or the store fails.
     pub fn remove(&self, name: &str) -> Result<Vec<String>, Refusal> {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let stopped = control.remove_host(name)?;
-        // A host that enrols with this name afterwards has an entry of its own.
-        self.parts.iter().for_each(|parts| parts.forget(name));
-        drop(control);
-        Ok(stopped)
+        shared::run(&self.control, |control| {
+            let stopped = control.remove_host(name)?;
+            // A host that enrols with this name afterwards has an entry of its own.
+            self.parts.iter().for_each(|parts| parts.forget(name));
+            Ok(stopped)
+        })
     }
 
     /// Changes secrets of the state: the authority that issues certificates of the servers, and
@@ -233,8 +233,7 @@ impl Hub {
 
     /// Answers a request of a host about its pods. The call waits for the store and for hosts.
     pub(super) fn pod(&self, host: &str, request: PodRequest) -> PodAnswer {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.pod(host, request, now_s())
+        shared::run(&self.control, |control| control.pod(host, request, now_s()))
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Session>> {

@@ -11,7 +11,8 @@ use srd_enrol::{CloudTables, ControllerIdentities, Fingerprint, FromController, 
 use srd_enrol::{Refusal, RefusalKind, tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -31,6 +32,8 @@ const FIRST_WAIT_MAX: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Longest time in which a host does not take a message.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Shortest time between two attempts to store the next key of a host.
+const KEY_PAUSE: Duration = Duration::from_secs(2);
 /// Shortest time between two attempts to record the identities that a host has stored.
 const CONFIRM_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes that one call reads of a connection.
@@ -68,6 +71,9 @@ struct Link {
     /// Identities of the controller that the host has stored; `None`: a host of an earlier build,
     /// which stores no others.
     stored: Option<ControllerIdentities>,
+    /// The next key that the host has offered last, until an attempt to store it begins, and again
+    /// after an attempt that has failed.
+    offered_key: Option<String>,
 }
 
 impl Link {
@@ -188,7 +194,7 @@ async fn open(
     let stream = acceptor.accept(stream).await.ok()?;
     let identity = tls::peer(stream.get_ref().1.peer_certificates())?;
     let inbox = Inbox::new(HOST_BYTES_MAX);
-    let mut link = Link { stream, inbox, is_cut: false, stored: None };
+    let mut link = Link { stream, inbox, is_cut: false, stored: None, offered_key: None };
     let first = link.receive().await;
     match first {
         Err(End::Broken) => None,
@@ -228,15 +234,22 @@ async fn admit(
         }
         _ => return Err(Refusal::new(RefusalKind::Invalid, "it is no first message")),
     };
-    let hub = Arc::clone(hub);
-    let decided = tokio::task::spawn_blocking(move || {
-        hub.decide(|table| match &request {
-            First::Enrol(request) => table.enrol(request, now_s()),
-            First::Follow(host) => table.follow(identity, host),
-        })
+    let admitted = decide(hub, move |table| match &request {
+        First::Enrol(request) => table.enrol(request, now_s()),
+        First::Follow(host) => table.follow(identity, host),
     });
+    Ok((admitted.await?, generation))
+}
+
+/// Makes a decision as one transaction, in a thread that may wait for the store.
+async fn decide<T: Send + 'static>(
+    hub: &Arc<Hub>,
+    decide: impl FnMut(&Table) -> Decision<T> + Send + 'static,
+) -> Result<T, Refusal> {
+    let hub = Arc::clone(hub);
+    let decided = tokio::task::spawn_blocking(move || hub.decide(decide));
     let defect = || Refusal::new(RefusalKind::Unavailable, "the request has ended in a defect");
-    Ok((decided.await.unwrap_or_else(|_| Err(defect()))?, generation))
+    decided.await.unwrap_or_else(|_| Err(defect()))
 }
 
 /// A first message that needs a transaction.
@@ -263,7 +276,8 @@ fn check_version(version: u32) -> Result<(), Refusal> {
         return Ok(());
     }
     let what = format!(
-        "the host uses version {version} of the protocol, and the controller version {VERSION}"
+        "the host uses version {version} of the protocol, and the controller version {VERSION}: \
+         install the same build on both"
     );
     Err(Refusal::new(RefusalKind::Version, what))
 }
@@ -281,15 +295,16 @@ async fn follow(
     let accepts = hub.hosts().table().capacities().any(|(host, _)| host == name);
     let parts = hub.parts().filter(|_| accepts);
     let done = async {
+        let mut wake = Arc::<Notify>::default();
         if let Some(parts) = parts {
             // Another controller may have changed the part of this host a moment ago. Without the
             // store, this controller cannot serve the host.
             hub.catch_up().await?;
-            parts.enter(&admitted.name, entered.number);
+            wake = parts.enter(&admitted.name, entered.number);
         }
         let Admitted { name, address } = admitted.clone();
         link.send(&FromController::Welcome { name, address }).await?;
-        work(hub, link, (identity, entered), &admitted.name, (base, parts)).await
+        work(hub, link, (identity, entered), &admitted.name, (base, parts, wake.as_ref())).await
     };
     let done = tokio::select! {
         done = done => done,
@@ -310,22 +325,23 @@ fn superseded(name: &str) -> End {
     End::Refused(Refusal::new(RefusalKind::Superseded, what))
 }
 
+/// Does the work of [`follow`]. `wake`: signal of a change of the part of the host.
 async fn work(
     hub: &Arc<Hub>,
     link: &mut Link,
     (identity, entered): (Fingerprint, &Entered),
     name: &str,
-    (mut base, parts): (Base, Option<&Parts>),
+    (mut base, parts, wake): (Base, Option<&Parts>, &Notify),
 ) -> Result<std::convert::Infallible, End> {
     let mut changes = hub.hosts().changes();
-    let none = Parts::default();
-    let mut part_changes = parts.unwrap_or(&none).changes();
     let mut part = None;
     let mut has_asked = false;
     let (mut announced, mut retry_at) = (None, None);
+    // At most one attempt to store a key, which ends with the session.
+    let mut storing = JoinSet::new();
+    let mut key_retry_at: Option<Instant> = None;
     loop {
         changes.mark_unchanged();
-        part_changes.mark_unchanged();
         let news = {
             let table = hub.hosts().table();
             if table.name_of(identity) != Some(name) {
@@ -350,14 +366,29 @@ async fn work(
             link.send(&FromController::Rotate).await?;
         }
         has_asked = must_rotate;
+        let may_store = key_retry_at.is_none_or(|at| Instant::now() >= at);
+        if storing.is_empty()
+            && may_store
+            && let Some(public_key) = link.offered_key.take()
+        {
+            let hub = Arc::clone(hub);
+            storing.spawn(async move {
+                let stored = store_key(&hub, identity, public_key.clone()).await;
+                (public_key, stored)
+            });
+        }
         announce(hub, link, identity, (&mut announced, &mut retry_at)).await?;
         tokio::select! {
             message = timeout(SILENCE_MAX, link.receive()) => {
                 let message = message.map_err(|_| End::Broken)??;
-                answer(hub, link, (identity, entered), name, message).await?;
+                answer(hub, link, entered, name, message).await?;
+            }
+            Some(attempt) = storing.join_next() => {
+                let (public_key, stored) = attempt.map_err(|_| End::Broken)?;
+                key_retry_at = answer_key(link, public_key, stored).await?;
             }
             changed = changes.changed() => changed.map_err(|_| End::Broken)?,
-            changed = part_changes.changed() => changed.map_err(|_| End::Broken)?,
+            () = wake.notified() => {}
         }
     }
 }
@@ -415,6 +446,42 @@ async fn confirm(
     Ok(())
 }
 
+/// Acknowledges a next key that is stored. If the store has failed, or the host changes too often,
+/// returns the time after which the first message leads to another attempt. A key that is refused
+/// for good ends the connection.
+async fn answer_key(
+    link: &mut Link,
+    public_key: String,
+    stored: Result<(), Refusal>,
+) -> Result<Option<Instant>, End> {
+    match stored {
+        Ok(()) => {
+            link.send(&FromController::KeyStored { public_key }).await?;
+            Ok(None)
+        }
+        Err(refusal) if refusal.reason.is_temporary() => {
+            // The host may have offered another key meanwhile.
+            link.offered_key.get_or_insert(public_key);
+            Ok(Some(Instant::now() + KEY_PAUSE))
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// Stores the next key that a host has offered. The host is served meanwhile: a store that does not
+/// answer takes longer than a host waits for the answer to a ping. A store that is away does not
+/// count as a change of the host.
+async fn store_key(
+    hub: &Arc<Hub>,
+    identity: Fingerprint,
+    public_key: String,
+) -> Result<(), Refusal> {
+    hub.catch_up().await?;
+    let (changes, ()) = hub.hosts().table().next_key(identity, &public_key)?;
+    hub.admit_change(identity, &changes)?;
+    decide(hub, move |table| table.next_key(identity, &public_key)).await
+}
+
 /// Sends a host the changes of its part of the cloud since the generation that was sent last, which
 /// is `sent`.
 async fn send_part(
@@ -438,7 +505,7 @@ async fn send_part(
 async fn answer(
     hub: &Arc<Hub>,
     link: &mut Link,
-    (identity, entered): (Fingerprint, &Entered),
+    entered: &Entered,
     name: &str,
     message: FromHost,
 ) -> Result<(), End> {
@@ -460,15 +527,7 @@ async fn answer(
         }
         FromHost::NextKey { public_key } => {
             hub.saw(name, entered, None);
-            let (changes, ()) =
-                by_table(hub, |table| table.next_key(identity, &public_key)).await?;
-            hub.admit_change(identity, &changes)?;
-            let (hub, key) = (Arc::clone(hub), public_key.clone());
-            let decided = tokio::task::spawn_blocking(move || {
-                hub.decide(|table| table.next_key(identity, &key))
-            });
-            decided.await.map_err(|_| End::Broken)??;
-            link.send(&FromController::KeyStored { public_key }).await?;
+            link.offered_key = Some(public_key);
         }
         FromHost::Enrol { .. } | FromHost::Follow { .. } | FromHost::Pod { .. } => {
             let what = "the host has identified itself already";

@@ -5,8 +5,9 @@
 //!
 //! A default VPC without interfaces is left out, because a card does nothing with it.
 //!
-//! [`part`] returns the tables that a host of several hosts needs: those of the VPCs of its
-//! instances, and of VPCs that a peering connection joins with them.
+//! A host of several hosts needs the VPCs of its instances, and VPCs that a peering connection
+//! joins with them. [`needs`] divides them into units, [`excerpt`] finds the objects of each unit,
+//! and [`part`] returns their tables.
 //!
 //! | file | content |
 //! |---|---|
@@ -17,10 +18,14 @@
 //! | `machine` | instances and interfaces |
 //! | `observe` | flow logs |
 //! | `mirror` | traffic mirroring |
-//! | [`part`] | the part of a region that a host needs |
+//! | [`needs`] | the VPCs that each host needs, in units |
+//! | [`excerpt`] | the objects on which the tables of a unit depend |
+//! | [`part`] | the tables of a unit |
 
+pub mod excerpt;
 mod machine;
 mod mirror;
+pub mod needs;
 mod network;
 mod observe;
 pub mod part;
@@ -161,5 +166,7 @@ impl<'a> Scope<'a> {
 
 #[cfg(test)]
 pub(crate) mod generate;
+#[cfg(test)]
+pub(crate) mod placed;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,10 @@
-//! The part of a region that a host needs.
+//! The part of a region that hosts need.
 //!
-//! A host needs the VPCs in which it has instances, and VPCs that active peering connections join
-//! with them, also through further VPCs. Of these it gets the running instances with their hosts
-//! and interfaces, and the rules. Prefix lists, addresses and filters are left out unless another
-//! table names them.
+//! Of the VPCs of its instances ([`super::needs`]), a host gets the running instances with their
+//! hosts and interfaces, and the rules. Prefix lists, addresses and filters are left out unless
+//! another table names them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use srd_enrol::CloudTables;
 
@@ -31,49 +30,6 @@ pub(super) fn host_of<'a>(region: &'a Region, interface: &NetworkInterface) -> O
     let instance = interface.attachment.as_ref()?.instance_id.as_ref()?;
     let instance = region.instances.get(instance).filter(|i| i.state.code == RUNNING)?;
     instance.host.as_deref()
-}
-
-/// Returns the VPCs that each host with running instances of the region needs.
-pub fn needs(region: &Region) -> BTreeMap<&str, BTreeSet<&str>> {
-    let mut hosts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for interface in region.interfaces.iter() {
-        if let Some(host) = host_of(region, interface) {
-            hosts.entry(host).or_default().insert(&interface.vpc_id);
-        }
-    }
-    let joined = joined(region);
-    for vpcs in hosts.values_mut() {
-        *vpcs = reachable(vpcs, &joined);
-    }
-    hosts
-}
-
-/// The VPCs with which active peering connections join each VPC.
-fn joined(region: &Region) -> BTreeMap<&str, Vec<&str>> {
-    let mut joined: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for peering in region.peerings.iter().filter(|peering| peering.status.code == "active") {
-        let sides = [&peering.requester_vpc_info, &peering.accepter_vpc_info];
-        let [one, other] = sides.map(|side| side.vpc_id.as_str());
-        joined.entry(one).or_default().push(other);
-        joined.entry(other).or_default().push(one);
-    }
-    joined
-}
-
-fn reachable<'a>(
-    from: &BTreeSet<&'a str>,
-    joined: &BTreeMap<&'a str, Vec<&'a str>>,
-) -> BTreeSet<&'a str> {
-    let mut all = from.clone();
-    let mut open: Vec<&str> = from.iter().copied().collect();
-    while let Some(vpc) = open.pop() {
-        for next in joined.get(vpc).into_iter().flatten() {
-            if all.insert(next) {
-                open.push(next);
-            }
-        }
-    }
-    all
 }
 
 /// Returns the part that hosts need whose VPCs are these.

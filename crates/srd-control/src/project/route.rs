@@ -11,7 +11,7 @@ use crate::state::network::Route;
 use crate::state::{NatGateway, PeeringConnection, RouteTable, Vpc, VpcEndpoint};
 
 /// States of a peering connection that a file describes.
-const PEERING_LIVES: [&str; 3] = ["active", "pending-acceptance", "provisioning"];
+pub(super) const PEERING_LIVES: [&str; 3] = ["active", "pending-acceptance", "provisioning"];
 
 pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     write_gateways(scope, text);

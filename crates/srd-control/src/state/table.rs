@@ -7,8 +7,13 @@
 //! A table also finds some objects without a look at all rows: those that refer to another object
 //! ([`Row::links`]), for example the interfaces of an instance, and those that use a number
 //! ([`Row::ranges`]), for example an address of a subnet.
+//!
+//! A row is a shared object. A change replaces the object, and leaves others that share it alone;
+//! an undone change brings the former object back. So an object of [`Table::shared`] has changed
+//! if and only if it is another one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,12 +52,12 @@ pub trait Object: Row {
 }
 
 /// Former value of a row: `None` if the row did not exist.
-type Former<T> = Option<(u64, T)>;
+type Former<T> = Option<(u64, Arc<T>)>;
 
 /// Objects of one kind in the order of their creation.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
-    rows: BTreeMap<u64, T>,
+    rows: BTreeMap<u64, Arc<T>>,
     index: BTreeMap<String, u64>,
     next: u64,
     undo: BTreeMap<String, Former<T>>,
@@ -100,15 +105,20 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Row> Table<T> {
+    /// Returns the object in a row.
+    fn at(&self, row: u64) -> Option<&T> {
+        self.rows.get(&row).map(|object| &**object)
+    }
+
     /// Puts an object into a row, in place of the object that is there.
-    fn set(&mut self, row: u64, object: T) {
+    fn set(&mut self, row: u64, object: Arc<T>) {
         self.unset(row);
         self.rows.insert(row, object);
         self.fasten(row);
     }
 
     /// Removes and returns the object in a row.
-    fn unset(&mut self, row: u64) -> Option<T> {
+    fn unset(&mut self, row: u64) -> Option<Arc<T>> {
         self.loosen(row);
         self.loose.remove(&row);
         self.rows.remove(&row)
@@ -150,8 +160,7 @@ impl<T: Row> Table<T> {
 
     fn remember(&mut self, id: &str) {
         if !self.undo.contains_key(id) {
-            let former = self.index.get(id).and_then(|row| Some((*row, self.rows.get(row)?)));
-            let former = former.map(|(row, value)| (row, value.clone()));
+            let former = self.shared_row(id).map(|(row, object)| (row, Arc::clone(object)));
             self.undo.insert(id.to_owned(), former);
         }
     }
@@ -162,7 +171,7 @@ impl<T: Row> Table<T> {
         self.remember(&id);
         let row = *self.index.entry(id).or_insert(self.next);
         self.next = self.next.max(row + 1);
-        self.set(row, object);
+        self.set(row, Arc::new(object));
     }
 
     /// Adds an object that the store had kept under this row number. The undo log does not change.
@@ -170,6 +179,14 @@ impl<T: Row> Table<T> {
     /// # Errors
     /// If another object has this number or this identifier.
     pub fn restore(&mut self, row: u64, object: T) -> Result<(), String> {
+        self.share(row, Arc::new(object))
+    }
+
+    /// Adds an object of another table under this row number. The undo log does not change.
+    ///
+    /// # Errors
+    /// If another object has this number or this identifier.
+    pub fn share(&mut self, row: u64, object: Arc<T>) -> Result<(), String> {
         if self.rows.contains_key(&row) || self.index.contains_key(object.id()) {
             return Err(format!("another object has the row {row} or `{}`", object.id()));
         }
@@ -194,7 +211,7 @@ impl<T: Row> Table<T> {
             self.unset(old);
         }
         self.next = self.next.max(row.saturating_add(1));
-        self.set(row, object);
+        self.set(row, Arc::new(object));
         Ok(())
     }
 
@@ -213,11 +230,17 @@ impl<T: Row> Table<T> {
 
     /// Returns the object with this identifier.
     pub fn get(&self, id: &str) -> Option<&T> {
-        self.index.get(id).and_then(|row| self.rows.get(row))
+        self.index.get(id).and_then(|row| self.at(*row))
     }
 
     /// Returns the object with this identifier, with the number of its row.
     pub fn row(&self, id: &str) -> Option<(u64, &T)> {
+        let row = *self.index.get(id)?;
+        Some((row, self.at(row)?))
+    }
+
+    /// Returns the shared object with this identifier, with the number of its row.
+    pub fn shared_row(&self, id: &str) -> Option<(u64, &Arc<T>)> {
         let row = *self.index.get(id)?;
         Some((row, self.rows.get(&row)?))
     }
@@ -227,13 +250,13 @@ impl<T: Row> Table<T> {
         let row = *self.index.get(id)?;
         self.remember(id);
         self.loosen(row);
-        self.rows.get_mut(&row)
+        self.rows.get_mut(&row).map(Arc::make_mut)
     }
 
     /// The objects that refer to the object with this identifier, in the order of their creation.
     pub fn linked(&self, id: &str) -> impl Iterator<Item = &T> {
         let rows = self.links.get(id).unwrap_or(&NO_ROWS).union(&self.loose);
-        let objects = rows.filter_map(|row| self.rows.get(row));
+        let objects = rows.filter_map(|row| self.at(*row));
         objects.filter(move |object| object.links().any(|link| link == id))
     }
 
@@ -250,14 +273,14 @@ impl<T: Row> Table<T> {
         let mut near = ranges.range((begin, 0)..=(last, u64::MAX));
         let found = near.find(|(_, end)| **end >= first).map(|((_, row), _)| row);
         let meets = |of: (&str, u128, u128)| of.0 == group && of.1 <= last && of.2 >= first;
-        let is_user = |row: &&u64| self.rows.get(row).is_some_and(|of| of.ranges().any(meets));
+        let is_user = |row: &&u64| self.at(**row).is_some_and(|of| of.ranges().any(meets));
         let found = found.or_else(|| self.loose.iter().find(is_user));
-        found.and_then(|row| self.rows.get(row))
+        found.and_then(|row| self.at(*row))
     }
 
     /// The ranges of a group that objects use: first and last number, in the order of the first.
     pub fn used(&self, group: &str) -> impl Iterator<Item = (u128, u128)> {
-        let loose = self.loose.iter().filter_map(|row| self.rows.get(row));
+        let loose = self.loose.iter().filter_map(|row| self.at(*row));
         let loose = loose.flat_map(|object| object.ranges()).filter(|of| of.0 == group);
         let mut loose: Vec<(u128, u128)> = loose.map(|(_, first, last)| (first, last)).collect();
         loose.sort_unstable();
@@ -278,17 +301,22 @@ impl<T: Row> Table<T> {
         }
         self.remember(id);
         let row = self.index.remove(id)?;
-        self.unset(row)
+        self.unset(row).map(Arc::unwrap_or_clone)
     }
 
     /// The objects in the order of their creation.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
-        self.rows.values()
+        self.rows.values().map(|object| &**object)
     }
 
     /// The objects with their row numbers, in the order of their creation.
     pub fn rows(&self) -> impl Iterator<Item = (u64, &T)> {
-        self.rows.iter().map(|(row, value)| (*row, value))
+        self.rows.iter().map(|(row, object)| (*row, &**object))
+    }
+
+    /// The shared objects with their row numbers, in the order of their creation.
+    pub fn shared(&self) -> impl Iterator<Item = (u64, &Arc<T>)> {
+        self.rows.iter().map(|(row, object)| (*row, object))
     }
 
     /// Returns the first object that meets the condition.
@@ -303,7 +331,7 @@ impl<T: Row> Table<T> {
 
     /// Returns the sum of [`Row::bytes`] of all rows. The sum is kept while rows change.
     pub fn bytes(&self) -> usize {
-        let loose = self.loose.iter().filter_map(|row| self.rows.get(row));
+        let loose = self.loose.iter().filter_map(|row| self.at(*row));
         self.bytes + loose.map(Row::bytes).sum::<usize>()
     }
 
@@ -357,8 +385,7 @@ impl<T: Row> Table<T> {
     /// If an object cannot be written as JSON.
     pub fn changes(&self) -> Result<Vec<Change>, String> {
         let change = |id: &String| {
-            let row = self.index.get(id).and_then(|row| Some((*row, self.rows.get(row)?)));
-            let record = row.map(|(row, value)| record(row, value)).transpose()?;
+            let record = self.row(id).map(|(row, value)| record(row, value)).transpose()?;
             Ok((id.clone(), record))
         };
         self.undo.keys().map(change).collect()
@@ -369,13 +396,12 @@ impl<T: Row> Table<T> {
     /// # Errors
     /// If an object cannot be written as JSON.
     pub fn records(&self) -> Result<Vec<(String, String)>, String> {
-        let all = self.rows.iter();
-        all.map(|(row, value)| Ok((value.id().to_owned(), record(*row, value)?))).collect()
+        self.rows().map(|(row, value)| Ok((value.id().to_owned(), record(row, value)?))).collect()
     }
 
     /// The changed rows: former and new object.
     pub fn changed(&self) -> impl Iterator<Item = (Option<&T>, Option<&T>)> {
-        self.undo.iter().map(|(id, former)| (former.as_ref().map(|(_, v)| v), self.get(id)))
+        self.undo.iter().map(|(id, former)| (former.as_ref().map(|(_, v)| &**v), self.get(id)))
     }
 
     /// Keeps all changes.
@@ -426,6 +452,29 @@ mod tests {
         let ids: Vec<&str> = table.iter().map(Row::id).collect();
         assert_eq!(ids, ["igw-c", "igw-a", "igw-b"]);
         assert!(table.iter().all(|gateway| gateway.owner_id == "1"));
+    }
+
+    #[test]
+    fn a_change_replaces_a_shared_object_and_a_rollback_brings_it_back() {
+        let mut table = Table::default();
+        table.insert(gateway("igw-a"));
+        table.commit();
+        let shared = |of: &Table<InternetGateway>| Arc::clone(of.shared_row("igw-a").unwrap().1);
+        let first = shared(&table);
+        table.get_mut("igw-a").unwrap().owner_id = "2".to_owned();
+        let second = shared(&table);
+        table.get_mut("igw-a").unwrap().owner_id = "3".to_owned();
+        assert!(!Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&second, &shared(&table)));
+        assert_eq!((first.owner_id.as_str(), second.owner_id.as_str()), ("1", "2"));
+        table.rollback();
+        assert!(Arc::ptr_eq(&first, &shared(&table)));
+        table.insert(gateway("igw-a"));
+        assert!(!Arc::ptr_eq(&first, &shared(&table)));
+        let mut other = Table::default();
+        other.share(7, shared(&table)).unwrap();
+        assert!(other.share(8, shared(&table)).is_err());
+        other.get_mut("igw-a").unwrap().owner_id = "4".to_owned();
+        assert_eq!(table.get("igw-a").unwrap().owner_id, "1");
     }
 
     /// An object with a link and up to two ranges.

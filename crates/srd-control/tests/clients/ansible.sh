@@ -18,11 +18,18 @@ fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 "$folder/bin/pip" download --quiet --no-deps --dest "$fetched" ansible==12.3.0
 "$folder/bin/python3" - "$fetched" <<'END'
-import pathlib, sys, sysconfig, zipfile
+import pathlib, shutil, sys, sysconfig, zipfile
 
+packages = pathlib.Path(sysconfig.get_path("purelib"))
+# Python imports the part of a collection that it finds. So the folder gets its name when it is whole.
+new, name = packages / "ansible_collections.new", "ansible_collections/amazon/aws"
+shutil.rmtree(new, ignore_errors=True)
 wheel, = pathlib.Path(sys.argv[1]).glob("*.whl")
 with zipfile.ZipFile(wheel) as archive:
-    own = [name for name in archive.namelist() if name.startswith("ansible_collections/amazon/aws/")]
-    archive.extractall(sysconfig.get_path("purelib"), own)
+    archive.extractall(new, [of for of in archive.namelist() if of.startswith(name + "/")])
+shutil.rmtree(packages / name, ignore_errors=True)
+(packages / name).parent.mkdir(parents=True, exist_ok=True)
+(new / name).rename(packages / name)
+shutil.rmtree(new)
 END
 "$folder/bin/python3" -m compileall -q "$(echo "$folder"/lib/python3*/site-packages/ansible_collections)"

@@ -226,6 +226,49 @@ fn a_host_gets_what_its_instances_need() {
     assert_eq!(nodes.text("a") + &nodes.text("b"), "");
 }
 
+/// Adds a rule with this port to a group of the VPC of a subnet.
+fn authorize(client: &mut Client, subnet: &str, port: u16) {
+    let vpc = client.state().subnets.get(subnet).unwrap().vpc_id.clone();
+    let group = client.state().groups.find(|group| group.vpc_id == vpc).unwrap().group_id.clone();
+    client.ok(&format!(
+        "Action=AuthorizeSecurityGroupIngress&GroupId={group}&IpProtocol=tcp&FromPort={port}&\
+         ToPort={port}&CidrIp=192.0.2.0/24"
+    ));
+}
+
+#[test]
+fn a_change_of_rules_concerns_the_hosts_of_its_vpc() {
+    let nodes = Nodes::start(&["a", "b"]);
+    let mut client = start(&nodes);
+    let [first, second] = [(); 2].map(|()| subnet(&mut client, "us-east-1a"));
+    client.ok(&run(&first, 1, ""));
+    client.ok(&run(&second, 1, ""));
+    let generations = || ["a", "b"].map(|host| nodes.parts.of(host).0);
+    let before = generations();
+    authorize(&mut client, &first, 7001);
+    let after = generations();
+    assert!(after[0] > before[0] && after[1] == before[1], "{before:?} {after:?}");
+    assert!(nodes.text("a").contains("tcp 7001") && !nodes.text("b").contains("tcp 7001"));
+    // A host with instances in both VPCs has the tables of both.
+    client.ok(&run(&first, 2, ""));
+    assert_eq!(placed(&client), [("a".to_owned(), 2), ("b".to_owned(), 2)].into());
+    let both = nodes.text("b");
+    assert!(both.contains("tcp 7001") && both.contains(&first) && both.contains(&second), "{both}");
+    srd_vpc_file::parse(&both, Path::new("b")).unwrap();
+    for (subnet, port) in [(&first, 7002), (&second, 7003)] {
+        authorize(&mut client, subnet, port);
+        assert!(nodes.text("b").contains(&format!("tcp {port}")));
+        assert_eq!(nodes.text("a").contains(&format!("tcp {port}")), port == 7002);
+    }
+    // The host leaves the first VPC with its last instance there.
+    let is_there =
+        |of: &&Instance| of.host.as_deref() == Some("b") && of.subnet_id.as_ref() == Some(&first);
+    let id = client.state().instances.iter().find(is_there).unwrap().instance_id.clone();
+    client.ok(&format!("Action=TerminateInstances&InstanceId.1={id}"));
+    let left = nodes.text("b");
+    assert!(!left.contains(&first) && left.contains("tcp 7003") && !left.contains("tcp 7002"));
+}
+
 #[test]
 fn requests_that_hosts_cannot_carry_out_are_refused() {
     let nodes = Nodes::start(&["a", "b"]);

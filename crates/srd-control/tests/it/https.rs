@@ -113,9 +113,9 @@ fn https_is_served_under_the_names_of_the_certificate() {
     let other = Authority::draw().unwrap();
     let stranger = exchange(&mut connect(address, names[0], other.certificate()), names[0]);
     assert!(stranger.is_err());
-    // Plain HTTP gets no answer of HTTP.
-    let answer = exchange(&mut TcpStream::connect(address).unwrap(), "localhost").unwrap();
-    assert!(!answer.contains("HTTP/1.1"), "{answer}");
+    // Plain HTTP gets no answer of HTTP. The server may close the connection before all is written.
+    let answer = exchange(&mut TcpStream::connect(address).unwrap(), "localhost");
+    assert!(!answer.as_ref().is_ok_and(|answer| answer.contains("HTTP/1.1")), "{answer:?}");
 }
 
 #[test]
@@ -129,9 +129,16 @@ fn a_client_that_does_not_shake_hands_loses_its_connection() {
     slow.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
     assert!(wait_for_end(&mut silent).is_empty());
     wait_for_end(&mut slow);
-    // The limit is one of the handshake, not of the connection.
-    let mut client = connect(address, "localhost", authority.certificate());
-    client.conn.complete_io(&mut client.sock).unwrap();
+    // The limit is one of the handshake, not of the connection. A thread of a busy machine may not
+    // run for so long, so the client tries again.
+    let began = Instant::now();
+    let mut client = loop {
+        let mut client = connect(address, "localhost", authority.certificate());
+        if client.conn.complete_io(&mut client.sock).is_ok() {
+            break client;
+        }
+        assert!(began.elapsed() < PATIENCE, "no handshake is in time");
+    };
     std::thread::sleep(Duration::from_millis(400));
     let answer = exchange(&mut client, "localhost").unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");

@@ -3,9 +3,18 @@
 #![allow(dead_code)] // each test program uses a part
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a member that starts.
+const START_MAX: Duration = Duration::from_secs(120);
+/// Longest wait for one answer of a member.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Certificates for the connections to members.
 pub(crate) struct ServerTls {
@@ -41,9 +50,24 @@ pub(crate) struct Location {
     pub(crate) data: PathBuf,
 }
 
+/// Returns a free port below the range that the kernel assigns to connections. A client that
+/// connects before the member listens could otherwise get the port of the member as its own,
+/// connect to itself, and take the port from the member.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + std::process::id().wrapping_mul(37).wrapping_add(next) % 10_000;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Returns the ports of this many members, for members and for clients. No two are equal.
+fn free_ports(members: usize) -> Vec<[u16; 2]> {
+    (0..members).map(|_| [0; 2].map(|_| free_port())).collect()
 }
 
 impl Cluster {
@@ -56,14 +80,14 @@ impl Cluster {
     pub(crate) fn start_with(count: usize, tls: Option<ServerTls>) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let member = |at: usize| Member {
-            peer: format!("http://127.0.0.1:{}", free_port()),
-            url: format!("{scheme}://127.0.0.1:{}", free_port()),
+        let member = |(at, [peer, client]): (usize, [u16; 2])| Member {
+            peer: format!("http://127.0.0.1:{peer}"),
+            url: format!("{scheme}://127.0.0.1:{client}"),
             namespace: None,
             data: directory.path().join(format!("m{at}")),
             process: None,
         };
-        let members = (0..count).map(member).collect();
+        let members = free_ports(count).into_iter().enumerate().map(member).collect();
         Self { members, directory, tls }.begin()
     }
 
@@ -128,6 +152,25 @@ impl Cluster {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         member.process = Some(command.spawn().unwrap());
+    }
+
+    /// Waits until a member has caught up with the majority of the members. Its connections to
+    /// clients have no TLS, and its namespace is the one of the caller.
+    pub(crate) fn wait_until_healthy(&self, at: usize) {
+        let address = self.members[at].url.strip_prefix("http://").unwrap();
+        let answer = || -> io::Result<String> {
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(ANSWER_MAX))?;
+            stream.write_all(b"GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let began = Instant::now();
+        while !answer().is_ok_and(|answer| answer.contains("\"health\":\"true\"")) {
+            assert!(began.elapsed() < START_MAX, "the member {at} of etcd does not start");
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Kills a member.

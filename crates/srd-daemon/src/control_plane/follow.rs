@@ -165,7 +165,12 @@ impl End {
             Self::Link(LinkError::Refused(refusal))
                 if refusal.reason == RefusalKind::HostUnknown =>
             {
-                ("removed", format!("{refusal}; this host drops all peers of the controller"))
+                let what = format!(
+                    "{refusal}; this host drops all peers of the controller. If it is to return, \
+                     make a token on the controller by `srd control token create`, copy it into \
+                     the file of `token_file`, and start `srd up` again"
+                );
+                ("removed", what)
             }
             Self::Link(LinkError::Refused(refusal)) => {
                 ("refused", format!("the controller refuses this host: {refusal}"))

@@ -22,7 +22,8 @@ struct Observation {
     since: Instant,
     heard_at: Option<Instant>,
     generation: u64,
-    problem: Option<Problem>,
+    /// The reason why the host is not connected, and the time since which it is this one.
+    problem: Option<(Problem, Instant)>,
 }
 
 impl Observation {
@@ -30,7 +31,11 @@ impl Observation {
         if self.state != state {
             (self.state, self.since) = (state, Instant::now());
         }
-        self.problem = problem;
+        let since = match (&self.problem, &problem) {
+            (Some((former, since)), Some(new)) if former.kind == new.kind => *since,
+            _ => Instant::now(),
+        };
+        self.problem = problem.map(|problem| (problem, since));
     }
 }
 
@@ -76,6 +81,7 @@ impl ControllerPage {
     pub(super) fn snapshot(&self) -> Option<ControllerSnapshot> {
         let seen = self.lock();
         let seen = seen.as_ref()?;
+        let problem = seen.problem.as_ref();
         Some(ControllerSnapshot {
             address: seen.address.clone(),
             fingerprint: seen.fingerprint.clone(),
@@ -83,8 +89,9 @@ impl ControllerPage {
             since_s: seen.since.elapsed().as_secs_f64(),
             last_contact_s: seen.heard_at.map(|at| at.elapsed().as_secs_f64()),
             generation: seen.generation,
-            problem: seen.problem.as_ref().map(|problem| problem.kind.to_owned()),
-            problem_text: seen.problem.as_ref().map(|problem| problem.text.clone()),
+            problem: problem.map(|(of, _)| of.kind.to_owned()),
+            problem_text: problem.map(|(of, _)| of.text.clone()),
+            problem_since_s: problem.map(|(_, since)| since.elapsed().as_secs_f64()),
         })
     }
 
@@ -122,7 +129,27 @@ mod tests {
         assert_eq!(page.lock().as_ref().unwrap().since, began, "another reason is no other state");
         page.heard(5);
         assert_eq!(page.snapshot().unwrap().problem, None);
+        assert_eq!(page.snapshot().unwrap().problem_since_s, None);
         page.identify("g".to_owned());
         assert_eq!(page.snapshot().unwrap().fingerprint, "g");
+    }
+
+    /// The status had the time since which the host was not connected, and not since which it was
+    /// refused.
+    #[test]
+    fn regression_each_reason_has_its_own_beginning() {
+        let page = ControllerPage::default();
+        page.begin("192.0.2.1:4600".to_owned(), "f".to_owned(), 3);
+        let lost = |kind| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            page.lost(Problem { kind, text: String::new() }, 3);
+            page.lock().as_ref().unwrap().problem.as_ref().unwrap().1
+        };
+        let away = lost("unreachable");
+        assert_eq!(lost("unreachable"), away, "each attempt fails for the same reason");
+        let refused = lost("refused");
+        assert!(refused > away);
+        assert_eq!(lost("refused"), refused);
+        assert!(page.snapshot().unwrap().problem_since_s.is_some());
     }
 }

@@ -51,4 +51,6 @@ pub struct ControllerSnapshot {
     pub problem: Option<String>,
     /// The reason as a sentence for people, with advice; `None` if `problem` is `None`.
     pub problem_text: Option<String>,
+    /// Seconds since this is the reason; `None` if `problem` is `None`.
+    pub problem_since_s: Option<f64>,
 }

@@ -1,8 +1,15 @@
 //! Limits of an endpoint: those that its caller sets, and those that follow from them.
 
+use crate::rdm::wire::message::MESSAGE_COST;
+
 /// Upper bound of the number of operations, independent of the configuration. The number of a
 /// datagram cannot represent more.
 pub(crate) const OPERATIONS_MAX: u32 = crate::slots::INDEX_MASK + 1;
+
+/// Largest distance between the id of a message and the id that is next in order. A part carries
+/// only the low 16 bits of its message's id (G2), which identify the message up to half of their
+/// range in both directions.
+pub(crate) const IDS_APART_MAX: u32 = 1 << 15;
 
 /// Limits that the caller sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,18 +45,29 @@ pub(crate) struct Bounds {
     pub(crate) medium_bytes_max: u64,
     /// Smallest message that is sent as a long message when credit is missing (G4), in bytes.
     pub(crate) long_bytes_min: u64,
-    /// Largest number of buffered bytes of messages and parts that arrived early (G1).
+    /// Largest number of buffered bytes of messages and parts that arrived early (G1). A sender has
+    /// at most a quarter of the space that other senders leave, and one and a half times its credit
+    /// (G5).
     pub(crate) reorder_bytes_max: usize,
-    /// Largest number of buffered bytes of one peer's messages and parts that arrived early (G5).
-    pub(crate) reorder_conn_bytes_max: usize,
-    /// Largest distance of a message's id from the id that is next in order (G1).
+    /// Largest distance of a message's id from the id that is next in order (G1). The ids of all
+    /// messages that the largest credit permits are nearer, so that no limit of ids refuses a
+    /// sender that respects its credit.
     pub(crate) reorder_ids_max: u32,
-    /// Credit of all senders together (G5), in bytes.
+    /// Credit that senders share (G5), in bytes. Together they may hold more for a time: a sender
+    /// that comes while the others hold all of it gets half of its share nevertheless.
     pub(crate) credit_bytes: u64,
-    /// Largest credit of one sender (G5), in bytes.
+    /// Largest credit of one sender (G5), in bytes. It permits 127 messages of 64 KiB, or 64 Gb/s
+    /// with a round trip of 1 ms. A larger credit would permit more messages than the ids in parts
+    /// distinguish ([`IDS_APART_MAX`]).
     pub(crate) window_bytes_max: u64,
-    /// Smallest credit of one sender (G5), in bytes.
+    /// Smallest credit of one sender (G5), in bytes: half of it is enough for the longest injected
+    /// message.
     pub(crate) window_bytes_min: u64,
+    /// Largest number of stored unexpected messages of each sort (with and without tags). It is 16
+    /// times the number that `credit_bytes` permits, because many senders together may hold more
+    /// credit, and messages of earlier sessions are stored, too (G5). So senders that use all of
+    /// their credit leave space for the messages of others.
+    pub(crate) messages_max: u32,
     /// Largest number of reads of long messages in progress (G3).
     pub(crate) reads_max: u32,
     /// Largest number of bytes of one request to read or write.
@@ -68,11 +86,11 @@ impl Bounds {
             medium_bytes_max: 65_536,
             long_bytes_min: 1024,
             reorder_bytes_max: 64 << 20,
-            reorder_conn_bytes_max: 2 << 20,
-            reorder_ids_max: 1 << 14,
+            reorder_ids_max: IDS_APART_MAX,
             credit_bytes: 64 << 20,
-            window_bytes_max: 1 << 20,
+            window_bytes_max: u64::from(IDS_APART_MAX) * MESSAGE_COST, // 8 MiB
             window_bytes_min: 16 << 10,
+            messages_max: 1 << 22,
             reads_max: 16,
             read_bytes_max: crate::RDMA_BYTES_MAX.into(),
         }

@@ -112,6 +112,8 @@ pub struct Rdm {
     pub(super) reads_changed: bool,
     /// Claimed messages by their context and by whether they have tags.
     pub(super) claims: HashMap<(u64, bool), MessageKey, Keyed>,
+    /// Credit that the peers' sessions hold, in bytes: the sum of `Incoming::held`.
+    pub(super) credit_held: u64,
     /// Messages that have arrived in part, or early, by connection and id.
     pub(super) partials: BTreeMap<(u32, u32), Partial>,
     pub(super) reorder_bytes: usize,
@@ -124,6 +126,8 @@ pub struct Rdm {
     /// delivery was refused for lack of space.
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
+    /// Number of sessions that peers have opened; the count wraps around.
+    pub(super) sessions_opened: u32,
     /// Connections for which anything waited at the last call of [`Rdm::probe`].
     pub(super) awaited: BTreeSet<u32>,
     /// Connections with a probe that is not settled.
@@ -163,11 +167,8 @@ impl Rdm {
         };
         let single = SingleQp::new(limits, endpoint, field::qkey_of(incarnation), 7);
         let SingleQp { device, pd, cq, lkey } = single;
-        let messages_max = u32::try_from(bounds.credit_bytes / MESSAGE_COST);
-        let limits = Limits {
-            receives_max: config.receives_max,
-            messages_max: messages_max.unwrap_or(u32::MAX),
-        };
+        let limits =
+            Limits { receives_max: config.receives_max, messages_max: bounds.messages_max };
         let state = || Keyed::new(config.seed);
         Self {
             local_address,
@@ -209,12 +210,14 @@ impl Rdm {
             reads_active: 0,
             reads_changed: false,
             claims: HashMap::with_hasher(state()),
+            credit_held: 0,
             partials: BTreeMap::new(),
             reorder_bytes: 0,
             hellos: VecDeque::new(),
             ready: VecDeque::new(),
             stalled: Vec::new(),
             session_next: 0,
+            sessions_opened: 0,
             awaited: BTreeSet::new(),
             probed: BTreeSet::new(),
             done: VecDeque::new(),

@@ -21,6 +21,7 @@ use anyhow::{Error, Result};
 use srd_net::clock;
 use srd_proto::time::Instant;
 
+use crate::cloud::file::check_instances;
 use crate::cloud::guests::check;
 use crate::cloud::pending::{Applied, Change, Objects, Step, Then};
 use crate::cloud::world::Vpc;
@@ -38,9 +39,10 @@ impl Service {
     }
 
     pub(crate) fn replace_file(&mut self, now: Instant, change: RulesChange) {
-        let RulesChange { file, began, back, go } = change;
+        let RulesChange { file, began, removes_all, back, go } = change;
         let is_new = !self.vpc.is_same_file(&file);
-        let vpc = self.vpc.replaced(file);
+        let ends_some = !removes_all && !self.vpc.file().world.instances.is_empty();
+        let vpc = check_instances(&file, ends_some).and_then(|()| self.vpc.replaced(file));
         let before = self.guests.by_name.keys().cloned().collect();
         let applied = Applied { began, is_new, before, back, go };
         self.change(now, vpc, Then::Applied(applied));

@@ -76,6 +76,18 @@ pub(crate) fn check_of_controller(file: &VpcFile, (host, pods): (&str, bool)) ->
     Ok(())
 }
 
+/// Refuses a file without instances if those of another file would end (`ends_some`), because an
+/// editor or a failure of the machine may have cut the file off.
+pub(crate) fn check_instances(file: &VpcFile, ends_some: bool) -> Result<()> {
+    if ends_some && file.world.instances.is_empty() {
+        bail!(
+            "the file has no instances, and all that run would end: it may have been cut off. If \
+             they are to end, run `srd card apply --remove-all FILE`"
+        );
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail loudly
@@ -116,6 +128,20 @@ mod tests {
         for other in ["198.17.255.255", "198.20.0.0", "192.0.2.1", "8.8.8.8"] {
             assert!(check(&address(other)).unwrap_err().contains(other), "{other}");
         }
+    }
+
+    /// A file that was cut off after its first lines ended all instances.
+    #[test]
+    fn regression_a_file_that_was_cut_off_ends_no_instances() {
+        let whole = format!("region = \"us-east-1\"\n{CLOUD}[instance.i]\ntype = \"c7i.large\"\n");
+        for length in [whole.find('[').unwrap(), whole.find("[instance").unwrap()] {
+            let file = srd_vpc_file::parse(&whole[..length], Path::new("a.toml")).unwrap();
+            check_instances(&file, false).unwrap();
+            let error = check_instances(&file, true).unwrap_err().to_string();
+            assert!(error.contains("--remove-all"), "{error}");
+        }
+        let file = srd_vpc_file::parse(&whole, Path::new("a.toml")).unwrap();
+        check_instances(&file, true).unwrap();
     }
 
     #[test]

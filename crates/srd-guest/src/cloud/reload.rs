@@ -26,6 +26,8 @@ const REPAIR_WAIT_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Reloader {
     orders: Orders,
+    /// Whether a controller sends the content of the VPC's file.
+    is_of_controller: bool,
 }
 
 /// Result of a reload.
@@ -39,19 +41,20 @@ pub(crate) struct Reloaded {
 }
 
 impl Reloader {
-    pub(crate) fn new(orders: Orders) -> Self {
-        Self { orders }
+    pub(crate) fn new(orders: Orders, is_of_controller: bool) -> Self {
+        Self { orders, is_of_controller }
     }
 
     /// Reads the configuration again, and applies the rules of the VPC's file.
     ///
     /// # Errors
-    /// A file is wrong, or cannot be applied: the previous rules stay in force.
+    /// A file is wrong, or cannot be applied, or has no instances while some run that no controller
+    /// has sent: the previous rules stay in force.
     pub(crate) fn reload(&self) -> Result<Reloaded> {
         let began = clock::now();
         let (file, others) = self.orders.helper()?.reload()?;
         let file = file.map_or_else(|| Vpc::file_of(None), Ok)?;
-        Ok(Reloaded { is_new: self.replace(file, began)?, others })
+        Ok(Reloaded { is_new: self.replace(file, began, self.is_of_controller)?, others })
     }
 
     /// Applies the content of a file that the controller of the host has sent. `own`: the name of
@@ -63,12 +66,14 @@ impl Reloader {
         let began = clock::now();
         let file = self.orders.helper()?.vpc(path)?;
         check_of_controller(&file, own)?;
-        self.replace(file, began).map(drop)
+        // If the host has lost its last instance, the controller sends a file without instances.
+        self.replace(file, began, true).map(drop)
     }
 
-    /// Returns whether the file describes other objects than before.
-    fn replace(&self, file: VpcFile, began: Instant) -> Result<bool> {
-        let RulesReply { answer, repair } = several::apply(&self.orders, file, began)?;
+    /// Returns whether the file describes other objects than before. `removes_all`: whether a file
+    /// without instances may end all instances.
+    fn replace(&self, file: VpcFile, began: Instant, removes_all: bool) -> Result<bool> {
+        let RulesReply { answer, repair } = several::apply(&self.orders, file, began, removes_all)?;
         // The helper has logged changes by other programs that are left.
         if let Some(mut repair) = repair
             && repair.wait(REPAIR_WAIT_MAX).is_none()

@@ -1,8 +1,8 @@
 //! The figures of several workers as those of one card.
 
-use crate::control::protocol::{FlowLog, PeerHost, Status, Tables};
+use crate::control::protocol::{FlowLog, Instance, PeerHost, Status, Tables};
 
-/// Adds the status of a further worker.
+/// Adds the status of the worker with the next number.
 pub(crate) fn add(status: &mut Status, further: Status) {
     let Status { tables, hosts, instances, drops, internet_gone, uptime_s, .. } = further;
     status.uptime_s = status.uptime_s.max(uptime_s);
@@ -14,7 +14,9 @@ pub(crate) fn add(status: &mut Status, further: Status) {
         }
     }
     status.hosts.sort_by(|one, other| one.name.cmp(&other.name));
-    status.instances.extend(instances);
+    let worker = status.workers;
+    status.workers = worker.saturating_add(1);
+    status.instances.extend(instances.into_iter().map(|of| Instance { worker, ..of }));
     status.instances.sort_by(|one, other| one.name.cmp(&other.name));
     for (cause, packets) in drops {
         *status.drops.entry(cause).or_default() += packets;
@@ -103,8 +105,9 @@ mod tests {
         };
         let mut all = status("b", vec![host("x", false, Some(9.0)), host("y", true, None)]);
         add(&mut all, status("a", vec![host("x", true, Some(2.0)), host("y", false, None)]));
-        let names: Vec<&str> = all.instances.iter().map(|of| of.name.as_str()).collect();
-        assert_eq!(names, ["a", "b"]);
+        let listed = all.instances.iter().map(|of| (of.name.as_str(), of.worker));
+        assert_eq!(listed.collect::<Vec<_>>(), [("a", 1), ("b", 0)]);
+        assert_eq!(all.workers, 2);
         assert_eq!((all.tables.interfaces, all.tables.bytes, all.tables.asked), (2, 2000, 10));
         assert_eq!(all.drops["CAUSE"], 4);
         let [x, y] = all.hosts.as_slice() else { panic!("{:?}", all.hosts) };

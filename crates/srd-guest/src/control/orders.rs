@@ -70,6 +70,8 @@ pub(crate) struct RulesChange {
     pub(crate) file: Arc<VpcFile>,
     /// Time at which the request arrived.
     pub(crate) began: Instant,
+    /// Whether a file without instances may end all instances of the file in force.
+    pub(crate) removes_all: bool,
     /// Receives the progress of the change.
     pub(crate) back: Sender<Progress>,
     /// For a change in two steps: the message to put the rules in force. If its sender is dropped

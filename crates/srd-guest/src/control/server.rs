@@ -121,7 +121,7 @@ fn serve(
         let answer = match request {
             Ok(Request::Traced { id }) => begun.traced(id)?,
             Ok(Request::Attach(attach)) => begun.attached(attach)?,
-            Ok(Request::Apply { file }) => begun.applied(&file)?,
+            Ok(Request::Apply { file, removes_all }) => begun.applied(&file, removes_all)?,
             Ok(Request::Repaired) => begun.repaired(REPAIR_WAIT_MAX),
             Ok(request @ Request::Trace { .. }) => begun.tracing(&request)?,
             Ok(request) => ask(orders, request)?,
@@ -134,7 +134,7 @@ fn serve(
 /// Returns the words of the log about a request that changes something; `None` for other requests.
 fn change_in_words(request: &Request) -> Option<String> {
     match request {
-        Request::Apply { file } => Some(format!("to apply the file {}", file.display())),
+        Request::Apply { file, .. } => Some(format!("to apply the file {}", file.display())),
         Request::Attach(Attach { name, instance_type, .. }) => Some(match name {
             Some(name) => format!("to add the instance {name:?}, {instance_type}"),
             None => format!("to add an instance, {instance_type}"),
@@ -173,8 +173,9 @@ impl Begun<'_> {
         })
     }
 
-    /// Puts the rules of a file in force.
-    fn applied(&mut self, file: &Path) -> Result<Answer> {
+    /// Puts the rules of a file in force. `removes_all`: whether a file without instances may end
+    /// all instances.
+    fn applied(&mut self, file: &Path, removes_all: bool) -> Result<Answer> {
         if let Some(controller) = self.controller {
             let what = format!(
                 "the controller {controller} sends the instances of this node: change them there"
@@ -193,7 +194,7 @@ impl Begun<'_> {
             Ok(file) => file,
             Err(error) => return Ok(Answer::Failed { what: format!("{error:#}") }),
         };
-        let RulesReply { answer, repair } = several::apply(self.orders, file, began)?;
+        let RulesReply { answer, repair } = several::apply(self.orders, file, began, removes_all)?;
         self.repair = repair;
         Ok(answer)
     }
@@ -307,7 +308,11 @@ mod tests {
     #[test]
     fn regression_requests_that_change_something_are_logged_and_others_are_not() {
         let words = |request| change_in_words(&request);
-        let apply = Request::Apply { file: "/etc/srd/cloud.toml".into() };
+        let apply = Request::Apply { file: "/etc/srd/cloud.toml".into(), removes_all: false };
+        // As earlier versions write it.
+        let text = r#"{"request":"apply","file":"/etc/srd/cloud.toml"}"#;
+        assert_eq!(serde_json::from_str::<Request>(text).unwrap(), apply);
+        assert_eq!(serde_json::to_string(&apply).unwrap(), text);
         assert_eq!(words(apply).unwrap(), "to apply the file /etc/srd/cloud.toml");
         let device = |change| {
             let (instance, device) = (String::from("web"), Some(String::from("ens6")));
@@ -332,7 +337,7 @@ mod tests {
     fn regression_no_file_replaces_the_instances_of_a_controller() {
         let (orders, commands, _wake) = Orders::new().unwrap();
         let mut begun = begun(&orders, Some("192.0.2.10:4600"));
-        let Answer::Failed { what } = begun.applied(Path::new("/cloud.toml")).unwrap() else {
+        let Answer::Failed { what } = begun.applied(Path::new("/cloud.toml"), true).unwrap() else {
             panic!("it was not refused")
         };
         assert!(what.starts_with("the controller 192.0.2.10:4600 sends the instances"), "{what}");

@@ -52,11 +52,19 @@ enum Kind {
 }
 
 impl<'a> Part<'a> {
-    /// Sends a worker the command to put the rules of a file in force.
-    fn begin(orders: &'a Orders, file: &Arc<VpcFile>, began: Instant, kind: Kind) -> Self {
+    /// Sends a worker the command to put the rules of a file in force. `removes_all`: whether a
+    /// file without instances may end all instances.
+    fn begin(
+        orders: &'a Orders,
+        file: &Arc<VpcFile>,
+        removes_all: bool,
+        began: Instant,
+        kind: Kind,
+    ) -> Self {
         let (back, progress) = channel();
         let (go, decided) = (kind == Kind::TwoSteps).then(channel).unzip();
-        let change = RulesChange { file: Arc::clone(file), began, back, go: decided };
+        let file = Arc::clone(file);
+        let change = RulesChange { file, began, removes_all, back, go: decided };
         let is_given = orders.give(Command::Apply(change));
         Self { orders, is_given, progress, go }
     }
@@ -112,13 +120,22 @@ fn end_of_step() -> WallInstant {
 
 /// Puts the rules of a file in force at all workers (W5). The answer is [`Answer::Applied`], or the
 /// failure of a worker; then the file before is in force. The repair is that of all workers.
-pub(crate) fn apply(orders: &Orders, file: VpcFile, began: Instant) -> Result<RulesReply> {
+/// `removes_all`: whether a file without instances may end all instances; otherwise it is refused
+/// if there are some.
+pub(crate) fn apply(
+    orders: &Orders,
+    file: VpcFile,
+    began: Instant,
+    removes_all: bool,
+) -> Result<RulesReply> {
     let file = Arc::new(file);
     if !orders.are_several() {
-        return Part::begin(orders, &file, began, Kind::OneStep).end(end_of_step());
+        let part = Part::begin(orders, &file, removes_all, began, Kind::OneStep);
+        return part.end(end_of_step());
     }
     let mut in_force = begin(orders);
-    let begun = orders.all().map(|orders| Part::begin(orders, &file, began, Kind::TwoSteps));
+    let part = |orders| Part::begin(orders, &file, removes_all, began, Kind::TwoSteps);
+    let begun = orders.all().map(part);
     // All of them begin before the first answer is awaited.
     let mut parts: Vec<Part<'_>> = begun.collect();
     let until = end_of_step();
@@ -171,8 +188,9 @@ fn revert(
         reply.as_ref().is_ok_and(|of| matches!(of.answer, Answer::Failed { .. }))
     };
     let changed = parts.iter().zip(answers).filter(|(_, reply)| !is_refused(reply));
-    let changed: Vec<Part<'_>> =
-        changed.map(|(part, _)| Part::begin(part.orders, before, began, Kind::OneStep)).collect();
+    let changed: Vec<Part<'_>> = changed
+        .map(|(part, _)| Part::begin(part.orders, before, true, began, Kind::OneStep))
+        .collect();
     let until = end_of_step();
     // The end of each of them is awaited.
     let reverted: Vec<bool> = changed.iter().map(|part| is_applied(&part.end(until))).collect();
@@ -291,7 +309,7 @@ mod tests {
     }
 
     fn apply_default(orders: &Orders) -> Answer {
-        apply(orders, Vpc::file_of(None).unwrap(), clock::now()).unwrap().answer
+        apply(orders, Vpc::file_of(None).unwrap(), clock::now(), false).unwrap().answer
     }
 
     /// A worker put a file in force, and removed instances, before another one reported that it
@@ -339,7 +357,8 @@ mod tests {
             changes[0].back.send(applied(1)).unwrap();
             changes[1].back.send(failed("no device")).unwrap();
             let revert = first.change();
-            assert!(revert.go.is_none());
+            // The file before may be one without instances.
+            assert!(revert.go.is_none() && revert.removes_all && !changes[0].removes_all);
             revert.back.send(if is_reverted { applied(1) } else { failed("no") }).unwrap();
             let Answer::Failed { what } = asks.join().unwrap() else { panic!("it was reverted") };
             assert!(what.starts_with("no device"), "{what}");

@@ -64,7 +64,10 @@ pub(crate) fn logs(orders: &Orders) -> Vec<FlowLog> {
 /// Returns an instance that was just created.
 pub(crate) fn made(orders: &Orders, name: &str) -> Result<Instance> {
     orders.refresh(ANSWER_WAIT_MAX)?;
-    let made = orders.all().find_map(|of| read::instance_of(&of.pages, name));
+    let made = (0..).zip(orders.all()).find_map(|(worker, of)| {
+        let instance = read::instance_of(&of.pages, name)?;
+        Some(Instance { worker, ..instance })
+    });
     made.context("the instance is not here")
 }
 

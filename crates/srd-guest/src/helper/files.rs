@@ -152,26 +152,35 @@ impl Files {
         };
         let others = others.into_iter().map(str::to_owned).collect();
         let is_replaced = self.is_of_controller && !new.is_of_controller;
-        let path = match new.file {
-            Some(path) => path,
-            None if is_replaced => bail!(OF_CONTROLLER),
-            None => return Ok(Reloaded { vpc: None, others }),
-        };
-        let is_of_controller = self.is_of_controller || new.is_of_controller;
-        // The configuration names this file, so an error may quote it, and the directories of its
-        // flow logs and its public addresses are permitted, unless a controller sends its content.
-        let CloudFile { copy, file, .. } = open(&path, !is_of_controller)?;
-        if is_of_controller {
-            check_of_controller(&file, (&new.host, new.pods))?;
-            if is_replaced {
-                bail!(OF_CONTROLLER);
+        let vpc = match new.file {
+            Some(path) => {
+                let is_of_controller = self.is_of_controller || new.is_of_controller;
+                let own = is_of_controller.then_some((new.host.as_str(), new.pods));
+                Some((self.reloaded_vpc(&path, own)?, path))
             }
-        } else {
-            let file = file.for_card(&path)?;
-            self.publics.add_of(&file)?;
-            self.logs.extend(directories(&file));
+            None => None,
+        };
+        if is_replaced {
+            bail!(OF_CONTROLLER);
         }
-        Ok(Reloaded { vpc: Some((copy, path)), others })
+        Ok(Reloaded { vpc, others })
+    }
+
+    /// Returns a copy of the file of a cloud that the configuration names. So an error may quote
+    /// it, and the directories of its flow logs and its public addresses are permitted, unless a
+    /// controller sends its content. `own`: the name of this host in the file of a controller, and
+    /// whether this file may use pods of this host; `None`: it is no file of a controller.
+    fn reloaded_vpc(&mut self, path: &Path, own: Option<(&str, bool)>) -> Result<File> {
+        let CloudFile { copy, file, .. } = open(path, own.is_none())?;
+        match own {
+            Some(own) => check_of_controller(&file, own)?,
+            None => {
+                let file = file.for_card(path)?;
+                self.publics.add_of(&file)?;
+                self.logs.extend(directories(&file));
+            }
+        }
+        Ok(copy)
     }
 
     /// Whether only root or this process's user can change a file and the path that leads to it.

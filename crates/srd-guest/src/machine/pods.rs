@@ -197,7 +197,7 @@ pub fn withdraw(directory: &Path, name: &str) -> Result<()> {
 ///
 /// # Errors
 /// There is no such announcement, or another user may change it.
-pub(crate) fn read(directory: &Path, name: &str) -> Result<Pod> {
+pub fn read(directory: &Path, name: &str) -> Result<Pod> {
     let path = path_of(directory, name)?;
     let mut text = Vec::new();
     let file = File::open(&path).with_context(|| format!("no pod `{name}` is announced here"))?;

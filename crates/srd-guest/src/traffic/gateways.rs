@@ -265,6 +265,10 @@ impl Environment for Outside<'_> {
         Ok(())
     }
 
+    fn host_bytes_max(&self, host: &str) -> Option<usize> {
+        self.gateways.transport.as_ref()?.bytes_max_to(host)
+    }
+
     fn to_service(&mut self, port: PortId, _: Link, frame: Vec<u8>) {
         if !self.services.take(port, &frame) {
             self.gateways.lose("to a service");

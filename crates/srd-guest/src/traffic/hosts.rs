@@ -386,7 +386,8 @@ impl Hosts for HostTable {
     }
 
     fn event(&mut self, now: Instant, slot: PeerSlot, event: &Event) {
-        self.mtu_changed |= matches!(event, Event::PathMtu { .. });
+        // After the end of a session, the size of packets is the configured one.
+        self.mtu_changed |= matches!(event, Event::PathMtu { .. } | Event::PeerDown { .. });
         let Some(Host { name, at, contact, .. }) = self.of_slot(slot) else { return };
         match event {
             Event::PeerUp { .. } => contact.is_up(now),

@@ -123,7 +123,16 @@ impl Transport {
         self.carrier.before_sleep();
     }
 
-    /// Returns the maximum size in bytes of a packet that does not use SRD.
+    /// Returns the maximum size in bytes of a packet to a host that does not use SRD. `None` if
+    /// there is no such host.
+    pub(crate) fn bytes_max_to(&self, host: &str) -> Option<usize> {
+        let table = self.table();
+        let slot = table.hosts[table.place(host)?].slot?;
+        Some(self.express().cloud_bytes_max(slot))
+    }
+
+    /// Returns the maximum size in bytes of a packet that does not use SRD and may go to any host:
+    /// the minimum over all hosts.
     pub(crate) fn bytes_max(&self) -> usize {
         let slots = self.table().hosts.iter().filter_map(|host| host.slot);
         let least = slots.map(|slot| self.express().cloud_bytes_max(slot)).min();

@@ -15,8 +15,8 @@ const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 /// Time limit for an answer that must arrive.
 const WAIT: Duration = Duration::from_secs(60);
-/// Silence after which no more datagrams are expected.
-const SILENCE: Duration = Duration::from_millis(300);
+/// Silence after which no more datagrams are expected. A busy kernel may process packets late.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Time limit for an answer that may never arrive.
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -211,8 +211,8 @@ fn source_ports_spread_over_the_spines() {
     }
     // All packets of one source port take the same path.
     let before = fabric.uplink_ports(0).unwrap();
-    for _ in 0..20 {
-        assert_eq!(fabric.spray(pair(Family::V4), 31_000..31_001, 1000, MOMENT / 2).unwrap(), 1);
+    for _ in 0..12 {
+        assert_eq!(fabric.spray(pair(Family::V4), 31_000..31_001, 1000, SILENCE / 2).unwrap(), 1);
     }
     let after = fabric.uplink_ports(0).unwrap();
     let used = after.iter().zip(&before).filter(|(a, b)| a.sent_bytes - b.sent_bytes > 10_000);
@@ -307,7 +307,7 @@ fn signal_goes_to_the_program_in_the_host_first() {
     let name = format!("forward{}", std::process::id());
     let run = |fabric: &Fabric| {
         // The program waits, because signals are forwarded only from a moment after its start.
-        let script = "trap 'exit 5' TERM; sleep 0.3; : >\"$0\"; while :; do sleep 0.05; done";
+        let script = "trap 'exit 5' TERM; sleep 2; : >\"$0\"; while :; do sleep 0.05; done";
         let ready = ready_file(fabric.name());
         let argv = ["sh", "-c", script, ready.to_str().unwrap()];
         let code = fabric.exec(FROM, &argv.map(OsString::from)).unwrap();

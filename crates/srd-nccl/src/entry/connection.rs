@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{handle_of, object, other_kind, out, pointer_of, run, unknown};
 use crate::abi::{HANDLE_BYTES, NcclResult};
 use crate::listener::Listener;
-use crate::plugin::{self, OBJECTS, Object};
+use crate::plugin::{self, Object, objects};
 use crate::port::Port;
 use crate::sender::Sender;
 use crate::wire::{self, Target};
@@ -64,7 +64,7 @@ unsafe fn listen_at(
     *to = std::ptr::null_mut();
     let opened = Listener::open(port()?)?;
     let target = opened.target();
-    *to = pointer_of(OBJECTS.add(Arc::new(Object::Listener(opened)))?)?;
+    *to = pointer_of(objects().add(Arc::new(Object::Listener(opened)))?)?;
     *carried = target.encode();
     Ok(())
 }
@@ -117,13 +117,13 @@ unsafe fn connect_at(
     let begun = wire::pending(carried);
     let number = if begun == 0 {
         let opened = Sender::open(port()?, target)?;
-        let number = OBJECTS.add(Arc::new(Object::Sender(opened)))?;
+        let number = objects().add(Arc::new(Object::Sender(opened)))?;
         wire::set_pending(carried, number);
         number
     } else {
         begun
     };
-    let found = OBJECTS.find(number).ok_or_else(unknown)?;
+    let found = objects().find(number).ok_or_else(unknown)?;
     let Object::Sender(pending) = &*found else { return Err(other_kind()) };
     if pending.target() != target {
         return Err(Fault::argument("the handle was changed while its connection was opened"));
@@ -132,7 +132,7 @@ unsafe fn connect_at(
         Ok(false) => return Ok(()),
         Ok(true) => *to = pointer_of(number)?,
         Err(fault) => {
-            OBJECTS.remove(number);
+            objects().remove(number);
             pending.close();
             wire::set_pending(carried, 0);
             let text = format!("to {}: {}", target.address, fault.text);
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn accept(
         let Object::Listener(listener) = &*found else { return Err(other_kind()) };
         if let Some(accepted) = listener.accept()? {
             let accepted = Arc::new(Object::Receiver(accepted));
-            *to = pointer_of(OBJECTS.add(accepted)?)?;
+            *to = pointer_of(objects().add(accepted)?)?;
         }
         Ok(())
     })
@@ -172,7 +172,7 @@ fn close(name: &str, pointer: *mut c_void, is: impl Fn(&Object) -> bool) -> Nccl
         if !is(&*object(pointer)?) {
             return Err(other_kind());
         }
-        match &*OBJECTS.remove(handle_of(pointer)).ok_or_else(unknown)? {
+        match &*objects().remove(handle_of(pointer)).ok_or_else(unknown)? {
             Object::Listener(listener) => listener.close(),
             Object::Sender(sender) => sender.close(),
             Object::Receiver(receiver) => receiver.close(),

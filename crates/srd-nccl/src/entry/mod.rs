@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::abi::{LOG_SUBSYSTEMS, Logger, NcclResult};
-use crate::plugin::{OBJECTS, Object};
+use crate::plugin::{Object, objects};
 use crate::{Fault, Outcome, log};
 
 pub mod connection;
@@ -49,11 +49,11 @@ fn pointer_of(handle: u64) -> Outcome<*mut c_void> {
 
 /// Returns the object of a pointer that NCCL holds.
 fn object(pointer: *const c_void) -> Outcome<Arc<Object>> {
-    OBJECTS.find(handle_of(pointer)).ok_or_else(unknown)
+    objects().find(handle_of(pointer)).ok_or_else(unknown)
 }
 
 fn unknown() -> Fault {
-    Fault::argument("there is no such object: it was closed, or never opened")
+    Fault::argument("there is no such object: it was closed, never opened, or opened before a fork")
 }
 
 fn other_kind() -> Fault {

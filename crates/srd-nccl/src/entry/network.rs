@@ -10,7 +10,7 @@ use crate::abi::{
 };
 use crate::context::Context;
 use crate::flow::PARTS_MAX;
-use crate::plugin::{self, OBJECTS, Object};
+use crate::plugin::{self, Object, objects};
 use crate::table::OBJECTS_MAX;
 use crate::{Fault, Outcome, machine};
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn init(
         let to = unsafe { out("ctx", context) }?;
         *to = std::ptr::null_mut();
         let context = Context::new(machine::machine()?);
-        *to = pointer_of(OBJECTS.add(Arc::new(Object::Context(context)))?)?;
+        *to = pointer_of(objects().add(Arc::new(Object::Context(context)))?)?;
         Ok(())
     })
 }
@@ -177,8 +177,8 @@ pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     run("finalize", || {
         // A communicator that was split off another communicator shares the other's context, which
         // may already be removed.
-        if let Some(Object::Context(_)) = OBJECTS.find(handle_of(context)).as_deref() {
-            drop(OBJECTS.remove(handle_of(context)));
+        if let Some(Object::Context(_)) = objects().find(handle_of(context)).as_deref() {
+            drop(objects().remove(handle_of(context)));
         }
         Ok(())
     })

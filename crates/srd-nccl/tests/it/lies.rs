@@ -13,9 +13,11 @@ use nccl_net_srd::{control::OUTGOING_MAX, flow::Purpose};
 use srd_efa::layer::Peer;
 use srd_host::Options;
 
+/// Returns an endpoint. Its operations for a peer that never answers last longer than any test,
+/// also on a busy machine: one test occupies all operations with them.
 fn port() -> Port {
     let options = Options::at("127.0.0.1:0".parse().unwrap());
-    let timeout = srd_proto::Duration::from_secs(20);
+    let timeout = srd_proto::Duration::from_secs(600);
     Port::open(&Options { paths: 1, shared_memory: false, answer_timeout: timeout, ..options })
         .unwrap()
 }

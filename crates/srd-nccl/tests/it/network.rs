@@ -188,8 +188,7 @@ fn a_receive_fails_when_the_peer_s_process_is_killed() {
 fn regression_a_receive_fails_with_the_first_request_that_finds_its_peer_gone() {
     let answer_max = Duration::from_secs(120);
     let answer = answer_max.as_millis().to_string();
-    let settings =
-        &[LOOPBACK, ("SRD_NCCL_PEER_TIMEOUT_MS", "2000"), ("SRD_NCCL_ANSWER_TIMEOUT_MS", &answer)];
+    let settings = &[LOOPBACK, SOON[0], ("SRD_NCCL_ANSWER_TIMEOUT_MS", &answer)];
     let [mut server, mut client] =
         pair([None, None], [settings, settings], "127.0.0.1", &["both", "0"]);
     assert_eq!((server.line().as_str(), client.line().as_str()), ("waits", "connected"));

@@ -12,7 +12,7 @@ use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError, S
 
 use crate::back_ends::io::{BATCH_BYTES_MAX, Notice, PacketIo, Undelivered, Wait};
 use crate::clock;
-use crate::copies::{Copied, Copies};
+use crate::copies::{Copies, Finding};
 
 /// Largest number of batches that are sent before the engine receives again.
 const ROUND_BATCHES_MAX: usize = 8;
@@ -221,8 +221,8 @@ impl<I: PacketIo> Engine<I> {
     pub(crate) fn send_and_notify(&mut self, app: &mut impl Application) -> io::Result<Flow> {
         let before = self.last_look;
         let mut now = self.look();
-        if let Some(why) = self.copies.look(now) {
-            self.begin_run(now, why, app)?;
+        if let Some(finding) = self.copies.look(now) {
+            self.begin_run(now, finding, app)?;
         }
         if let Some(due) = self.core.poll_timeout().filter(|due| *due <= now) {
             if now.since(due.max(before)) >= STALL {
@@ -256,14 +256,20 @@ impl<I: PacketIo> Engine<I> {
     }
 
     /// Starts another run, because this process may exist twice: no packet may be encrypted with
-    /// the current keys from now on.
+    /// the current keys from now on. In the child of a fork, no run follows: the sockets are those
+    /// of the parent, too.
     #[cold]
     fn begin_run(
         &mut self,
         now: Instant,
-        why: Copied,
+        finding: Finding,
         app: &mut impl Application,
     ) -> io::Result<()> {
+        let Finding::Copied(why) = finding else {
+            let text = "the endpoint belongs to the process that forked this one: open another \
+                        after fork";
+            return Err(io::Error::other(text));
+        };
         let seed = clock::seed()?;
         self.core.reseed(now, clock::epoch(), seed);
         self.forget_waiting();

@@ -233,7 +233,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// the number of calls; zero if the time has passed.
     ///
     /// # Errors
-    /// An error of the operating system that makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable. In the child of a fork,
+    /// always an error: the endpoint belongs to the parent.
     pub fn poll(&mut self, timeout: Duration, app: &mut impl Application) -> io::Result<usize> {
         let until =
             if timeout == Duration::ZERO { Instant::ZERO } else { self.engine.now() + timeout };
@@ -256,7 +257,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// sent immediately.
     ///
     /// # Errors
-    /// An error of the operating system that makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable. In the child of a fork,
+    /// always an error: the endpoint belongs to the parent.
     pub fn transmit(&mut self, app: &mut impl Application) -> io::Result<bool> {
         Ok(self.engine.send_and_notify(app)? == Flow::More)
     }
@@ -265,7 +267,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// for at most 50 ms until all Closes are sent.
     ///
     /// # Errors
-    /// An error of the operating system that makes the sockets unusable.
+    /// An error of the operating system that makes the sockets unusable. In the child of a fork,
+    /// always an error: the endpoint belongs to the parent.
     pub fn close(&mut self, app: &mut impl Application) -> io::Result<()> {
         let now = self.engine.look();
         self.engine.core().close(now);

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::back_ends::io::Segments as _;
 use crate::back_ends::xdp::netlink::Netlink;
@@ -176,8 +176,16 @@ fn parse_speed(text: &str) -> Option<u64> {
 /// 6.9, 64 before. It is determined once, by sending a batch of one-byte segments to a local
 /// socket.
 pub(crate) fn segments_max() -> usize {
-    static FOUND: OnceLock<usize> = OnceLock::new();
-    *FOUND.get_or_init(|| if takes_segments(128).unwrap_or(false) { 128 } else { 64 })
+    // Not a `OnceLock`: if a thread is sending these segments while another one forks, the child
+    // would wait for the result forever. Threads that do this at the same time get equal results.
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let found = FOUND.load(Ordering::Relaxed);
+    if found != 0 {
+        return found;
+    }
+    let found = if takes_segments(128).unwrap_or(false) { 128 } else { 64 };
+    FOUND.store(found, Ordering::Relaxed);
+    found
 }
 
 fn takes_segments(segments: usize) -> io::Result<bool> {

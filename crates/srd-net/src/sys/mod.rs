@@ -10,11 +10,13 @@
 //! | `addr` | socket addresses |
 //! | `interface`, `ethtool`, `tun` | interfaces; statistics of drivers; TUN devices |
 //! | `os`, `timer` | clocks, waiting, wake-ups, random bytes; alarms |
+//! | `fork` | detection of a forked process; what the endpoints of a process share |
 #![allow(unsafe_code)]
 
 mod addr;
 pub(crate) mod bpf;
 pub(crate) mod ethtool;
+pub(crate) mod fork;
 pub(crate) mod interface;
 pub(crate) mod os;
 pub(crate) mod shared;

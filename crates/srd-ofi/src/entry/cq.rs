@@ -220,8 +220,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64)
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: the queue is open.
-    unsafe { state::<CompletionQueue>(cq) }.queue().signal();
-    0
+    code(unsafe { state::<CompletionQueue>(cq) }.signal())
 }
 
 /// Implements `fi_cq_strerror`: returns the text that `readerr` returned with the error, or,

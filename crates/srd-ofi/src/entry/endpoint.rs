@@ -87,9 +87,13 @@ pub(super) unsafe extern "C" fn open(
     code(open())
 }
 
+/// Returns the endpoint that begins with `fid`; an error in the child of a fork, which must not
+/// wait for a lock of its parent.
 unsafe fn endpoint<'a>(fid: *mut fid) -> Outcome<&'a Endpoint> {
     // SAFETY: `fid` is an open object.
-    unsafe { state_of::<Endpoint>(fid) }.map(AsRef::as_ref).ok_or(Errno(FI_EINVAL))
+    let endpoint = unsafe { state_of::<Endpoint>(fid) }.ok_or(Errno(FI_EINVAL))?;
+    endpoint.slot.check()?;
+    Ok(endpoint)
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {

@@ -64,18 +64,14 @@ unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_i
         let (completions, events) =
             unsafe { (state_of::<CompletionQueue>(fid), state_of::<EventQueue>(fid)) };
         let idle = match (completions, events) {
-            (Some(queue), _) => {
-                queue.hosts.poll();
-                // From now on the progress thread fills the queue, which makes the descriptor
-                // readable.
-                queue.hosts.hand_over();
-                queue.queue().is_empty()
-            }
-            (_, Some(queue)) => queue.queue().is_empty(),
+            (Some(queue), _) => queue.is_idle(),
+            (_, Some(queue)) => queue.is_idle(),
             (None, None) => return -FI_EINVAL,
         };
-        if !idle {
-            return -FI_EAGAIN;
+        match idle {
+            Ok(true) => {}
+            Ok(false) => return -FI_EAGAIN,
+            Err(error) => return -error.0,
         }
     }
     0

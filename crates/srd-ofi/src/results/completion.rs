@@ -201,6 +201,28 @@ impl CompletionQueue {
         }
     }
 
+    /// Makes progress, and lets the progress threads make it from now on, so that a completion
+    /// makes the descriptor of the queue readable. Returns whether the queue has no entries.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` in the child of a fork.
+    pub fn is_idle(&self) -> Outcome<bool> {
+        self.slot.check()?;
+        self.hosts.poll();
+        self.hosts.hand_over();
+        Ok(self.queue.is_empty())
+    }
+
+    /// Ends the current wait for completions, or, if no thread waits, the next wait.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` in the child of a fork.
+    pub fn signal(&self) -> Outcome {
+        self.slot.check()?;
+        self.queue.signal();
+        Ok(())
+    }
+
     /// Keeps the text of a failure until the next failure is read. Returns its address and length.
     pub fn keep_text(&self, text: &str) -> (*const std::ffi::c_char, usize) {
         let mut kept = self.text.lock().unwrap_or_else(PoisonError::into_inner);

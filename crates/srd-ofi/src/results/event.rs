@@ -56,6 +56,15 @@ impl EventQueue {
         &self.queue
     }
 
+    /// Returns whether the queue has no events.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` in the child of a fork.
+    pub fn is_idle(&self) -> Outcome<bool> {
+        same_process(self.fabric.process)?;
+        Ok(self.queue.is_empty())
+    }
+
     /// Waits until there are events, at most for `timeout`; `None` means without limit.
     ///
     /// # Errors

@@ -15,6 +15,9 @@ const RESTARTED: (i32, i32) = (libc::ECONNRESET, 6);
 const SILENT: (i32, i32) = (libc::ETIMEDOUT, 5);
 
 const LOCAL: &str = "127.0.0.1";
+/// Number of short messages that can be posted to a peer which posts no receives: 32,768 of credit,
+/// and a queue of some thousands. Less if they are longer.
+const POSTED: std::ops::Range<u64> = 1000..40_000;
 /// Answer timeout in milliseconds, longer than twice the pause between two attempts to open a
 /// session: an operation that only tries to open a session must end as well.
 const ANSWERS_WITHIN_MS: &str = "2500";
@@ -99,7 +102,8 @@ fn a_killed_peer_is_told_as_silent_for_every_kind_of_operation() {
 fn regression_a_peer_that_dies_after_it_took_an_operation_is_told_as_silent() {
     let Some(program) = Program::compile("node") else { return };
     for command in ["send {} 1000000 6 1", "deliver {} 8 6 1", "deliver {} 30000 6 1"] {
-        let settings = [("FI_SRD_PEER_TIMEOUT_MS", "1000")];
+        // Longer than a process of a busy machine may be delayed.
+        let settings = [("FI_SRD_PEER_TIMEOUT_MS", "4000")];
         let (mut a, b, to, _) = acquainted(&program, &settings);
         a.post(&command.replace("{}", &to.to_string()));
         assert_eq!(a.ends(1, 500), [], "the peer has acknowledged it, and has posted no receive");
@@ -293,11 +297,12 @@ fn a_receiver_that_never_posts_costs_bounded_memory_and_holds_up_nobody_else() {
         let (mut a, mut b, to, port) = acquainted(&program, &[]);
         let before = (a.memory_kb(), b.memory_kb());
         let posted = a.post(&format!("send {to} {bytes} 2 100000"));
-        assert!((1000..20_000).contains(&posted), "{posted} of {bytes} bytes, then FI_EAGAIN");
+        assert!(POSTED.contains(&posted), "{posted} of {bytes} bytes, then FI_EAGAIN");
         let after = (a.memory_kb(), b.memory_kb());
         let most_kb = 24 << 10;
-        assert!(after.0 - before.0 < most_kb, "the sender: {before:?} {after:?}");
-        assert!(after.1 - before.1 < most_kb, "the receiver: {before:?} {after:?}");
+        // The kernel may have taken pages of the program's file back meanwhile.
+        assert!(after.0 < before.0 + most_kb, "the sender: {before:?} {after:?}");
+        assert!(after.1 < before.1 + most_kb, "the receiver: {before:?} {after:?}");
         // Messages of its other peers arrive, and its own messages arrive at the flooding peer.
         let mut c = program.start(&[]);
         let stranger = c.open(LOCAL, 0);
@@ -323,7 +328,7 @@ fn a_full_completion_queue_loses_nothing() {
     let Some(program) = Program::compile("node") else { return };
     let (mut a, mut b, to, _) = acquainted(&program, &[("CQ_SIZE", "16")]);
     let posted = a.post(&format!("send {to} 8 2 100000"));
-    assert!((1000..20_000).contains(&posted), "{posted}, then FI_EAGAIN");
+    assert!(POSTED.contains(&posted), "{posted}, then FI_EAGAIN");
     let count = usize::try_from(posted).unwrap();
     let half = count / 2;
     b.post(&format!("recv 8 2 {posted}"));

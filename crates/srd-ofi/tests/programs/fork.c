@@ -16,9 +16,11 @@ static void child_uses_the_parents(void)
 {
 	struct fi_cq_tagged_entry entry;
 	struct fi_cq_err_entry error = {0};
+	struct fid *queues[] = {&a.cq->fid};
 	struct fid_mr *mr;
 	fi_addr_t number;
 	char bytes[16] = {0};
+	size_t length = sizeof(bytes);
 	double begin = seconds();
 
 	EXPECT(fi_tsend(a.ep, bytes, 16, NULL, a.peer, 1, NULL), -FI_EOPBADSTATE);
@@ -29,6 +31,9 @@ static void child_uses_the_parents(void)
 	EXPECT(fi_cq_read(a.cq, &entry, 1), -FI_EOPBADSTATE);
 	EXPECT(fi_cq_sread(a.cq, &entry, 1, NULL, -1), -FI_EOPBADSTATE);
 	EXPECT(fi_cq_readerr(a.cq, &error, 0), -FI_EOPBADSTATE);
+	EXPECT(fi_cq_signal(a.cq), -FI_EOPBADSTATE);
+	EXPECT(fi_trywait(a.fabric, queues, 1), -FI_EOPBADSTATE);
+	EXPECT(fi_getname(&a.ep->fid, bytes, &length), -FI_EOPBADSTATE);
 	EXPECT(fi_av_insert(a.av, b.name, 1, &number, 0, NULL), -FI_EOPBADSTATE);
 	EXPECT(fi_mr_reg(a.domain, bytes, 16, FI_REMOTE_READ, 0, 0, 0, &mr, NULL),
 	       -FI_EOPBADSTATE);

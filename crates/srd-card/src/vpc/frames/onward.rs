@@ -381,7 +381,7 @@ impl Card {
             around.to_host(FrameRoute { host, instance, envelope, express: false }, frame);
             return Ok(());
         }
-        let most = self.host_bytes_max;
+        let most = self.bytes_max_to(host, around);
         let mtu = if express { EXPRESS_MTU } else { u16::try_from(most).unwrap_or(u16::MAX) };
         let Some(read) = Read::frame(&frame) else { return Ok(()) };
         mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);

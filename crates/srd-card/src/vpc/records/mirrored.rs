@@ -123,7 +123,7 @@ impl Card {
         if let Some(To::Host { host, .. }) = &to
             && !self.beside.contains(host)
         {
-            mirror::cut(&mut frame, self.host_bytes_max);
+            mirror::cut(&mut frame, self.bytes_max_to(host, around));
         }
         let bytes = u32::try_from(frame.len() - OFFLOAD_BYTES).unwrap_or(u32::MAX);
         let offer = Offer {

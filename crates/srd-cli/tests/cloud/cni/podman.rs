@@ -63,12 +63,7 @@ impl Podman {
         }
         let [plugins, networks] = [network.directory.path().to_owned(), path("net.d")];
         fs::create_dir(&networks).unwrap();
-        let mut plugin = network.config();
-        let plugin = plugin.as_object_mut().unwrap();
-        plugin.remove("cniVersion");
-        plugin.remove("name");
-        let list = json!({"cniVersion": "1.0.0", "name": "cloud", "plugins": [plugin]});
-        fs::write(networks.join("cloud.conflist"), list.to_string()).unwrap();
+        fs::write(networks.join("cloud.conflist"), list_of(network.config())).unwrap();
         let config = format!(
             "[network]\nnetwork_backend = \"cni\"\nnetwork_config_dir = {networks:?}\n\
              cni_plugin_dirs = [{plugins:?}]\ndefault_network = \"cloud\"\n\

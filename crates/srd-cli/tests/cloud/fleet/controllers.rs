@@ -53,12 +53,16 @@ fn hosts_of_two_controllers_follow_both_and_outlive_one() {
     fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
     let fifth = fleet.run(&network, 1);
     first.end(Signal::KILL);
-    assert!(pings(a, b));
+    wait_until("a ping without the first controller", || pings(a, b));
     fleet.turn_to(&SECOND);
     fleet.wait_for_hosts(2);
     assert_eq!(fleet.counts().iter().sum::<u64>(), 4);
-    assert!(exists(&fifth[0].namespace()) && pings(a, b) && pings(a, &fifth[0]));
-    within(&at, || cluster.revive(0));
+    assert!(exists(&fifth[0].namespace()));
+    wait_until("pings with the second controller", || pings(a, b) && pings(a, &fifth[0]));
+    within(&at, || {
+        cluster.revive(0);
+        cluster.wait_until_healthy(0);
+    });
     cluster.kill(1);
     let sixth = fleet.run(&network, 1);
     wait_until("the new instance", || pings(b, &sixth[0]));

@@ -1,7 +1,5 @@
 //! Instances of two hosts follow the API, and outlive failures of the controller and of hosts.
 
-use std::time::Instant;
-
 use super::*;
 
 #[test]
@@ -16,17 +14,18 @@ fn instances_of_two_hosts_follow_the_api_and_outlive_the_controller() {
     let a = four.iter().find(|of| of.machine == 1).unwrap();
     let b = four.iter().find(|of| of.machine == 2).unwrap();
 
-    // Groups apply between hosts. A change applies when its request is answered.
+    // Groups apply between hosts. A change applies when its request is answered. A busy machine may
+    // delay a permitted packet for longer than one attempt waits.
     assert!(!pings(a, b) && !connects(a, b), "no rule permits it");
     fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
     wait_until("the first ping", || pings(a, b));
-    assert!(connects(a, b) && pings(b, a), "{}", fleet.log());
+    wait_until("other packets", || connects(a, b) && pings(b, a));
     let began = Instant::now();
-    fleet.rules("RevokeSecurityGroupIngress", &network[1]);
-    println!("a change of rules was answered after {:?}", began.elapsed());
+    fleet.in_force(|| fleet.rules("RevokeSecurityGroupIngress", &network[1]));
+    println!("a change of rules was in force after {:?}", began.elapsed());
     assert!(!connects(a, b) && !pings(b, a), "the rules are revoked");
     fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
-    assert!(connects(b, a), "{}", fleet.log());
+    wait_until("a connection", || connects(b, a));
 
     // Packets use SRD between the hosts, if the interfaces have this setting.
     let listener = listen(&b.namespace(), PORT);
@@ -39,7 +38,7 @@ fn instances_of_two_hosts_follow_the_api_and_outlive_the_controller() {
     let of = format!("Filter.1.Name=attachment.instance-id&Filter.1.Value.1={}", a.id);
     let interface = element(&fleet.call("DescribeNetworkInterfaces", &of), "networkInterfaceId");
     let of = format!("NetworkInterfaceId={interface}&EnaSrdSpecification.EnaSrdEnabled=false");
-    fleet.call("ModifyNetworkInterfaceAttribute", &of);
+    fleet.in_force(|| drop(fleet.call("ModifyNetworkInterfaceAttribute", &of)));
     assert_eq!(fleet.counter(a, "ena_srd_mode"), 0);
     assert!(passes(&mut client, &mut server), "the connection goes on");
 
@@ -56,7 +55,8 @@ fn instances_of_two_hosts_follow_the_api_and_outlive_the_controller() {
 
     // Without its controller, a host goes on with what it has.
     fleet.processes[CONTROLLER].take().unwrap().end(Signal::KILL);
-    assert!(passes(&mut client, &mut server) && connects(a, b) && pings(b, a));
+    assert!(passes(&mut client, &mut server));
+    wait_until("packets without a controller", || connects(a, b) && pings(b, a));
     fleet.start_controller();
     fleet.wait_for_hosts(2);
     assert!(passes(&mut client, &mut server), "the restart ends no connection");
@@ -103,15 +103,16 @@ fn hosts_catch_up_start_again_and_are_removed() {
         assert!(command.args(rules).status().unwrap().success());
     };
     drop_it("add");
-    assert!(pings(a, b));
+    wait_until("a ping without the controller", || pings(a, b));
     fleet.rules("RevokeSecurityGroupIngress", &network[1]);
-    assert!(!pings(b, a), "the host that is connected uses the change");
-    assert!(pings(a, b), "the other one does not know it yet");
+    wait_until("the change at the host that is connected", || !pings(b, a));
+    wait_until("a ping by the other one, which does not know the change", || pings(a, b));
     drop_it("del");
     wait_until("the change at the host that was away", || !pings(a, b));
 
-    // A host that is killed starts again with the instances that it had.
+    // A host that is killed starts again with the instances that it had, and the rules.
     fleet.rules("AuthorizeSecurityGroupIngress", &network[1]);
+    fleet.wait_for_hosts(2);
     fleet.processes[2].take().unwrap().end(Signal::KILL);
     wait_until("the end of its instance", || !exists(&b.namespace()));
     fleet.processes[CONTROLLER].take().unwrap().end(Signal::KILL);
@@ -119,7 +120,7 @@ fn hosts_catch_up_start_again_and_are_removed() {
     wait_until("a ping without a controller", || is_mounted(&b.namespace()) && pings(a, b));
     fleet.start_controller();
     fleet.wait_for_hosts(2);
-    assert!(pings(a, b) && pings(b, a));
+    wait_until("pings with the controller", || pings(a, b) && pings(b, a));
 
     let said = fleet.control(&["hosts", "remove", "h2"]);
     assert!(said.contains(&b.id) && !said.contains(&a.id), "{said}");

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `follow` | rules of the API on all hosts, and failures of a controller or a host |
 //! | `pages` | the commands of the documents |
+//! | `growth` | a group that grows to 50 instances |
 //! | `controllers` | two controllers, and three members of etcd |
 //! | `faults` | faults of members of etcd, controllers and hosts, one at a time |
 //! | `pods` | pods of the plugin `srd-cni` on two hosts |
@@ -12,6 +13,7 @@
 mod controllers;
 mod faults;
 mod follow;
+mod growth;
 mod pages;
 mod pods;
 
@@ -20,6 +22,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -39,8 +42,11 @@ const HOSTS_PORT: u16 = 4600;
 const PORT: u16 = 5000;
 /// Type of the instances, with 48 vCPUs and ENA Express.
 const TYPE: &str = "c7i.12xlarge";
-/// vCPUs of each host: space for four instances.
+/// vCPUs of each host, unless a test needs more: space for four instances.
 const VCPUS: u32 = 200;
+/// Time for which a request waits for hosts: up to two seconds, and less for hosts that have often
+/// been slow. After a request that took longer than this, hosts may use the change later.
+const APPLY_WAIT: Duration = Duration::from_millis(500);
 
 /// A controller, hosts, and possibly further machines, which a switch connects. Each machine is a
 /// network namespace. Machine `n` has the address `198.18.0.(n + 1)`; machine 0 is the one of the
@@ -50,6 +56,8 @@ struct Fleet {
     names: Vec<String>,
     /// Number of hosts.
     hosts: usize,
+    /// vCPUs of each host.
+    vcpus: u32,
     processes: Vec<Option<Running>>,
     endpoint: Option<Endpoint>,
     /// Site of the controller to which requests and commands are sent.
@@ -107,9 +115,9 @@ impl Fleet {
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), open).unwrap();
         let controllers = format!("{}:{HOSTS_PORT}", FIRST.hosts);
-        let (endpoint, site) = (None, &FIRST);
+        let (endpoint, site, vcpus) = (None, &FIRST, VCPUS);
         let fleet =
-            Self { switch, names, hosts, processes, endpoint, site, controllers, directory };
+            Self { switch, names, hosts, vcpus, processes, endpoint, site, controllers, directory };
         let switch = &fleet.switch;
         must(&format!("netns add {switch}"));
         must(&format!("-n {switch} link add br0 type bridge"));
@@ -207,9 +215,10 @@ impl Fleet {
             "[expert]\npaths = 4\n[interface]\nlisten = \"0.0.0.0:7471\"\n[enrol]\n\
              controller = \"{}\"\ntoken_file = \"token\"\n\
              name = \"h{machine}\"\ndirectory = \"lib{machine}/h\"\n\
-             [enrol.instances]\nzone = \"{zone}\"\nvcpus = {VCPUS}\npods = true\n\
+             [enrol.instances]\nzone = \"{zone}\"\nvcpus = {}\npods = true\n\
              [control]\nsocket = \"{}\"\n",
             self.controllers,
+            self.vcpus,
             self.socket(machine)
         );
         let file = self.path(&format!("{machine}.toml"));
@@ -292,6 +301,16 @@ impl Fleet {
         body
     }
 
+    /// Sends the request of a change, which all hosts use when this function returns. They use it
+    /// when the request is answered, unless they are slow.
+    fn in_force(&self, change: impl FnOnce()) {
+        let began = Instant::now();
+        change();
+        if began.elapsed() >= APPLY_WAIT {
+            self.wait_for_hosts(self.hosts);
+        }
+    }
+
     /// Makes a VPC with a subnet in a zone and a group. Returns the subnet and the group.
     fn network(&self, zone: &str) -> [String; 2] {
         let vpc = element(&self.call("CreateVpc", "CidrBlock=10.0.0.0/16"), "vpcId");
@@ -338,12 +357,16 @@ impl Fleet {
 
     /// Waits until an instance has its interface, and finds its address and its host.
     fn placed(&self, id: &str) -> Placed {
-        // A request waits for its change for two seconds, which a busy machine may exceed.
-        wait_until("the instance", || is_mounted(&format!("srd-i-{id}")));
+        // A request waits for its change for two seconds, which a busy machine may exceed. The
+        // namespace is there before the host lists the instance.
+        let mut machine = 0;
+        wait_until("the instance", || {
+            let is_there = |n: &usize| self.names_on(*n).iter().any(|name| name == id);
+            machine = (1..=self.hosts).find(is_there).unwrap_or(0);
+            machine > 0 && is_mounted(&format!("srd-i-{id}"))
+        });
         let shown = self.call("DescribeInstances", &format!("InstanceId.1={id}"));
         let address: std::net::Ipv4Addr = element(&shown, "privateIpAddress").parse().unwrap();
-        let machine = (1..=self.hosts).find(|n| self.names_on(*n).iter().any(|name| name == id));
-        let machine = machine.unwrap_or_else(|| panic!("{id} has no host\n{}", self.log()));
         Placed { id: id.to_owned(), address: address.octets(), machine }
     }
 

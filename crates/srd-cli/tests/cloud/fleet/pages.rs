@@ -28,7 +28,8 @@ fn the_commands_of_the_page_run_instances_on_two_hosts() {
 }
 
 /// Launch template of the group in `docs/control.md`.
-const TEMPLATE: &str = "LaunchTemplateName=workers&LaunchTemplateData.ImageId=ami-12345678\
+const TEMPLATE: &str = "LaunchTemplateName=workers\
+    &LaunchTemplateData.ImageId=ami-12345678\
     &LaunchTemplateData.InstanceType=c7i.12xlarge\
     &LaunchTemplateData.NetworkInterface.1.DeviceIndex=0\
     &LaunchTemplateData.NetworkInterface.1.EnaSrdSpecification.EnaSrdEnabled=true\
@@ -47,8 +48,29 @@ fn members(fleet: &Fleet) -> Vec<Placed> {
 fn reaches(from: &Placed, to: &Placed) -> bool {
     let address = std::net::Ipv4Addr::from(to.address).to_string();
     let mut command = Command::new("ip");
-    let inside = ["netns", "exec", &from.namespace(), "ping", "-q", "-c1", "-W5", &address];
+    let inside = ["netns", "exec", &from.namespace(), "ping", "-q", "-c1", "-W60", &address];
     command.args(inside).output().unwrap().status.success()
+}
+
+/// Makes the group of `docs/control.md`, with a subnet in each of its two zones.
+pub(super) fn make_group(fleet: &Fleet, size: u8, most: u8) {
+    let vpc = element(&fleet.call("CreateVpc", "CidrBlock=10.0.0.0/16"), "vpcId");
+    let subnets = [(1, "us-east-1a"), (2, "us-east-1b")].map(|(n, zone)| {
+        let of = format!("VpcId={vpc}&CidrBlock=10.0.{n}.0/24&AvailabilityZone={zone}");
+        element(&fleet.call("CreateSubnet", &of), "subnetId")
+    });
+    fleet.call("CreateLaunchTemplate", TEMPLATE);
+    let of = format!(
+        "{GROUP}&LaunchTemplate.LaunchTemplateName=workers&MinSize=0&MaxSize={most}\
+         &DesiredCapacity={size}&VPCZoneIdentifier={}",
+        subnets.join(",")
+    );
+    fleet.scale("CreateAutoScalingGroup", &of);
+}
+
+/// Changes the size of the group.
+pub(super) fn desire(fleet: &Fleet, size: u8) {
+    fleet.scale("SetDesiredCapacity", &format!("{GROUP}&DesiredCapacity={size}"));
 }
 
 /// The group of `docs/control.md`, with one host in each of its two zones. The requests are those
@@ -59,24 +81,10 @@ fn an_auto_scaling_group_spreads_over_two_hosts() {
         return;
     }
     let mut fleet = Fleet::start("s", "us-east-1b");
-    let vpc = element(&fleet.call("CreateVpc", "CidrBlock=10.0.0.0/16"), "vpcId");
-    let subnet = |n: u8, zone: &str| {
-        let of = format!("VpcId={vpc}&CidrBlock=10.0.{n}.0/24&AvailabilityZone={zone}");
-        element(&fleet.call("CreateSubnet", &of), "subnetId")
-    };
-    let (a, b) = (subnet(1, "us-east-1a"), subnet(2, "us-east-1b"));
-    fleet.call("CreateLaunchTemplate", TEMPLATE);
-    let of = format!(
-        "{GROUP}&LaunchTemplate.LaunchTemplateName=workers&MinSize=0&MaxSize=10\
-         &DesiredCapacity=3&VPCZoneIdentifier={a},{b}"
-    );
-    fleet.scale("CreateAutoScalingGroup", &of);
+    make_group(&fleet, 3, 10);
     let mut counts = fleet.counts();
     counts.sort_unstable();
     assert_eq!((members(&fleet).len(), counts), (3, vec![1, 2]), "{}", fleet.log());
-    let desire = |fleet: &Fleet, size: u8| {
-        fleet.scale("SetDesiredCapacity", &format!("{GROUP}&DesiredCapacity={size}"));
-    };
     desire(&fleet, 6);
     let six = members(&fleet);
     let are_spread = |fleet: &Fleet| {

@@ -134,9 +134,10 @@ fn pods_of_two_hosts_behind_one_controller_reach_each_other_as_their_groups_allo
     assert_eq!((fleet.counts(), fleet.interfaces()), (vec![2, 2], 4));
     let to = (server, address);
     wait_until("the way between the hosts", || reaches(far, to));
-    assert!(reaches(near, to) && !reaches(refused, to), "{}", fleet.log());
+    wait_until("the way within the host", || reaches(near, to));
+    assert!(!reaches(refused, to), "{}", fleet.log());
     fleet.allow(&other, &web);
-    assert!(reaches(refused, to), "{}", fleet.log());
+    wait_until("the way of the other group", || reaches(refused, to));
 
     // What the plugin and the API refuse.
     let sends = |args: &str| two.code("ADD", lost, args, &[]);
@@ -188,7 +189,7 @@ fn pods_of_two_hosts_behind_one_controller_reach_each_other_as_their_groups_allo
         (vec![1, 1], 2),
         "GC has ended the pod of DEL"
     );
-    assert!(reaches(far, to));
+    wait_until("a connection of the pod that stays", || reaches(far, to));
 
     for (plugin, pod) in [(&one, server), (&two, far), (&two, refused), (&one, near)] {
         plugin.must("DEL", pod, "", &[]);

@@ -1,4 +1,4 @@
-//! Another identity of the controller, with real connections of hosts.
+//! Another identity of the controller, and another key of a host, with real connections of hosts.
 
 use srd_enrol::ControllerIdentities;
 
@@ -174,6 +174,49 @@ fn regression_a_host_is_served_while_its_identities_cannot_be_recorded() {
         client.ping();
         entry(&server).without_next.is_empty()
     });
+}
+
+/// The session of a host ended if the state could not be written or read at the moment in which the
+/// host offered its next key.
+#[test]
+fn regression_a_host_is_served_while_its_next_key_cannot_be_stored() {
+    let store = SharedStore::default();
+    let server = Server::with("10.77.0.0/16", Box::new(store.clone()));
+    let (_a, mut client) = server.enrol("a", 1);
+    client.snapshot();
+    server.hub.decide(|table| table.rotate("a")).unwrap();
+    assert_eq!(client.receive(), Ok(FromController::Rotate));
+    store.set_full(true);
+    client.send(&FromHost::NextKey { public_key: key(7) });
+    (0..5).for_each(|_| client.ping());
+    store.set_away(true);
+    // A host may offer its key twice.
+    client.send(&FromHost::NextKey { public_key: key(7) });
+    (0..5).for_each(|_| client.ping());
+    assert_eq!(server.refused(RefusalKind::Unavailable), 0);
+    store.set_away(false);
+    assert_eq!(server.listing().hosts[0].rotation.as_deref(), Some("requested"));
+    store.set_full(false);
+    wait_until("the answer", || {
+        client.send(&FromHost::Ping);
+        client.receive().unwrap() == FromController::KeyStored { public_key: key(7) }
+    });
+    assert_eq!(server.listing().hosts[0].rotation.as_deref(), Some("not in use yet"));
+}
+
+/// The host got no answer to its pings while the store did not answer, and so it connected again
+/// and again.
+#[test]
+fn regression_a_host_is_served_while_the_store_of_its_next_key_does_not_answer() {
+    let store = SharedStore::default();
+    let server = Server::with("10.77.0.0/16", Box::new(store.clone()));
+    let (_a, mut client) = server.enrol("a", 1);
+    client.snapshot();
+    let held = store.hold();
+    client.send(&FromHost::NextKey { public_key: key(7) });
+    (0..5).for_each(|_| client.ping());
+    drop(held);
+    assert_eq!(client.receive(), Ok(FromController::KeyStored { public_key: key(7) }));
 }
 
 /// A host that had enrolled with a token of the next identity, and had not connected since, counted

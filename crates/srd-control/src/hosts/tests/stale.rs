@@ -1,18 +1,20 @@
 //! Controllers beside each other, of which one has not read the store for a while.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::store::{CommitError, KeyChange, News};
 
 /// The list of all transactions, which several controllers use. While it is away, it cannot be
-/// read or written. While it is full, it cannot be written.
+/// read or written. While it is full, it cannot be written. While it is held, calls wait.
 #[derive(Clone, Default)]
 pub(super) struct SharedStore {
     log: Arc<Mutex<Vec<Vec<KeyChange>>>>,
     known: usize,
     is_away: Arc<AtomicBool>,
     is_full: Arc<AtomicBool>,
+    held: Arc<Mutex<()>>,
 }
 
 impl SharedStore {
@@ -24,7 +26,13 @@ impl SharedStore {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
+    /// Makes calls wait until the result is dropped.
+    pub(super) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.held.lock().unwrap()
+    }
+
     fn check(&self) -> Result<(), String> {
+        drop(self.held.lock().unwrap());
         let is_away = self.is_away.load(Ordering::Relaxed);
         if is_away { Err("the store does not answer".to_owned()) } else { Ok(()) }
     }

@@ -293,7 +293,8 @@ fn no_acknowledged_change_is_lost_when_a_member_is_killed() {
     let urls = cluster.urls();
     open(&urls, "/three/");
     let stop = AtomicBool::new(false);
-    let work = |name: &'static str| {
+    let counts = [const { AtomicUsize::new(0) }; 2];
+    let work = |name: &'static str, count: &AtomicUsize| {
         let (mut store, _) = open(&urls, "/three/");
         let (mut made, mut not_made) = (BTreeSet::new(), BTreeSet::new());
         let mut number = 0;
@@ -304,7 +305,10 @@ fn no_acknowledged_change_is_lost_when_a_member_is_killed() {
             number += 1;
             let key = format!("{name}/{number}");
             match store.commit(vec![change(&key, "x")]) {
-                Ok(()) => drop(made.insert(key)),
+                Ok(()) => {
+                    made.insert(key);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(CommitError::Unknown(_)) => {}
                 Err(_) => drop(not_made.insert(key)),
             }
@@ -312,13 +316,21 @@ fn no_acknowledged_change_is_lost_when_a_member_is_killed() {
         (made, not_made)
     };
     let results = thread::scope(|scope| {
-        let workers = ["a", "b"].map(|name| scope.spawn(move || work(name)));
+        let work = &work;
+        let workers = [("a", &counts[0]), ("b", &counts[1])]
+            .map(|(name, count)| scope.spawn(move || work(name, count)));
         for at in [0, 1, 2] {
             thread::sleep(Duration::from_secs(1));
             cluster.kill(at);
             thread::sleep(Duration::from_secs(4));
             cluster.revive(at);
             thread::sleep(Duration::from_secs(2));
+        }
+        // A slow disk makes few transactions in this time.
+        let until = std::time::Instant::now() + PATIENCE;
+        let are_few = || counts.iter().any(|count| count.load(Ordering::Relaxed) <= 20);
+        while are_few() && std::time::Instant::now() < until {
+            thread::sleep(Duration::from_millis(20));
         }
         stop.store(true, Ordering::Relaxed);
         workers.map(|worker| worker.join().unwrap())

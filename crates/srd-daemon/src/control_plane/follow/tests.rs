@@ -76,6 +76,10 @@ fn each_end_of_a_connection_has_its_own_word() {
     assert_eq!(word(End::Cloud(String::new())), Some("cloud"));
     assert_eq!(word(End::Daemon), None);
     assert_eq!(word(End::NextKey), None);
+    // The status contained no remedy.
+    let removed = refused(RefusalKind::HostUnknown).problem().unwrap().text;
+    assert!(removed.starts_with("no; "), "{removed}");
+    assert!(removed.contains("`srd control token create`"), "{removed}");
 }
 
 #[test]

@@ -43,20 +43,26 @@ pub(crate) struct PendingHello {
 pub(crate) struct Incoming {
     /// Run of the peer that the session belongs to.
     pub run: u64,
-    /// Number of the session, which the peer has chosen.
+    /// Number of the session, which the peer has chosen. The peer may choose the number of an
+    /// earlier session again.
     pub number: u32,
+    /// Number of the session among all sessions that peers have opened at this endpoint.
+    pub serial: u32,
     pub check: u32,
     /// Id of the message that is next in order.
     pub expected: u32,
     /// Number of messages that arrived before a message with a lower id.
     pub early: u32,
-    /// Bytes of credit that received messages have used since the start of the session (G5).
-    pub charged: u64,
-    /// Bytes of credit that were given back (G5). The value starts below zero if unexpected
-    /// messages of earlier sessions exceed one window; it then starts at minus the excess.
-    pub consumed: i64,
     /// Credit limit that the peer was granted (G5).
     pub granted: u64,
+    /// Bytes of the granted credit that no message has used yet (G5).
+    pub unused: u32,
+    /// Bytes of credit that the peer holds: the unused ones, and those of stored messages of this
+    /// session, whether unexpected or early (G5).
+    pub held: u32,
+    /// Bytes that are missing in the grant, because messages of earlier sessions are still stored
+    /// and exceed one window (G5).
+    pub owed: u32,
     /// Buffered bytes of messages and parts that arrived early, with the overhead of each.
     pub ahead_bytes: u32,
     /// Whether CREDIT with a new grant must be sent.
@@ -64,9 +70,24 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Returns the credit limit that may be granted now, with a window of `window` bytes.
-    pub(crate) fn limit(&self, window: u64) -> u64 {
-        u64::try_from(self.consumed.saturating_add_unsigned(window)).unwrap_or(0)
+    /// Returns by how many bytes the credit limit may rise now (G5). `most`: credit that the peer
+    /// may hold if no message of an earlier session is stored.
+    pub(crate) fn raise(&self, most: u32) -> u32 {
+        most.saturating_sub(self.owed).saturating_sub(self.held)
+    }
+
+    /// Whether a new grant is due: the peer holds at most half of the credit that it may hold (G5).
+    /// `most` is as in [`Self::raise`].
+    pub(crate) fn is_due(&self, most: u32) -> bool {
+        self.raise(most) > 0 && self.held <= most.saturating_sub(self.owed) / 2
+    }
+
+    /// Returns the largest number of buffered bytes of early messages and parts, with the overhead
+    /// of each (G5). The overhead of a part is at most half of its bytes, so the early frames of a
+    /// peer that respects its credit need no more. Large atomic operations may need more: they use
+    /// little credit.
+    pub(crate) fn ahead_bytes_max(&self) -> usize {
+        self.held as usize + self.held as usize / 2
     }
 }
 
@@ -127,8 +148,8 @@ pub(crate) struct Connection {
     /// Payload bytes of a datagram to the peer.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
-    /// Credit that unexpected messages of all sessions use.
-    pub unexpected_charge: u32,
+    /// Credit that stored messages of the peer's earlier sessions use.
+    pub former_charge: u32,
 }
 
 impl Connection {
@@ -162,7 +183,7 @@ impl Connection {
             reads_listed: false,
             payload_bytes_max,
             incoming: None,
-            unexpected_charge: 0,
+            former_charge: 0,
         }
     }
 

@@ -1,6 +1,12 @@
 //! Credit: the number of bytes that a peer may send before receives match its messages (G4, G5).
+//!
+//! All senders share `credit_bytes`. A sender **holds** the credit that it may still use, and the
+//! credit of its messages that are stored here. The credit of a message returns when the message is
+//! matched, and is then divided anew: a sender that held more than its present share holds at most
+//! its share after it has used what it was granted.
 
-use crate::rdm::peers::connection::Connection;
+use crate::rdm::peers::connection::{Connection, Incoming};
+use crate::rdm::receive::inbound::MessageInfo;
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::encode;
 
@@ -8,11 +14,25 @@ use crate::rdm::wire::encode;
 pub(crate) const CONTROL_MAX: usize = 64;
 
 impl Rdm {
-    /// Returns the window of one sender: its share of all credit (G5), in bytes.
+    /// Returns the window of one sender: its share of all credit (G5), in bytes. A sender that the
+    /// transport has removed counts as long as messages from it are stored.
     pub(crate) fn window(&self) -> u64 {
         let b = &self.bounds;
-        let share = b.credit_bytes / u64::from(self.conn_count.max(1));
+        let senders = u64::from(self.conn_count) + self.removed.len() as u64;
+        let share = b.credit_bytes / senders.max(1);
         share.clamp(b.window_bytes_min, b.window_bytes_max)
+    }
+
+    /// Returns the credit that a sender may hold which holds `held` bytes of credit now: its
+    /// window, but no more than it holds and the credit that no sender holds. If less than half of
+    /// its window is left, the sender may hold half of its window, and always the smallest window
+    /// (G5).
+    pub(crate) fn allowance(&self, held: u32) -> u32 {
+        let window = self.window();
+        let free = self.bounds.credit_bytes.saturating_sub(self.credit_held);
+        let least = (window / 2).max(self.bounds.window_bytes_min);
+        let most = window.min(u64::from(held) + free).max(least);
+        u32::try_from(most).unwrap_or(u32::MAX)
     }
 
     /// Handles CREDIT, with which a peer raises the credit limit. Returns false if the frame is for
@@ -28,35 +48,75 @@ impl Rdm {
         true
     }
 
-    /// Gives back the credit of a message, because the message no longer uses memory. The message
-    /// may belong to an earlier session. A new grant is due when half of the window is free (G5).
+    /// Gives back the credit of a message of the peer's present session, because the message no
+    /// longer uses memory.
     pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
-        let window = self.window();
+        self.free_credit(index, charge);
+        self.schedule_grant(index);
+    }
+
+    /// Gives back the credit of a stored message, which may belong to an earlier session.
+    pub(crate) fn release(&mut self, info: &MessageInfo) {
+        if let Some(index) = self.forget_kept(info) {
+            self.schedule_grant(index);
+        }
+    }
+
+    /// Records that an unexpected message is no longer stored. Returns its connection.
+    pub(crate) fn forget_kept(&mut self, info: &MessageInfo) -> Option<u32> {
+        let index = self.index_of(info)?;
+        let is_of = |i: &Incoming| i.serial == info.session;
+        if self.conn(index)?.incoming.as_ref().is_some_and(is_of) {
+            self.free_credit(index, info.charge);
+            return Some(index);
+        }
+        let (conn, charge) = (self.conn_mut(index)?, info.charge_u32());
+        conn.former_charge = conn.former_charge.saturating_sub(charge);
+        if let Some(incoming) = &mut conn.incoming {
+            incoming.owed = incoming.owed.saturating_sub(charge);
+        }
+        Some(index)
+    }
+
+    /// Records that the peer's present session no longer holds the credit of a message.
+    pub(crate) fn free_credit(&mut self, index: u32, charge: u64) {
         let Some(incoming) = self.incoming_mut(index) else { return };
-        incoming.consumed = incoming.consumed.saturating_add_unsigned(charge);
-        let due = incoming.limit(window) >= incoming.granted + window / 2;
-        if due && !core::mem::replace(&mut incoming.credit_due, true) {
+        let freed = charge.min(incoming.held.into());
+        incoming.held -= u32::try_from(freed).unwrap_or(incoming.held);
+        self.credit_held = self.credit_held.saturating_sub(freed);
+    }
+
+    /// Schedules CREDIT for a peer, if a new grant is due.
+    fn schedule_grant(&mut self, index: u32) {
+        let incoming = self.conn(index).and_then(|conn| conn.incoming.as_ref());
+        let Some(incoming) = incoming.filter(|incoming| !incoming.credit_due) else { return };
+        if incoming.is_due(self.allowance(incoming.held)) {
+            if let Some(incoming) = self.incoming_mut(index) {
+                incoming.credit_due = true;
+            }
             self.wake(index);
         }
     }
 
     /// Sends CREDIT with a higher credit limit to a peer, if a grant is due.
     pub(crate) fn grant(&mut self, index: u32) {
-        let window = self.window();
         // A peer that does not accept its control frames gets no more credit, which bounds their
         // number (G5).
-        let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
-        if !self.conn(index).is_some_and(heard) {
-            return;
-        }
-        let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
+        let heard = |conn: &&Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
+        let conn = self.conn(index).filter(heard);
+        let incoming = conn.and_then(|conn| conn.incoming.as_ref());
+        let Some(incoming) = incoming.filter(|incoming| incoming.credit_due) else { return };
+        let more = incoming.raise(self.allowance(incoming.held));
+        let Some(incoming) = self.incoming_mut(index) else { return };
         incoming.credit_due = false;
-        let limit = incoming.limit(window);
-        if limit <= incoming.granted {
+        if more == 0 {
             return;
         }
-        incoming.granted = limit;
-        let number = incoming.number;
+        incoming.granted += u64::from(more);
+        incoming.unused += more;
+        incoming.held += more;
+        let (number, limit) = (incoming.number, incoming.granted);
+        self.credit_held += u64::from(more);
         self.queue_reply(index, encode::credit(number, limit));
     }
 }

@@ -167,7 +167,6 @@ impl Rdm {
         self.forget_strangers(world.endpoint, STRANGERS_LOOKED_AT);
         let Some(index) = self.make_conn(peer, address) else { return };
         self.set_run(index, hello.incarnation);
-        let window = self.window();
         let own = self.incarnation;
         let known = self.conn(index).and_then(|conn| conn.incoming);
         // W1. A HELLO of any version gets an answer; only this version gets a session.
@@ -175,7 +174,7 @@ impl Rdm {
             let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
             // A repeated HELLO is answered with the same grant. (H3)
             if !known.as_ref().is_some_and(same) {
-                self.open_incoming(index, hello, window);
+                self.open_incoming(index, hello);
             }
         }
         let incoming = self.conn(index).and_then(|conn| conn.incoming);
@@ -187,25 +186,31 @@ impl Rdm {
 
     /// Opens a new session of a peer. Unexpected messages of its earlier sessions still use memory:
     /// if they exceed one window, the new grant is reduced by the excess (G5).
-    pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
+    pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
         let check = field::session_check(self.incarnation, number);
-        if let Some(conn) = self.conn_mut(index) {
-            let owed = u64::from(conn.unexpected_charge).saturating_sub(window);
-            conn.incoming = Some(Incoming {
-                run,
-                number,
-                check,
-                expected: 0,
-                early: 0,
-                charged: 0,
-                consumed: 0i64.saturating_sub_unsigned(owed),
-                granted: window.saturating_sub(owed),
-                ahead_bytes: 0,
-                credit_due: false,
-            });
-        }
+        let most = self.allowance(0);
+        self.sessions_opened = self.sessions_opened.wrapping_add(1);
+        let serial = self.sessions_opened;
+        let Some(conn) = self.conn_mut(index) else { return };
+        let owed = conn.former_charge.saturating_sub(most);
+        let held = most.saturating_sub(owed);
+        conn.incoming = Some(Incoming {
+            run,
+            number,
+            serial,
+            check,
+            expected: 0,
+            early: 0,
+            granted: held.into(),
+            unused: held,
+            held,
+            owed,
+            ahead_bytes: 0,
+            credit_due: false,
+        });
+        self.credit_held += u64::from(held);
     }
 
     /// Handles the transport's event that a peer is down.

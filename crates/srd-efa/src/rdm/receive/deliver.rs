@@ -29,9 +29,11 @@ impl Rdm {
         charge: u64,
     ) -> Option<MessageInfo> {
         let conn = self.conn(index)?;
+        let incoming = conn.incoming.as_ref()?;
         Some(MessageInfo {
             peer: Some(conn.id),
-            run: conn.remote,
+            run: incoming.run,
+            session: incoming.serial,
             charge,
             source: conn.source?,
             tag: header.tag,
@@ -75,7 +77,6 @@ impl Rdm {
         let kept = self.keep(info, Body::Parts(header.id))?;
         let mut buffer: Vec<u8> = Vec::with_capacity(usize::try_from(whole).unwrap_or(0));
         buffer.extend_from_slice(bytes);
-        buffer.resize(usize::try_from(whole).unwrap_or(0), 0);
         let place = Destination::Buffer { buffer, kept, tagged: info.tag.is_some() };
         self.begin_partial(index, header.id, bytes.len() as u64, whole, place, memory);
         Ok(())
@@ -130,9 +131,6 @@ impl Rdm {
             .keep(info.envelope(), UnexpectedMessage { info, body })
             .map_err(|_| Refusal::Rnr)?;
         self.counters.unexpected += 1;
-        if let Some(conn) = self.index_of(&info).and_then(|index| self.conn_mut(index)) {
-            conn.unexpected_charge = conn.unexpected_charge.saturating_add(info.charge_u32());
-        }
         Ok(kept)
     }
 
@@ -270,21 +268,6 @@ impl Rdm {
             Body::Loopback(key) => self.end(key, Outcome::Ok),
             Body::Lost(_) => {}
         }
-    }
-
-    /// Returns the credit of a delivered unexpected message to its sender.
-    fn release(&mut self, info: &MessageInfo) {
-        if let Some(index) = self.forget_kept(info) {
-            self.give_back(index, info.charge);
-        }
-    }
-
-    /// Records that an unexpected message is no longer stored. Returns its connection.
-    pub(crate) fn forget_kept(&mut self, info: &MessageInfo) -> Option<u32> {
-        let index = self.index_of(info)?;
-        let conn = self.conn_mut(index)?;
-        conn.unexpected_charge = conn.unexpected_charge.saturating_sub(info.charge_u32());
-        Some(index)
     }
 
     /// Returns the connection through which a message arrived, if the connection still exists.

@@ -124,7 +124,8 @@ impl Rdm {
         let incoming = self.conn(index).and_then(|conn| conn.incoming);
         let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
         let charge = frame.charge(); // G4
-        if incoming.charged + charge > incoming.granted {
+        let charge = u32::try_from(charge).map_err(|_| Refusal::Malformed)?;
+        if charge > incoming.unused {
             return Err(Refusal::Malformed);
         }
         let ahead = id.wrapping_sub(incoming.expected);
@@ -142,7 +143,7 @@ impl Rdm {
             return Err(Refusal::Malformed);
         }
         let Some(incoming) = self.incoming_mut(index) else { return Ok(()) };
-        incoming.charged += charge;
+        incoming.unused = incoming.unused.saturating_sub(charge);
         if ahead == 0 {
             incoming.expected = incoming.expected.wrapping_add(frame.span());
             if incoming.early > 0 {
@@ -159,6 +160,9 @@ impl Rdm {
         frame: &Frame<'_>,
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
+        if self.outruns_parts(index, frame.span()) {
+            return Err(Refusal::Rnr);
+        }
         match frame {
             Frame::Message(message) => self.on_message(index, message, memory),
             Frame::Long { header, iov, count } => self.on_long(index, header, &iov[..*count]),
@@ -167,10 +171,10 @@ impl Rdm {
         }
     }
 
-    /// Drops the peer's session: receives that were filled in part end with the outcome (H3).
+    /// Drops the peer's session: receives that were filled in part end with the outcome (H3). The
+    /// messages that stay stored are then those of an earlier session (G5).
     pub(crate) fn drop_incoming(&mut self, index: u32, outcome: Outcome) {
-        let Some(conn) = self.conn_mut(index) else { return };
-        if conn.incoming.take().is_none() {
+        if self.incoming_mut(index).is_none() {
             return;
         }
         let keys = self.partials.range((index, 0)..=(index, u32::MAX)).map(|(key, _)| *key);
@@ -179,6 +183,11 @@ impl Rdm {
                 self.drop_partial(index, partial, outcome);
             }
         }
+        let Some(conn) = self.conn_mut(index) else { return };
+        let Some(incoming) = conn.incoming.take() else { return };
+        let stored = conn.former_charge.saturating_add(incoming.held);
+        conn.former_charge = stored.saturating_sub(incoming.unused);
+        self.credit_held = self.credit_held.saturating_sub(incoming.held.into());
     }
 
     pub(crate) fn incoming_mut(&mut self, index: u32) -> Option<&mut Incoming> {

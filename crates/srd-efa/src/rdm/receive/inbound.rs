@@ -34,6 +34,8 @@ pub(crate) struct MessageInfo {
     pub peer: Option<PeerId>,
     /// Run of the peer that sent the message.
     pub run: u64,
+    /// Number of the session in which the message arrived (`Incoming::serial`).
+    pub session: u32,
     /// Bytes of the sender's credit that the message uses (G4).
     pub charge: u64,
     pub source: u32,
@@ -131,7 +133,8 @@ impl Landing {
 pub(crate) enum Destination {
     /// The message's header was not processed yet: the parts wait, each with its offset.
     Unknown(Vec<(u16, Box<[u8]>)>),
-    /// A buffer of this layer, until a receive matches the message.
+    /// A buffer of this layer, until a receive matches the message. The buffer ends behind the last
+    /// byte that has arrived.
     Buffer { buffer: Vec<u8>, kept: MessageKey, tagged: bool },
     /// The pieces of a receive.
     Landing(Box<Landing>),
@@ -174,16 +177,29 @@ impl Partial {
         self.got += count;
         match &mut self.place {
             Destination::Buffer { buffer, .. } => {
-                let at = usize::try_from(offset).unwrap_or(usize::MAX);
-                if let Some(to) = buffer.get_mut(at..at + bytes.len()) {
-                    to.copy_from_slice(bytes);
-                }
+                fill(buffer, usize::try_from(offset).unwrap_or(usize::MAX), bytes);
             }
             Destination::Landing(landing) => landing.write(memory, offset, bytes),
             Destination::Unknown(_) | Destination::Nowhere(_) => {}
         }
         true
     }
+}
+
+/// Writes a part of a message at `at` into the buffer of the message, which grows up to the end of
+/// the part. The caller has checked that the part lies in the message. Parts that arrive in order
+/// are appended, without a write of zeros before.
+fn fill(buffer: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if at >= buffer.len() {
+        buffer.resize(at, 0);
+        buffer.extend_from_slice(bytes);
+        return;
+    }
+    let end = at + bytes.len();
+    if end > buffer.len() {
+        buffer.resize(end, 0);
+    }
+    buffer[at..end].copy_from_slice(bytes);
 }
 
 /// Location of a long message at its sender.
@@ -229,5 +245,29 @@ impl LongIn {
             offset -= piece.length;
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_buffer_takes_parts_in_every_order() {
+        let whole: Vec<u8> = (1..=20).collect();
+        let parts = [(5, 10), (10, 15), (15, 20)];
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut buffer = whole[..5].to_vec();
+            for (from, to) in order.map(|index: usize| parts[index]) {
+                fill(&mut buffer, from, &whole[from..to]);
+                assert!(buffer.len() >= to && buffer[from..to] == whole[from..to]);
+            }
+            assert_eq!(buffer, whole, "{order:?}");
+        }
+        // Only a peer that breaks the rules sends bytes twice.
+        let mut buffer = whole[..5].to_vec();
+        fill(&mut buffer, 3, &whole[3..8]);
+        assert_eq!(buffer, whole[..8]);
     }
 }

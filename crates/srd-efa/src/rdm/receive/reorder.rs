@@ -2,9 +2,10 @@
 //!
 //! Datagrams take many paths. So the parts of a message, its header among them, arrive in any
 //! order, and messages arrive before messages that were sent earlier. This module stores all of
-//! them by message id until they are next in order. Bounds: `reorder_bytes_max` bytes, of which one
-//! peer has at most `reorder_conn_bytes_max`; ids at most `reorder_ids_max` ahead. The credit of a
-//! sender bounds the buffers of its incomplete messages.
+//! them by message id until they are next in order. Bounds: `reorder_bytes_max` bytes for all
+//! peers; for each peer a quarter of the space that other peers leave, and one and a half times its
+//! credit; ids at most `reorder_ids_max` ahead. The credit of a sender bounds the buffers of its
+//! incomplete messages.
 
 use alloc::vec::Vec;
 
@@ -12,6 +13,7 @@ use srd_proto::Delivery;
 
 use crate::layer::completion::Outcome;
 use crate::memory::Memory;
+use crate::rdm::config::IDS_APART_MAX;
 use crate::rdm::receive::inbound::{Body, Destination, Partial, Refusal};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::STATUS_OK;
@@ -19,6 +21,8 @@ use crate::rdm::wire::frame::Frame;
 
 /// Overhead in bytes that is counted for each buffered frame or part.
 const PIECE_COST: usize = 128;
+/// Number of ids, a power of two, between two checks that parts can be assigned to their messages.
+const BLOCK_IDS: u32 = IDS_APART_MAX / 2;
 
 impl Rdm {
     /// Stores a frame that arrived early until it is next in order.
@@ -59,6 +63,7 @@ impl Rdm {
             let Some(payload) = partial.early.take() else { break };
             let frame = Frame::decode(&payload);
             let span = frame.as_ref().map_or(1, Frame::span);
+            let charge = frame.as_ref().map_or(0, Frame::charge);
             let turn = match frame {
                 Some(frame) => self.on_turn(index, &frame, memory),
                 None => Err(Refusal::Malformed),
@@ -73,6 +78,9 @@ impl Rdm {
                 break;
             }
             any = true;
+            if turn.is_err() {
+                self.give_back(index, charge);
+            }
             self.give_room_ahead(index, payload.len() + PIECE_COST);
             self.forget_unknown(index, key.1);
             if let Some(incoming) = self.incoming_mut(index) {
@@ -81,6 +89,22 @@ impl Rdm {
             }
         }
         any
+    }
+
+    /// Whether a part of an incomplete message could be taken for a part of a later message, if the
+    /// next `span` ids were processed now (G2). The check takes place once in `BLOCK_IDS` ids: it
+    /// requires that no message is incomplete that is `BLOCK_IDS` ids or more behind. So until the
+    /// next check each incomplete message is less than twice as far behind.
+    pub(crate) fn outruns_parts(&self, index: u32, span: u32) -> bool {
+        let incoming = self.conn(index).and_then(|conn| conn.incoming.as_ref());
+        let Some(expected) = incoming.map(|incoming| incoming.expected) else { return false };
+        let next = expected.wrapping_add(span);
+        if (expected ^ next) < BLOCK_IDS || self.partials.is_empty() {
+            return false;
+        }
+        let first = (next & !(BLOCK_IDS - 1)).wrapping_sub(2 * BLOCK_IDS);
+        let last = first + (BLOCK_IDS - 1);
+        self.partials.range((index, first)..=(index, last)).next().is_some()
     }
 
     /// Whether an early frame of this id is stored.
@@ -110,13 +134,15 @@ impl Rdm {
     }
 
     /// Whether `cost` more bytes of a peer's early frames may be buffered (G5). A peer that
-    /// respects its credit needs less than half of its share, and leaves the rest of the memory to
-    /// other peers.
+    /// respects its credit is refused only if other peers use the memory, and always leaves some of
+    /// it to other peers.
     fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
-        let own =
-            self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);
-        self.reorder_bytes + cost <= self.bounds.reorder_bytes_max
-            && own + cost <= self.bounds.reorder_conn_bytes_max
+        let incoming = self.conn(index).and_then(|conn| conn.incoming.as_ref());
+        let Some(incoming) = incoming else { return false };
+        let own = incoming.ahead_bytes as usize;
+        let others = self.reorder_bytes.saturating_sub(own);
+        let left = self.bounds.reorder_bytes_max.saturating_sub(others);
+        own + cost <= incoming.ahead_bytes_max().min(left / 4)
     }
 
     fn take_room_ahead(&mut self, index: u32, cost: usize) {
@@ -173,7 +199,9 @@ impl Rdm {
             Destination::Unknown(_) => {}
             Destination::Landing(landing) => self.landed(&landing, None),
             Destination::Nowhere(info) => self.confirm(&info, STATUS_OK),
-            Destination::Buffer { buffer, kept, tagged } => {
+            Destination::Buffer { mut buffer, kept, tagged } => {
+                // Shorter only if the peer has sent some bytes twice, and others not at all.
+                buffer.resize(usize::try_from(partial.length).unwrap_or(0), 0);
                 let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
                 if let Some(kept) = matcher.message_mut(kept) {
                     kept.body = Body::Whole(buffer.into_boxed_slice());
@@ -242,6 +270,8 @@ impl Rdm {
     pub(crate) fn drop_partial(&mut self, index: u32, partial: Partial, outcome: Outcome) {
         if let Some(early) = &partial.early {
             self.give_room_ahead(index, early.len() + PIECE_COST);
+            let charge = Frame::decode(early).map_or(0, |frame| frame.charge());
+            self.free_credit(index, charge);
         }
         self.forget_pieces(index, &partial);
         match partial.place {

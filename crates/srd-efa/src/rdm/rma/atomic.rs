@@ -23,6 +23,10 @@ use crate::rdm::wire::frame::{AtomicIov, Frame};
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
 
+/// While this number of control frames waits for a peer, its atomic operations are refused. So the
+/// results that a peer does not accept take at most about 5 MB.
+pub(crate) const RESULTS_MAX: usize = 4096;
+
 /// A checked operation, ready to execute.
 struct Request<'a> {
     kind: AtomicKind,
@@ -126,7 +130,8 @@ impl Rdm {
         let Frame::Atomic { op, datatype, form, token, iov, count, operands, .. } = *frame else {
             return Err(Refusal::Malformed);
         };
-        if self.is_full() {
+        let results = self.conn(index).map_or(0, |conn| conn.control.len());
+        if self.is_full() || results >= RESULTS_MAX {
             return Err(Refusal::Rnr);
         }
         let list =

@@ -13,6 +13,10 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
 
+/// Largest number of unexpected messages before a message to this endpoint that is copied. So the
+/// copies take at most 32 MiB.
+const STORED_BEFORE_MAX: u64 = 4096;
+
 impl Rdm {
     /// Executes an operation whose peer is this endpoint.
     pub(crate) fn submit_loopback(
@@ -38,6 +42,7 @@ impl Rdm {
         let info = MessageInfo {
             peer: None,
             run: 0,
+            session: 0,
             charge: 0,
             source: op.peer,
             tag: op.tag,
@@ -53,10 +58,9 @@ impl Rdm {
             self.landed(&landing, None);
             return Ok(());
         }
-        // The number of unexpected messages that a peer may send; further messages wait in their
-        // buffers.
-        let window = usize::try_from(self.window() / MESSAGE_COST).unwrap_or(0);
-        let many = self.matcher(info.tag.is_some()).len().1 >= window;
+        // Behind so many unexpected messages, further messages wait in their buffers.
+        let most = (self.window() / MESSAGE_COST).min(STORED_BEFORE_MAX);
+        let many = self.matcher(info.tag.is_some()).len().1 as u64 >= most;
         let copy = copy && (copied || !many);
         let body = if copy {
             Body::Whole(self.bytes_loopback(key, world.memory).as_ref().into())

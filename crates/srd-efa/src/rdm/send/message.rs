@@ -254,10 +254,14 @@ impl Rdm {
 }
 
 /// Returns the size of datagrams that carry `bytes` bytes, all of one size except the last. They
-/// are as few as with the largest size, `room`. Datagrams of several messages have the same size,
-/// so that one system call can send them.
+/// are as few as with the largest size, `room`, or one more if all of them then have one size.
+/// Datagrams of one size, of one or several messages, need one system call; a smaller one is the
+/// last of its call.
 fn even_part(bytes: u64, room: u64) -> u64 {
-    bytes.div_ceil(bytes.div_ceil(room).max(1))
+    let least = bytes.div_ceil(room).max(1);
+    let is_even = |count| bytes.is_multiple_of(count);
+    let count = if !is_even(least) && is_even(least + 1) { least + 1 } else { least };
+    bytes.div_ceil(count)
 }
 
 #[cfg(test)]
@@ -266,11 +270,15 @@ mod tests {
 
     #[test]
     fn parts_are_as_few_as_possible_and_of_one_size() {
-        assert_eq!(even_part(65_556, 8_928), 8_195);
+        assert_eq!(even_part(65_556, 8_928), 65_556 / 9);
+        assert_eq!(even_part(65_552, 8_928), 65_552 / 8);
+        assert_eq!(even_part(65_555, 8_928), 8_195, "neither 8 nor 9 divides the size");
         for (bytes, room) in [(1, 8_928), (8_928, 8_928), (8_929, 8_928), (65_535, 504)] {
             let part = even_part(bytes, room);
             assert!(part <= room);
-            assert_eq!(bytes.div_ceil(part), bytes.div_ceil(room), "{bytes} {room}");
+            let (count, least) = (bytes.div_ceil(part), bytes.div_ceil(room));
+            let is_even = count == least + 1 && bytes.is_multiple_of(part);
+            assert!(count == least || is_even, "{bytes} {room}");
         }
     }
 }

@@ -210,7 +210,7 @@ fn without_credit_for_its_bytes_a_message_is_read_by_its_receiver() {
 #[test]
 fn a_full_reorder_pool_refuses_what_is_early_and_the_messages_go_on() {
     let mut net = Net::bad(2);
-    net.nodes[1].rdm.bounds.reorder_bytes_max = 400; // one small message, or none
+    net.nodes[1].rdm.bounds.reorder_bytes_max = 1600; // two small messages of a peer
     let to = net.peer(0, 1);
     for n in 0..100u64 {
         net.nodes[0].ram.0[usize::try_from(n).unwrap()] = u8::try_from(n).unwrap();

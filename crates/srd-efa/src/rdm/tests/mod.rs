@@ -3,6 +3,7 @@
 
 mod basics;
 mod batches;
+mod credit;
 mod fairness;
 mod faults;
 mod hostile;

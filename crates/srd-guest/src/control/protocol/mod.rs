@@ -55,6 +55,10 @@ pub enum Request {
     Apply {
         /// The absolute path of the file.
         file: PathBuf,
+        /// Whether a file without instances may end all instances of the file in force. Otherwise
+        /// the card refuses such a file. Programs of earlier versions send no such field.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        removes_all: bool,
     },
     /// Wait until the parts of instances that other programs have changed are restored, after the
     /// last [`Request::Apply`] of this connection.
@@ -245,6 +249,9 @@ pub struct Status {
     /// The other hosts in the card's settings, sorted by name.
     #[serde(default)]
     pub hosts: Vec<PeerHost>,
+    /// Number of workers, the threads that move packets. A card of an earlier version sends 0.
+    #[serde(default)]
+    pub workers: u8,
     /// The instances of this host, sorted by name.
     pub instances: Vec<Instance>,
     /// Numbers of dropped packets that belong to no interface, by cause.
@@ -337,6 +344,10 @@ pub struct Instance {
     /// The network namespace; `None` if the interfaces are vhost-user sockets, of a virtual machine
     /// or a DPDK program.
     pub namespace: Option<NamespaceName>,
+    /// Number of the worker that moves the packets of the instance, from 0 on. A card of an earlier
+    /// version sends 0.
+    #[serde(default)]
+    pub worker: u8,
     /// The interfaces, the primary interface first.
     pub interfaces: Vec<Interface>,
     /// Number of tracked connections.

@@ -20,8 +20,8 @@ use crate::interfaces::gone;
 use crate::interfaces::port::DEVICE_DROPS;
 use crate::traffic::hosts::Contact;
 
-/// Returns the status of the card. `stale_s`: the age of the figures, if they are older than the
-/// request.
+/// Returns the status of the card of one worker, as that of the first one. `stale_s`: the age of
+/// the figures, if they are older than the request.
 pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
     let directory = pages.directory.get();
     let now = clock::now();
@@ -43,6 +43,7 @@ pub(crate) fn status(pages: &Pages, stale_s: Stale) -> Status {
         cpu_s: in_seconds(clock::process_cpu()),
         tables: totals.tables,
         hosts: directory.hosts.iter().map(|of| host(of, now)).collect(),
+        workers: 1,
         instances: directory
             .instances
             .iter()
@@ -63,7 +64,8 @@ fn of_transport(why: &str) -> String {
     format!("{of}: {why}")
 }
 
-/// Returns the attributes and figures of an instance; `None` if there is no instance of this name.
+/// Returns the attributes and figures of an instance, as one of the first worker; `None` if there
+/// is no instance of this name.
 pub(crate) fn instance_of(pages: &Pages, name: &str) -> Option<Instance> {
     let directory = pages.directory.get();
     let (totals, _) = totals(pages);
@@ -115,6 +117,7 @@ fn instance(directory: &Directory, of: &Listed, utilization: u64) -> Instance {
         id: id.to_string(),
         instance_type: profile.instance.name.to_owned(),
         namespace: namespace.clone(),
+        worker: 0,
         interfaces: interfaces.collect(),
         tracked: narrow(figures.tracked),
         untracked: narrow(figures.untracked),

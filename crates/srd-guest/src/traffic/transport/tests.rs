@@ -6,8 +6,10 @@ use srd_net::{UdpIo, UdpOptions, clock};
 
 use srd_card::vpc::Envelope;
 use srd_daemon::config::Config;
+use srd_daemon::run::Hosts;
 use srd_daemon::run::lone::{Orders, card_worker, card_worker_that_takes_over};
 use srd_net::keys::SecretKey;
+use srd_proto::{DownReason, Event};
 use srd_vpc::id::EniId;
 use std::time::{Duration as Wall, Instant as WallInstant};
 
@@ -229,13 +231,14 @@ fn regression_a_call_reads_a_bounded_number_of_a_strangers_datagrams() {
         // The kernel's buffer may be too small for all of them.
         let _ = stranger.send_to(&[0; 60], ("127.0.0.1", ports[0]));
     }
-    let mut calls = 1;
-    assert_eq!(card.receive(64).frames.len(), 0);
-    while card.receive_once() > 0 {
-        calls += 1;
+    // How often a call has left some. The kernel of a busy machine may deliver them late.
+    let mut left = 0;
+    let began = WallInstant::now();
+    while left < 2 && began.elapsed() < LONG {
         assert_eq!(card.receive(64).frames.len(), 0);
+        left += u32::from(card.receive_once() > 0);
     }
-    assert!(calls >= 3, "all was read by {calls} calls");
+    assert_eq!(left, 2, "a call has read all");
 }
 
 /// A node that was stopped directly after the decision of a take-over, before its threads had seen
@@ -253,4 +256,29 @@ fn regression_a_node_that_is_stopped_as_soon_as_it_may_begin_has_begun() {
         assert_eq!(transport.wait_for_hosts(), begins);
         assert!(transport.is_stopped());
     }
+}
+
+/// The smallest size of all hosts was the size of packets to each of them: a host that answered no
+/// large probe made packets to all other hosts small, until the next change of a size.
+#[test]
+fn regression_a_host_that_takes_small_packets_only_limits_packets_to_itself() {
+    let mut card = open(&config(0, &ports(3), &[1, 2, 3]));
+    let (whole, lost) = (card.bytes_max(), 1472 - 548);
+    let sizes = |card: &Transport| ["beta", "gamma"].map(|host| card.bytes_max_to(host));
+    assert_eq!(sizes(&card), [Some(whole); 2]);
+    assert_eq!(card.bytes_max_to("delta"), None, "there is no such host");
+    let place = card.table().place("gamma").unwrap();
+    let slot = card.table().hosts[place].slot.unwrap();
+    let peer = card.express().rules().peer(slot).unwrap().id;
+    card.take_mtu_change();
+    let mut see = |event: Event| {
+        let (express, table) = card.parts();
+        express.event(clock::now(), &event);
+        table.event(clock::now(), slot, &event);
+        (card.take_mtu_change(), card.bytes_max(), sizes(&card))
+    };
+    let small = Event::PathMtu { peer, works_bytes: 548, configured_bytes: 1472 };
+    assert_eq!(see(small), (true, whole - lost, [Some(whole), Some(whole - lost)]));
+    let down = Event::PeerDown { peer, reason: DownReason::Restarted };
+    assert_eq!(see(down), (true, whole, [Some(whole); 2]));
 }

@@ -45,7 +45,7 @@ impl Bounds {
             // Both processors of the machine may be busy with other tests.
             None => Self {
                 convergence_max: PATIENCE,
-                silence_max: Duration::from_secs(5),
+                silence_max: Duration::from_secs(30),
                 rounds: Duration::ZERO,
             },
         }
