@@ -317,20 +317,33 @@ impl Scheduler {
     fn next_of_several(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         loop {
             let &place = self.turns[lane as usize].front()?;
-            let tenant = &mut self.tenants[usize::from(place)];
-            let Some(found) = tenant.next(flows, lane, self.rule) else {
+            let found = self.tenants[usize::from(place)].next(flows, lane, self.rule);
+            if found.is_none() {
                 // The tenant's flows may have frames for the other lane.
                 self.list(place);
-                self.unlist(place, lane);
-                continue;
-            };
-            if tenant.deficit <= 0 && self.turns[lane as usize].len() > 1 {
-                tenant.deficit += QUANTUM_BYTES;
-                self.turns[lane as usize].rotate_left(1);
+            }
+            if self.ends_turn(place, lane) {
                 continue;
             }
-            return Some(Turn { tenant: place, ..found });
+            match found {
+                Some(found) => return Some(Turn { tenant: place, ..found }),
+                None => self.unlist(place, lane),
+            }
         }
+    }
+
+    /// Ends the turn of a tenant, which is first in a lane, if the tenant has used up its bytes and
+    /// the lane has other tenants. Returns whether the turn has ended. A tenant in debt keeps its
+    /// turns even without frames, because its next frame would otherwise begin without the debt.
+    fn ends_turn(&mut self, place: u16, lane: Lane) -> bool {
+        let turns = &mut self.turns[lane as usize];
+        let tenant = &mut self.tenants[usize::from(place)];
+        let ends = tenant.deficit <= 0 && turns.len() > 1;
+        if ends {
+            tenant.deficit += QUANTUM_BYTES;
+            turns.rotate_left(1);
+        }
+        ends
     }
 
     #[inline(never)]

@@ -223,6 +223,33 @@ fn tenants_share_bytes_whatever_flows_they_have() {
     assert!(bytes[0].abs_diff(bytes[1]) < 120_000, "{bytes:?}");
 }
 
+/// Q5: a tenant whose queue was empty after each frame began its next turn without its debt, so
+/// that large frames took up to four times the share of small ones.
+#[test]
+fn regression_a_tenant_without_frames_keeps_the_debt_of_a_large_frame() {
+    let mut bench = Bench::new(2);
+    let push = |bench: &mut Bench, slot: u32, bytes: usize| {
+        let waiting = waiting(bytes, 0, Instant::ZERO, Kind::Other);
+        let Bench { flows, scheduler, counts, aqm } = bench;
+        scheduler.push(flows, (slot + 1, slot), waiting, aqm, counts);
+    };
+    let (mut bytes, mut last) = ([0usize; 2], 1);
+    while bytes[0] + bytes[1] < 20_000_000 {
+        // The next large frame comes after a small one, so that the tenant has no frame before.
+        if last == 1 && !bench.flows[0].has_frames() {
+            push(&mut bench, 0, 64_000);
+        }
+        while bench.flows[1].frames.len() < 4 {
+            push(&mut bench, 1, 1500);
+        }
+        let (slot, waiting) = bench.take(Instant::ZERO).unwrap();
+        bytes[slot as usize] += waiting.frame.len();
+        last = slot;
+    }
+    assert!(bytes[0].abs_diff(bytes[1]) < bytes[1] / 10, "{bytes:?}");
+    assert_eq!(bench.counts, QueueCounts::default());
+}
+
 /// Q5: only the tenant with the most bytes loses frames.
 #[test]
 fn a_full_queue_takes_from_the_tenant_that_holds_most() {
