@@ -67,6 +67,9 @@ pub struct Rdm {
     /// Numbers of removed peers to which receives or stored messages still refer. Bound: the
     /// number of entries and of connections.
     pub(super) removed: VecDeque<u32>,
+    /// Numbers of senders without a connection from which messages are stored. Bound: the number
+    /// of entries.
+    pub(super) former: BTreeSet<u32>,
     pub(super) by_name: HashMap<(SocketAddr, u64), u32, Keyed>,
     /// Connections, by the transport's number of the peer.
     pub(super) conns: Vec<Option<Box<Connection>>>,
@@ -185,6 +188,7 @@ impl Rdm {
             free: BTreeSet::new(),
             uses: Vec::new(),
             removed: VecDeque::new(),
+            former: BTreeSet::new(),
             by_name: HashMap::with_hasher(state()),
             conns: Vec::new(),
             conn_count: 0,

@@ -15,10 +15,11 @@ pub(crate) const CONTROL_MAX: usize = 64;
 
 impl Rdm {
     /// Returns the window of one sender: its share of all credit (G5), in bytes. A sender that the
-    /// transport has removed counts as long as messages from it are stored.
+    /// transport has removed counts as long as messages from it are stored; receives that name it
+    /// do not count.
     pub(crate) fn window(&self) -> u64 {
         let b = &self.bounds;
-        let senders = u64::from(self.conn_count) + self.removed.len() as u64;
+        let senders = u64::from(self.conn_count) + self.former.len() as u64;
         let share = b.credit_bytes / senders.max(1);
         share.clamp(b.window_bytes_min, b.window_bytes_max)
     }
@@ -57,6 +58,9 @@ impl Rdm {
 
     /// Gives back the credit of a stored message, which may belong to an earlier session.
     pub(crate) fn release(&mut self, info: &MessageInfo) {
+        if self.former.contains(&info.source) && !self.stores(info.source) {
+            self.former.remove(&info.source);
+        }
         if let Some(index) = self.forget_kept(info) {
             self.schedule_grant(index);
         }

@@ -126,6 +126,7 @@ impl Rdm {
     fn attach(&mut self, number: u32, index: u32) {
         let entry = self.entries.get_mut(number as usize).and_then(Option::as_mut);
         let Some(before) = entry.map(|entry| entry.conn.replace(index)) else { return };
+        self.former.remove(&number);
         if before == Some(index) {
             return;
         }
@@ -189,6 +190,7 @@ impl Rdm {
             return;
         };
         self.by_name.remove(&(entry.address, entry.incarnation));
+        self.former.remove(&number);
         self.free.insert(number);
         if let Some(uses) = self.uses.get_mut(number as usize) {
             *uses = uses.wrapping_add(1);
@@ -208,6 +210,11 @@ impl Rdm {
     /// Whether a receive names a number, or a message from it is stored.
     fn knows(&self, number: u32) -> bool {
         self.tagged.knows(number) || self.plain.knows(number)
+    }
+
+    /// Whether a message from a number is stored that no caller has claimed.
+    pub(crate) fn stores(&self, number: u32) -> bool {
+        self.tagged.first_from(number).is_some() || self.plain.first_from(number).is_some()
     }
 
     /// Frees a number that the application does not use any more; later, if receives or stored
@@ -357,7 +364,11 @@ impl Rdm {
                 continue;
             };
             entry.conn = None;
-            if entry.references == 0 {
+            let is_unused = entry.references == 0;
+            if self.stores(number) {
+                self.former.insert(number);
+            }
+            if is_unused {
                 self.erase_or_list(number);
             }
         }

@@ -156,6 +156,24 @@ fn a_sender_that_the_transport_has_removed_counts_while_a_message_of_it_is_store
     net.run_ms(5);
     let peer = net.nodes[0].endpoint.peer_at(address(2)).unwrap();
     assert_eq!(net.incoming(Writer { peer, check: 0 }).granted, window / 2);
+    // The sender does not count any more when its message has been received.
+    net.recv(0, None, 5, 0, 100);
+    let rdm = &net.nodes[0].rdm;
+    assert_eq!(rdm.window(), window / u64::from(rdm.conn_count));
+}
+
+/// Removed peers counted as senders for as long as a receive named them.
+#[test]
+fn regression_a_removed_peer_that_only_a_receive_names_has_no_share_of_the_credit() {
+    let mut net = Net::new(2);
+    let window = net.nodes[0].rdm.bounds.window_bytes_max;
+    net.nodes[0].rdm.bounds.credit_bytes = window;
+    let peer = net.peer(0, 1);
+    net.recv(0, Some(peer), 5, 0, 8);
+    net.on(0, |rdm, world| rdm.remove_peer(world, peer));
+    let rdm = &net.nodes[0].rdm;
+    assert_eq!((rdm.removed.len(), rdm.conn_count), (1, 1));
+    assert_eq!(rdm.window(), window);
 }
 
 #[test]
