@@ -295,6 +295,9 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         let quiet = engine.now() + CLOSE_QUIET;
         while engine.now() < quiet {
             engine.round(quiet, &mut ledger)?;
+            // The next round acknowledges these datagrams, so the application must be able to read
+            // them.
+            shared.inbox.append(&mut ledger.arrivals);
         }
         // From here on, a datagram that ends unsent must not free a permit: an application would
         // use the permit for another datagram, which would be lost without a report.

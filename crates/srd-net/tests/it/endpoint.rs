@@ -370,6 +370,26 @@ fn a_dropped_endpoint_still_delivers_what_was_sent() {
     }
 }
 
+/// Datagrams that arrived in the last moments of an endpoint were acknowledged, and could not be
+/// read.
+#[test]
+fn regression_datagrams_that_an_ending_endpoint_acknowledges_can_be_read() {
+    let mut options = loopback("127.0.0.1");
+    options.config.peer_timeout = srd_proto::Duration::from_secs(1);
+    let (a, b) = (Endpoint::bind(&options).unwrap(), Endpoint::bind(&options).unwrap());
+    let peer = a.connect(b.local_address()).unwrap();
+    let acknowledged = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            (0..).take_while(|i| peer.send_acknowledged(numbered(*i, 100)).is_ok()).count()
+        });
+        b.recv_timeout(PATIENCE).unwrap().expect("the first datagram is missing");
+        assert!(block_on(b.close_async(PATIENCE)));
+        sender.join().unwrap()
+    });
+    let read = 1 + std::iter::from_fn(|| b.recv().ok()).count();
+    assert!(read >= acknowledged, "{read} of {acknowledged} acknowledged datagrams");
+}
+
 /// Counts completions and answers deliveries.
 #[derive(Default)]
 struct Local {
