@@ -23,8 +23,11 @@ const DESCRIPTORS_ONCE: usize = 200;
 pub const DESCRIPTORS_MAX: usize = 65_536;
 /// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 4096;
-/// Maximum size of a state in bytes.
-const STATE_BYTES_MAX: usize = 2 << 30;
+/// Maximum size of the file with a state in bytes. The state grows with the number of connections,
+/// and exceeds 2 GiB on a large host.
+const STATE_BYTES_MAX: u64 = 16 << 30;
+/// Bytes of the length that precedes each part of a state.
+const LENGTH_BYTES: u64 = 8;
 
 /// Text for the end of the connection.
 const CLOSED: &str =
@@ -192,7 +195,7 @@ fn is_closed(error: &anyhow::Error) -> bool {
 /// # Errors
 /// If the state is too large, or an error of the operating system.
 pub fn file_of(parts: &[&[u8]]) -> Result<File> {
-    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    let bytes: u64 = parts.iter().map(|part| LENGTH_BYTES + part.len() as u64).sum();
     if bytes > STATE_BYTES_MAX {
         bail!("the state has {bytes} bytes: {STATE_BYTES_MAX} are handed over at most");
     }
@@ -210,7 +213,7 @@ pub fn file_of(parts: &[&[u8]]) -> Result<File> {
 /// # Errors
 /// If the file is cut off.
 pub fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
-    let bytes = usize::try_from(file.metadata()?.len())?;
+    let bytes = file.metadata()?.len();
     if bytes > STATE_BYTES_MAX {
         bail!("the state has {bytes} bytes: {STATE_BYTES_MAX} are taken over at most");
     }
@@ -218,14 +221,14 @@ pub fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
     let mut part = || {
         let mut length = [0; 8];
         file.read_exact_at(&mut length, at).context("the state is cut off")?;
-        at += 8;
-        let length = usize::try_from(u64::from_le_bytes(length))?;
+        at += LENGTH_BYTES;
+        let length = u64::from_le_bytes(length);
         if length > bytes {
             bail!("the state is cut off");
         }
-        let mut part = vec![0; length];
+        let mut part = vec![0; usize::try_from(length)?];
         file.read_exact_at(&mut part, at).context("the state is cut off")?;
-        at += u64::try_from(length)?;
+        at += length;
         anyhow::Ok(part)
     };
     let mut parts = [const { Vec::new() }; N];
@@ -247,8 +250,17 @@ mod tests {
         assert!(parts_of::<3>(&parts).is_err());
         // The file has no memory for its size.
         let large = file_of(&[b"one"]).unwrap();
-        large.set_len(STATE_BYTES_MAX as u64 + 1).unwrap();
+        large.set_len(STATE_BYTES_MAX + 1).unwrap();
         assert!(parts_of::<1>(&large).unwrap_err().to_string().contains("at most"));
+    }
+
+    /// The card of a large host could not be handed over.
+    #[test]
+    fn regression_a_state_of_more_than_2_gib_is_read() {
+        let file = file_of(&[b"one"]).unwrap();
+        // The file has no memory for its size.
+        file.set_len(3 << 30).unwrap();
+        assert_eq!(parts_of::<1>(&file).unwrap(), [b"one".to_vec()]);
     }
 
     #[test]
