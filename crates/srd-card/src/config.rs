@@ -34,6 +34,8 @@ pub struct Config {
     pub queue_interval: Duration,
     /// Largest number of bytes that wait in the queue for one peer.
     pub queue_bytes_max: usize,
+    /// Largest number of bytes that wait for all absent peers together, which have made no offer.
+    pub absent_bytes_max: usize,
     /// Largest number of flows in the flow table; also the largest number of received flows whose
     /// order is restored. Half of the received flows, and a quarter of the table, are reserved for
     /// the peers in equal parts.
@@ -60,6 +62,7 @@ impl Default for Config {
             queue_target: Duration::from_millis(5),
             queue_interval: Duration::from_millis(50),
             queue_bytes_max: 32 << 20,
+            absent_bytes_max: 256 << 20,
             flows_max: 65_536,
             receive_bytes_max: 64 << 20,
             secret: Secret::known(0),

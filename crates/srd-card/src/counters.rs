@@ -30,7 +30,8 @@ pub struct Traffic {
     pub queue_marked: u64,
     /// Frames dropped because they waited too long in the queue, and are not ECN-capable.
     pub queue_dropped_late: u64,
-    /// Frames dropped because the peer's queue was full.
+    /// Frames dropped because the peer's queue was full, or, for a peer that has made no offer, the
+    /// queues for all such peers.
     pub queue_dropped_full: u64,
     /// Packets that came from an inner address which the peer may not use.
     pub refused_pkts: u64,

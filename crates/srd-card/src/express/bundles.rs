@@ -127,8 +127,9 @@ impl Express {
         if let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) {
             let mut counts = QueueCounts::default();
             let (queues, one) = (&mut self.table.queues, (&waiting, trailer));
-            let aqm = &self.aqm;
-            if peer.scheduler.join(queues, line.slot, one, bytes_max, aqm, &mut counts) {
+            let aqm = self.absent.limit(peer, &self.aqm);
+            if peer.scheduler.join(queues, line.slot, one, bytes_max, &aqm, &mut counts) {
+                self.absent.count(peer);
                 return self.count_queue(line.peer, counts);
             }
         }

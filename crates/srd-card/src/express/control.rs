@@ -125,6 +125,7 @@ impl Express {
         self.cloud_order.forget_peer(slot);
         if let Some(mut peer) = self.peers.get_mut(slot as usize).and_then(Option::take) {
             self.by_id.remove(&peer.id);
+            self.absent.forget(&peer);
             peer.scheduler.clear(&mut self.table.queues);
             if let Some(overflow) = peer.overflow {
                 self.table.close_overflow(overflow);

@@ -112,8 +112,10 @@ impl Express {
             return;
         };
         let mut counts = QueueCounts::default();
+        let aqm = self.absent.limit(peer, &self.aqm);
         let (queues, flow) = (&mut self.table.queues, (line.tenant, line.slot));
-        peer.scheduler.push(queues, flow, waiting, &self.aqm, &mut counts);
+        peer.scheduler.push(queues, flow, waiting, &aqm, &mut counts);
+        self.absent.count(peer);
         if !peer.queued {
             peer.queued = true;
             self.ready.push_back(line.peer);

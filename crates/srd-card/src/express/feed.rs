@@ -129,6 +129,9 @@ impl Express {
             let outgoing = Outgoing { peer: slot, turn, lane, frame, layout, kind, path };
             self.send(now, outgoing, feed, endpoint);
         };
+        if let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) {
+            self.absent.count(peer);
+        }
         self.count_queue(slot, counts);
         more
     }

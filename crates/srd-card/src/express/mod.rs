@@ -5,8 +5,10 @@
 //! and `ingress` from the transport to the guest. `cloud` moves frames of clouds in both
 //! directions. For frames of clouds outside of SRD, `paths` selects the path, and `bundles` puts
 //! several frames into one datagram. `offers` contains the agreement between cards on the packets
-//! that SRD carries, and `report` the reports for users.
+//! that SRD carries, `absent` the limit for peers without an offer, and `report` the reports for
+//! users.
 
+mod absent;
 mod bundles;
 mod cloud;
 mod control;

@@ -8,6 +8,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, SHARDS_MAX, Status};
 
 use super::stage::Express;
+use crate::queue::scheduler::QueueCounts;
 use crate::rules::snapshot::{Carried, PeerSlot};
 use crate::wire::offer::Offer;
 use crate::wire::queue_pairs::OFFER_QPN;
@@ -62,13 +63,21 @@ impl Express {
             partners.retain(|partner| *partner != id);
         }
         let generation = self.next_generation();
-        if let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) {
-            (peer.offer, peer.offered) = (None, None);
-            peer.offer_at = peer.offer_at.min(now + OFFER_INTERVAL);
-            peer.generation = generation; // F4
-            peer.bytes_lost = 0;
-        }
         self.offer_at = self.offer_at.min(now + OFFER_INTERVAL);
+        let Some(slot) = self.slot_of(id) else { return };
+        let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        (peer.offer, peer.offered) = (None, None);
+        peer.offer_at = peer.offer_at.min(now + OFFER_INTERVAL);
+        peer.generation = generation; // F4
+        peer.bytes_lost = 0;
+        // The common limit of absent peers applies to the queue from now on. // Q4
+        let mut counts = QueueCounts::default();
+        let aqm = self.absent.limit(peer, &self.aqm);
+        peer.scheduler.shorten(&mut self.table.queues, &aqm, &mut counts);
+        self.absent.count(peer);
+        self.count_queue(slot, counts);
     }
 
     /// Handles the completion of an offer, or of another datagram that failed.
@@ -93,8 +102,10 @@ impl Express {
     /// Handles an offer of a peer, which has arrived through `context`.
     pub(super) fn on_offer(&mut self, now: Instant, slot: u32, context: PeerId, bytes: &[u8]) {
         let ours = self.rules.enabled_for(PeerSlot(slot));
-        let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
+        let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut);
+        let (Some(offer), Some(peer)) = (Offer::decode(bytes), peer) else { return };
         peer.offer = Some(offer);
+        self.absent.count(peer);
         if !peer.queued && !peer.scheduler.is_empty() {
             // Frames have waited for the offer. // C4
             peer.queued = true;

@@ -65,6 +65,9 @@ pub(super) struct Peer {
     /// path MTU is smaller than configured; otherwise zero.
     pub(super) bytes_lost: usize,
     pub(super) scheduler: Scheduler,
+    /// Bytes of the queue, with the records of frames, that count for the common limit of absent
+    /// peers; zero if the peer has made an offer.
+    pub(super) absent_bytes: usize,
     /// Frame of which some packets were sent outside of SRD and other packets wait; `None` if there
     /// is no such frame.
     pub(super) cut: Option<Cut>,
@@ -93,6 +96,7 @@ impl Peer {
             generation,
             bytes_lost: 0,
             scheduler: Scheduler::default(),
+            absent_bytes: 0,
             cut: None,
             drained: 1,
             queued: false,

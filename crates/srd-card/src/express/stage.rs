@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 use srd_proto::{Endpoint, PeerId, ReceiveBuffers};
 
+use super::absent::Absent;
 use super::paths::Paths;
 use super::peer::Peer;
 use crate::config::Config;
@@ -72,8 +73,8 @@ pub trait Guest {
 /// # Limits
 ///
 /// `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for each peer,
-/// `receive_bytes_max` bytes waiting for the guest, and `receive_bytes_max` more waiting for
-/// instances of a cloud.
+/// `absent_bytes_max` bytes waiting for all peers without an offer together, `receive_bytes_max`
+/// bytes waiting for the guest, and `receive_bytes_max` more waiting for instances of a cloud.
 ///
 /// # Example
 ///
@@ -84,6 +85,7 @@ pub trait Guest {
 pub struct Express {
     pub(super) config: Config,
     pub(super) aqm: Aqm,
+    pub(super) absent: Absent,
     pub(super) rules: Arc<Rules>,
     /// Peers that the rules name; the index of a peer is its slot.
     pub(super) peers: Vec<Option<Peer>>,
@@ -131,6 +133,7 @@ impl Express {
         };
         Self {
             aqm,
+            absent: Absent::new(config.absent_bytes_max),
             rules: Arc::new(Rules::new(Carried {
                 express: config.express,
                 udp: config.express_udp,

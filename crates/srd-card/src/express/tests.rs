@@ -24,6 +24,7 @@ mod lossy_wire;
 
 use lossy_wire::{Arrival, Wire, address as outer};
 
+mod absent;
 mod borders;
 mod bundles;
 mod cloud;

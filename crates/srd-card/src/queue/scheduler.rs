@@ -82,6 +82,12 @@ impl Scheduler {
         self.held().bytes
     }
 
+    /// Bytes that the waiting frames cost: their content and their records.
+    pub(crate) fn cost(&self) -> usize {
+        let held = self.held();
+        held.bytes + held.frames * RECORD_BYTES
+    }
+
     /// Whether no frame waits for the peer.
     pub(crate) fn is_empty(&self) -> bool {
         self.held().frames == 0
@@ -142,14 +148,33 @@ impl Scheduler {
     ) {
         if let ([only], 0) = (&mut self.tenants[..], number) {
             only.push(flows, slot, waiting, self.rule);
-            while only.cost() > aqm.bytes_max
-                && let Some((_, frames)) = only.drop_from_fattest(flows)
-            {
-                counts.dropped_full += frames; // Q4
-            }
-            return;
+            return self.shorten(flows, aqm, counts);
         }
         self.push_beside(flows, (number, slot), waiting, aqm, counts);
+    }
+
+    /// Drops frames until the queue is within its bound.
+    #[inline]
+    pub(crate) fn shorten(&mut self, flows: &mut [FlowQueue], aqm: &Aqm, counts: &mut QueueCounts) {
+        while self.cost() > aqm.bytes_max && self.drop_from_fattest(flows, counts) {}
+    }
+
+    /// Drops the oldest half of the largest flow of the largest tenant. Returns whether there was a
+    /// flow with frames.
+    fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
+        // Q4: Full queue
+        if let [only] = &mut self.tenants[..] {
+            let Some((_, frames)) = only.drop_from_fattest(flows) else { return false };
+            counts.dropped_full += frames;
+            return true;
+        }
+        let place = self.fattest.find().unwrap_or(0);
+        let tenant = &mut self.tenants[place as usize];
+        let Some((dropped, frames)) = tenant.drop_from_fattest(flows) else { return false };
+        self.resized(u16::try_from(place).unwrap_or(0));
+        self.held = self.held.less(dropped);
+        counts.dropped_full += frames;
+        true
     }
 
     /// Appends a frame of a cloud, whose trailer is separate, to the last frame of its queue, if
@@ -291,26 +316,6 @@ impl Scheduler {
         self.list(place);
         self.resized(place);
         self.shorten(flows, aqm, counts);
-    }
-
-    /// Drops frames until the queue is within its bound.
-    #[inline]
-    fn shorten(&mut self, flows: &mut [FlowQueue], aqm: &Aqm, counts: &mut QueueCounts) {
-        while self.held.bytes + self.held.frames * RECORD_BYTES > aqm.bytes_max
-            && self.drop_from_fattest(flows, counts)
-        {}
-    }
-
-    /// Drops the oldest half of the largest flow of the largest tenant.
-    fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
-        // Q4: Full queue
-        let place = self.fattest.find().unwrap_or(0);
-        let tenant = &mut self.tenants[place as usize];
-        let Some((dropped, frames)) = tenant.drop_from_fattest(flows) else { return false };
-        self.resized(u16::try_from(place).unwrap_or(0));
-        self.held = self.held.less(dropped);
-        counts.dropped_full += frames;
-        true
     }
 
     #[inline(never)]
