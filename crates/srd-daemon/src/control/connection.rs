@@ -17,7 +17,7 @@ use srd_enrol::{PodAnswer, PodRequest};
 use super::protocol::{
     Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
 };
-use super::slots::{STREAMS_MAX, ServeInstances, Shared, Slot};
+use super::slots::{STREAMS_MAX, STREAMS_RESERVED, ServeInstances, Shared, Slot};
 use super::succession;
 use crate::capture::{self, Filter};
 use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
@@ -135,7 +135,7 @@ fn instances(stream: &UnixStream, shared: &Shared) -> io::Result<Next> {
 fn answer_one(stream: &UnixStream, slot: &Slot, request: Request) -> io::Result<()> {
     let shared = &slot.shared;
     let plane = &shared.plane;
-    let _place = match request.is_stream().then(|| stream_place(shared)) {
+    let _place = match request.is_stream().then(|| stream_place(stream, shared)) {
         None => None,
         Some(Ok(place)) => Some(place),
         Some(Err(refusal)) => return write_answer::<()>(stream, Err(refusal)),
@@ -210,9 +210,13 @@ fn serve_successor(shared: &Arc<Shared>) -> impl FnOnce(UnixStream, u32) -> io::
 }
 
 /// Takes one of the slots for long-lived connections, or refuses if none is free.
-fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
-    Slot::take(shared, |shared| &shared.streams, STREAMS_MAX).ok_or_else(|| {
-        let text = format!("{STREAMS_MAX} watches and captures run already; end one first");
+fn stream_place(stream: &UnixStream, shared: &Arc<Shared>) -> Result<Slot, Refusal> {
+    let max = match shared.is_of_owner(stream) {
+        true => STREAMS_MAX,
+        false => STREAMS_MAX - STREAMS_RESERVED,
+    };
+    Slot::take(shared, |shared| &shared.streams, max).ok_or_else(|| {
+        let text = format!("{max} watches and captures run already; end one first");
         Refusal::new(RefusalKind::Busy, text)
     })
 }
@@ -249,8 +253,10 @@ pub fn log_asked(stream: &UnixStream, what: &str) {
 ///
 /// `refusal` is the text of the error.
 fn of_owner(stream: &UnixStream, shared: &Shared, refusal: &str) -> Result<(), Refusal> {
-    let checked = srd_trust::peer::check_one(stream, shared.owner);
-    checked.map_err(|_| Refusal::new(RefusalKind::NotPermitted, refusal.to_owned()))
+    if shared.is_of_owner(stream) {
+        return Ok(());
+    }
+    Err(Refusal::new(RefusalKind::NotPermitted, refusal.to_owned()))
 }
 
 fn may_capture(stream: &UnixStream, shared: &Shared) -> Result<(), Refusal> {

@@ -15,10 +15,11 @@
 //! something, its user is logged.
 //!
 //! Bounds: at most [`CONNECTIONS_MAX`] connections at once, of which [`STREAMS_MAX`] may be
-//! long-lived. A request has at most [`protocol::REQUEST_BYTES_MAX`] bytes and must arrive within
-//! [`REQUEST_WAIT_MAX`]. If a client does not read an answer within [`ANSWER_TAKEN_MAX`], the
-//! connection is closed. Therefore a client that stalls occupies one thread for a few seconds, and
-//! delays neither other clients nor packets.
+//! long-lived. Some of both are for root and the user that started the daemon only
+//! ([`CONNECTIONS_RESERVED`], [`STREAMS_RESERVED`]). A request has at most
+//! [`protocol::REQUEST_BYTES_MAX`] bytes and must arrive within [`REQUEST_WAIT_MAX`]. If a client
+//! does not read an answer within [`ANSWER_TAKEN_MAX`], the connection is closed. Therefore a client
+//! that stalls occupies one thread for a few seconds, and delays neither other clients nor packets.
 //!
 //! | module | contents |
 //! |---|---|
@@ -45,5 +46,8 @@ pub use client::{Client, ClientError};
 pub use connection::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, log_asked};
 pub use protocol::{Refusal, RefusalKind, Request, Stats};
 pub use server::Server;
-pub use slots::{CONNECTIONS_MAX, Loader, STREAMS_MAX, ServeInstances, Services};
+pub use slots::{
+    CONNECTIONS_MAX, CONNECTIONS_RESERVED, Loader, STREAMS_MAX, STREAMS_RESERVED, ServeInstances,
+    Services,
+};
 pub use socket::Socket;

@@ -17,7 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
 use super::connection::{self, Next};
-use super::slots::{CONNECTIONS_MAX, Loader, Services, Shared, Slot, Successor};
+use super::slots::{
+    CONNECTIONS_MAX, CONNECTIONS_RESERVED, Loader, Services, Shared, Slot, Successor,
+};
 use super::socket::Socket;
 use crate::plane::PlaneHandle;
 
@@ -184,7 +186,11 @@ fn make_again(place: &Mutex<Arc<Socket>>, socket: &Socket, said: &mut Option<Str
 }
 
 fn take(stream: UnixStream, shared: &Arc<Shared>) {
-    let Some(slot) = Slot::take(shared, |shared| &shared.connections, CONNECTIONS_MAX) else {
+    let max = match shared.is_of_owner(&stream) {
+        true => CONNECTIONS_MAX,
+        false => CONNECTIONS_MAX - CONNECTIONS_RESERVED,
+    };
+    let Some(slot) = Slot::take(shared, |shared| &shared.connections, max) else {
         connection::refuse_busy(&stream);
         return;
     };

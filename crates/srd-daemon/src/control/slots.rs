@@ -12,9 +12,14 @@ use crate::plane::PlaneHandle;
 
 /// Largest number of connections at once.
 pub const CONNECTIONS_MAX: usize = 16;
+/// Number of these connections that only root and the user that started the daemon may use. The
+/// members of the socket's group cannot take their slots.
+pub const CONNECTIONS_RESERVED: usize = 4;
 /// Largest number of long-lived connections: watches and captures. The other slots are left for
 /// short requests.
 pub const STREAMS_MAX: usize = 8;
+/// Number of long-lived connections that only root and the user that started the daemon may use.
+pub const STREAMS_RESERVED: usize = 2;
 
 /// Function that reads and checks the configuration file, for a reload.
 pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
@@ -63,6 +68,11 @@ impl Shared {
     /// Returns the socket that listens at present.
     pub(super) fn socket(&self) -> Arc<Socket> {
         Arc::clone(&self.socket.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the client of a connection is root or the user that started the daemon.
+    pub(super) fn is_of_owner(&self, stream: &UnixStream) -> bool {
+        srd_trust::peer::check_one(stream, self.owner).is_ok()
     }
 
     pub(super) fn successor(&self) -> MutexGuard<'_, Option<Successor>> {

@@ -385,7 +385,8 @@ fn open_to_all(control: impl FnOnce(PathBuf) -> Control) -> Daemon {
 /// Sends a request, and returns the first line of the answer.
 fn ask_at(path: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
+    // The server may have refused the connection already.
+    let _ = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stream), &mut answer).unwrap();
     answer
@@ -394,12 +395,64 @@ fn ask_at(path: &Path, request: &str) -> String {
 /// Sends a request as a user that has not started the daemon, and returns the first line of the
 /// answer.
 fn ask_as_nobody(path: &Path, request: &'static str) -> String {
+    as_nobody(path, move |path| ask_at(path, request))
+}
+
+/// Calls a function with a path as a user that has not started the daemon.
+fn as_nobody<T: Send + 'static>(path: &Path, work: impl FnOnce(&Path) -> T + Send + 'static) -> T {
     let path = path.to_owned();
-    let ask = move || {
+    let work = move || {
         become_nobody();
-        ask_at(&path, request)
+        work(&path)
     };
-    std::thread::spawn(ask).join().unwrap()
+    std::thread::spawn(work).join().unwrap()
+}
+
+/// Members of the socket's group took all slots, so that root could not even read the status.
+#[test]
+fn regression_other_users_leave_slots_to_root() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can change to another user");
+        return;
+    }
+    let daemon = open_to_all(Control::at);
+    let status = "{\"request\":\"status\"}\n";
+    let mut silent = Vec::new();
+    // The daemon disconnects silent clients after a while, so a few more may be needed.
+    while !ask_as_nobody(&daemon.path, status).contains("\"busy\"") {
+        silent.push(as_nobody(&daemon.path, |path| UnixStream::connect(path).unwrap()));
+        assert!(silent.len() < 100, "places have no bound");
+    }
+    let answer = ask_at(&daemon.path, status);
+    assert!(answer.starts_with("{\"ok\""), "{answer}");
+}
+
+#[test]
+fn lasting_connections_of_other_users_leave_room_for_those_of_root() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can change to another user");
+        return;
+    }
+    let daemon = open_to_all(Control::at);
+    // The stream is kept, so that the watch goes on.
+    let watch = |path: &Path| {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.write_all(b"{\"request\":\"watch\",\"interval_ms\":60000}\n").unwrap();
+        let mut answer = String::new();
+        let mut lines = std::io::BufReader::new(stream);
+        std::io::BufRead::read_line(&mut lines, &mut answer).unwrap();
+        (lines, answer)
+    };
+    let others = STREAMS_MAX - STREAMS_RESERVED;
+    let mut watches: Vec<_> = (0..others).map(|_| as_nobody(&daemon.path, watch)).collect();
+    let (_, refused) = as_nobody(&daemon.path, watch);
+    assert!(refused.contains(&format!("{others} watches and captures")), "{refused}");
+    watches.extend((others..STREAMS_MAX).map(|_| watch(&daemon.path)));
+    for (_, answer) in &watches {
+        assert!(answer.starts_with("{\"ok\""), "{answer}");
+    }
+    let (_, refused) = watch(&daemon.path);
+    assert!(refused.contains(&format!("{STREAMS_MAX} watches and captures")), "{refused}");
 }
 
 #[test]
