@@ -22,6 +22,11 @@
 //! with `%i` replaced by the interface's name, and with the user and the privileges that `srd up`
 //! was started with: root if it was started by hand, the user `srd` under the package's unit.
 //!
+//! The process `srd hooks` also removes the file of the control socket, which the daemon may have
+//! lost the right to remove. It is started for this purpose alone if root starts the daemon and the
+//! directory of the socket belongs to another user. In this case it keeps only the capability that
+//! the removal needs.
+//!
 //! Bounds: [`HOOKS_MAX`] commands at each of the four points, of [`HOOK_BYTES_MAX`] each. A command
 //! that runs longer than [`HOOK_WAIT_MAX`] is killed with its children.
 
@@ -30,7 +35,7 @@ use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +43,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+use srd_trust::{privileges, socket};
 
 use crate::handover::owner::{Owner, Pipes};
 
@@ -53,6 +60,8 @@ pub const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Interval at which a running command is polled.
 const LOOK: Duration = Duration::from_millis(10);
+/// Largest number of attempts to remove the control socket, with a pause of [`LOOK`] after each.
+const REMOVALS_MAX: u32 = 100;
 
 /// The operator's commands for one interface, at each of the four points.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -72,6 +81,11 @@ impl Hooks {
     /// Whether the operator has configured no commands.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether there are commands for the end.
+    fn has_end(&self) -> bool {
+        !self.pre_down.is_empty() || !self.post_down.is_empty()
     }
 }
 
@@ -98,7 +112,8 @@ pub fn check_owner(path: &Path, facts: &Metadata) -> Result<(), (String, String)
 pub(crate) struct Running {
     interface: String,
     post_up: Vec<String>,
-    /// The process `srd hooks`, if there are commands for `pre_down` or `post_down`.
+    /// The process `srd hooks`, if there are commands for `pre_down` or `post_down`, or a socket
+    /// that this process may not be able to remove.
     end: Option<End>,
 }
 
@@ -110,14 +125,20 @@ struct End {
 }
 
 impl Running {
-    /// Starts the process `srd hooks`, and runs the commands of `pre_up`.
+    /// Starts the process `srd hooks`, and runs the commands of `pre_up`. `socket`: the file of the
+    /// control socket; `None` if another process removes it.
     ///
     /// # Errors
     /// If a command failed. The commands of `pre_down` and `post_down` are run in this case as
     /// well.
-    pub(crate) fn start(interface: &str, hooks: &Hooks) -> Result<Self> {
-        let has_end = !hooks.pre_down.is_empty() || !hooks.post_down.is_empty();
-        let end = has_end.then(|| End::start(interface, hooks)).transpose()?;
+    pub(crate) fn start(interface: &str, hooks: &Hooks, socket: Option<&Path>) -> Result<Self> {
+        let is_needed = hooks.has_end() || socket.is_some_and(needs_remover);
+        let work = || Work {
+            interface: interface.to_owned(),
+            hooks: hooks.clone(),
+            socket: socket.map(Path::to_owned),
+        };
+        let end = is_needed.then(|| End::start(&work())).transpose()?;
         let running = Self { interface: interface.to_owned(), post_up: hooks.post_up.clone(), end };
         run_all("pre_up", &hooks.pre_up, interface)?;
         Ok(running)
@@ -149,6 +170,11 @@ impl Running {
         }
     }
 
+    /// Whether there is a process `srd hooks`, which also removes the control socket.
+    pub(crate) fn has_process(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Runs the commands of `post_up`.
     ///
     /// # Errors
@@ -170,17 +196,17 @@ impl Running {
 }
 
 impl End {
-    fn start(interface: &str, hooks: &Hooks) -> Result<Self> {
+    fn start(work: &Work) -> Result<Self> {
         let program = std::env::current_exe().context("where is this program")?;
         let mut child = Command::new(program)
             .arg("hooks")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start the process for pre_down and post_down")?;
+            .context("cannot start the process for the end of the daemon")?;
         let mut to = child.stdin.take().context("the process for the hooks has no input")?;
         let from = child.stdout.take().context("the process for the hooks has no output")?;
-        let line = serde_json::to_string(&(interface, hooks)).context("the hooks")?;
+        let line = serde_json::to_string(work).context("the hooks")?;
         writeln!(to, "{line}").context("the process for the hooks has ended")?;
         Ok(Self::over(Owner::Parent(child), to.into(), from.into()))
     }
@@ -201,11 +227,29 @@ impl Drop for End {
     }
 }
 
+/// Whether root has started this process, and the directory of a socket belongs to another user.
+/// The user to which this process changes, or root without capabilities, may not be able to remove
+/// the socket.
+fn needs_remover(socket: &Path) -> bool {
+    let facts = socket.parent().and_then(|directory| std::fs::metadata(directory).ok());
+    geteuid().is_root() && facts.is_some_and(|facts| facts.uid() != 0)
+}
+
+/// First line that `srd hooks` reads.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Work {
+    interface: String,
+    hooks: Hooks,
+    /// File of the control socket, which is removed at the end.
+    socket: Option<PathBuf>,
+}
+
 /// Work of the process `srd hooks`: waits until the daemon stops or ends, then runs the commands of
-/// `pre_down` and `post_down`.
+/// `pre_down` and `post_down`, and removes the control socket.
 ///
 /// # Errors
-/// If the first line was not written by a daemon.
+/// If the first line was not written by a daemon, or privileges cannot be dropped.
 pub fn serve() -> Result<()> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -213,25 +257,55 @@ pub fn serve() -> Result<()> {
     }
     // The signals stay blocked: this process ends when its standard input ends.
     let _ = set.thread_block();
-    serve_from(&mut io::stdin().lock(), &mut io::stdout().lock())
+    let (mut from, mut to) = (io::stdin().lock(), io::stdout().lock());
+    let work = Work::read(&mut from)?;
+    if !work.hooks.has_end() {
+        privileges::keep_removal_only().context("cannot drop privileges")?;
+    }
+    work.carry_out(&mut from, &mut to);
+    Ok(())
 }
 
-fn serve_from(from: &mut impl BufRead, to: &mut impl io::Write) -> Result<()> {
-    let mut line = String::new();
-    from.by_ref().take(LINE_BYTES_MAX).read_line(&mut line).context("no hooks")?;
-    let (interface, hooks): (String, Hooks) = serde_json::from_str(&line).context("no hooks")?;
-    let mut word = [0; 1];
-    let is_asked = from.read(&mut word).is_ok_and(|n| n == 1);
-    warn_all("pre_down", &hooks.pre_down, &interface);
-    if is_asked {
-        // The result of the write is ignored: the work goes on even if the daemon has ended and
-        // reads no answer.
-        let _ = writeln!(to, "done").and_then(|()| to.flush());
-        // Waits until the daemon has ended: by that time its interface is deleted.
-        let _ = io::copy(from, &mut io::sink());
+impl Work {
+    fn read(from: &mut impl BufRead) -> Result<Self> {
+        let mut line = String::new();
+        from.by_ref().take(LINE_BYTES_MAX).read_line(&mut line).context("no hooks")?;
+        serde_json::from_str(&line).context("no hooks")
     }
-    warn_all("post_down", &hooks.post_down, &interface);
-    Ok(())
+
+    fn carry_out(&self, from: &mut impl BufRead, to: &mut impl io::Write) {
+        let Self { interface, hooks, socket } = self;
+        let mut word = [0; 1];
+        let is_asked = from.read(&mut word).is_ok_and(|n| n == 1);
+        warn_all("pre_down", &hooks.pre_down, interface);
+        if is_asked {
+            // The result of the write is ignored: the work goes on even if the daemon has ended and
+            // reads no answer.
+            let _ = writeln!(to, "done").and_then(|()| to.flush());
+            // Waits until the daemon has ended: by that time its interface is deleted.
+            let _ = io::copy(from, &mut io::sink());
+        }
+        warn_all("post_down", &hooks.post_down, interface);
+        if let Some(socket) = socket {
+            remove_socket(socket);
+        }
+    }
+}
+
+/// Removes the control socket of the daemon, which has ended. The socket of another daemon at the
+/// same path stays. The kernel may close the socket of a killed daemon later than its pipe to this
+/// process, so the removal is tried several times.
+fn remove_socket(path: &Path) {
+    for _ in 0..REMOVALS_MAX {
+        match socket::remove_dead(path) {
+            Ok(_) => return,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => std::thread::sleep(LOOK),
+            Err(error) => {
+                let shown = path.display();
+                return tracing::warn!("{shown} stays, until the next start removes it: {error}");
+            }
+        }
+    }
 }
 
 /// Runs commands one after the other, and stops at the first that fails.
@@ -295,10 +369,22 @@ fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<Exit
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
     use std::os::unix::process::ExitStatusExt as _;
 
     fn says(file: &Path, word: &str) -> Vec<String> {
         vec![format!("echo {word} %i $SRD_INTERFACE >> {}", file.display())]
+    }
+
+    /// Returns the first line of a daemon.
+    fn line(hooks: Hooks, socket: Option<PathBuf>) -> String {
+        let work = Work { interface: "srd7".to_owned(), hooks, socket };
+        serde_json::to_string(&work).unwrap()
+    }
+
+    fn serve_from(from: &mut impl BufRead, to: &mut impl io::Write) -> Result<()> {
+        Work::read(from)?.carry_out(from, to);
+        Ok(())
     }
 
     fn end(input: &str) -> (String, String) {
@@ -309,7 +395,7 @@ mod tests {
             post_down: says(&file, "post"),
             ..Hooks::default()
         };
-        let line = serde_json::to_string(&("srd7", hooks)).unwrap();
+        let line = line(hooks, None);
         let mut answer = Vec::new();
         serve_from(&mut format!("{line}\n{input}").as_bytes(), &mut answer).unwrap();
         (std::fs::read_to_string(file).unwrap(), String::from_utf8(answer).unwrap())
@@ -323,6 +409,39 @@ mod tests {
         // Text from the daemon other than the notice of the end is not run as a command.
         assert_eq!(end("echo no\nrm -rf x\n"), (both.into(), "done\n".into()));
         assert!(serve_from(&mut &b"rubbish\n"[..], &mut Vec::new()).is_err());
+    }
+
+    /// The socket of `srd up --try` stayed in the directory of the user `srd`, because root without
+    /// capabilities may not remove it from there.
+    #[test]
+    fn regression_the_end_removes_the_socket_of_a_dead_daemon_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("srd7.sock");
+        let line = line(Hooks::default(), Some(path.clone()));
+        let end =
+            |input: &str| serve_from(&mut format!("{line}\n{input}").as_bytes(), &mut Vec::new());
+        for input in ["down\n", ""] {
+            let listener = UnixListener::bind(&path).unwrap();
+            // A child process of another test may keep the descriptor for a moment.
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+            end(input).unwrap();
+            assert!(!path.exists(), "{input:?}");
+        }
+        end("").unwrap();
+        let _next = UnixListener::bind(&path).unwrap();
+        end("").unwrap();
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn only_a_directory_of_another_user_than_root_needs_a_remover() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("srd7.sock");
+        assert!(!needs_remover(&path));
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(directory.path(), Some(65_533), None).unwrap();
+            assert!(needs_remover(&path));
+        }
     }
 
     #[test]

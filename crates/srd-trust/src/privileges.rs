@@ -8,6 +8,9 @@
 //! | core dumps | none | none | none |
 //! | started as root, user | `srd`, or a spare one (see [`leave_root`]) | a spare one | root |
 //!
+//! `srd hooks` keeps the privileges of its start if it has commands to run. Otherwise it keeps only
+//! `CAP_DAC_OVERRIDE` ([`keep_removal_only`]).
+//!
 //! A spare user is a number that no account and no other process has ([`spare`]).
 //!
 //! Only root can reduce the bounding set. The systemd unit `srd@` does this for the user `srd`.
@@ -134,6 +137,16 @@ pub fn keep_network_only() -> io::Result<()> {
 pub fn keep_helper_only() -> io::Result<()> {
     let has = thread::capabilities(None).map_err(failed("cannot read capabilities"))?;
     restrict(HELPER.intersection(has.permitted))
+}
+
+/// Keeps only `CAP_DAC_OVERRIDE`, permanently: this process removes a file from the directory of
+/// another user.
+///
+/// # Errors
+/// An error of the operating system, if the capabilities cannot be read or dropped.
+pub fn keep_removal_only() -> io::Result<()> {
+    let has = thread::capabilities(None).map_err(failed("cannot read capabilities"))?;
+    restrict(CapabilitySet::DAC_OVERRIDE.intersection(has.permitted))
 }
 
 /// Returns an error with a prefix that names the failed operation.

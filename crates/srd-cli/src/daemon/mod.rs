@@ -125,7 +125,8 @@ pub(crate) enum DaemonCommand {
         /// Permitted operations, in the form in which `srd up` passes them.
         spec: String,
     },
-    /// Process that runs the commands of `pre_down` and `post_down` for `srd up`.
+    /// Process that runs the commands of `pre_down` and `post_down` for `srd up`, and removes its
+    /// control socket.
     #[command(hide = true)]
     Hooks,
     /// Show the daemon's interface and its peers.

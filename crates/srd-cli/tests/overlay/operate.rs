@@ -347,6 +347,8 @@ fn a_first_try_needs_what_each_side_prints_and_leaves_nothing() {
     let directories = [0, 1].map(|end| pair.path(format!("run{end}")));
     let on = |pair: &Pair, end: usize, words: &str| {
         std::fs::create_dir_all(&directories[end]).unwrap();
+        // The directory belongs to another user than root, as after a start of the package's unit.
+        std::os::unix::fs::chown(&directories[end], Some(60_900), None).unwrap();
         let mut command = std::process::Command::new("ip");
         command.args(["netns", "exec", &pair.names[end], "unshare", "--mount", "sh", "-c"]);
         let run = directories[end].display();
@@ -387,6 +389,7 @@ fn a_first_try_needs_what_each_side_prints_and_leaves_nothing() {
         assert!(daemon.wait().unwrap().success());
         let link = support::pair::ip(&format!("-n {} link show srdtry0", pair.names[end]));
         assert!(!link.status.success(), "the interface is left");
+        assert!(!directories[end].join("srdtry0.sock").exists(), "the socket is left");
     }
 }
 

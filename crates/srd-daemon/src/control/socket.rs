@@ -114,8 +114,8 @@ impl Socket {
         self.is_ours.load(Ordering::Relaxed)
     }
 
-    /// Records that the helper of the instances removes the file at the end. This process may have
-    /// lost the right to do so.
+    /// Records that another process removes the file at the end: the helper of the instances, or
+    /// `srd hooks`. This process may have lost the right to do so.
     pub(crate) fn has_remover(&mut self) {
         self.has_remover = true;
     }

@@ -216,10 +216,16 @@ impl Prepared {
         }
         signals::hold();
         let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
-        let socket = control_socket::Socket::bind(&config.control)?;
+        let bound = control_socket::Socket::bind(&config.control)?;
         let listener = config.metrics.as_ref().map(metrics::bind).transpose()?;
         preflight::check(&config)?;
-        let hooks = hooks::Running::start(&config.interface.name, &config.interface.hooks)?;
+        // The helper of instances removes the file of the socket.
+        let file = config.cloud.is_none().then(|| bound.path());
+        let (name, commands) = (&config.interface.name, &config.interface.hooks);
+        let hooks = hooks::Running::start(name, commands, file)?;
+        // If a later step fails, the socket is dropped before the hooks: their process would wait
+        // for its end.
+        let socket = bound;
         // If a later step fails, this is dropped after the interface's queues, and removes the
         // rest.
         let has_interface = config.interface.mode != Mode::Cloud;
@@ -349,7 +355,7 @@ impl Prepared {
             setup::give_up_privileges(&config)?;
         }
         let mut socket = socket;
-        if hosted.is_some() {
+        if hosted.is_some() || hooks.has_process() {
             socket.has_remover();
         }
         let (card, changes, figures, serve) = match hosted {
