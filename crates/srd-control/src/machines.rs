@@ -51,9 +51,28 @@ pub trait Machines: Send {
         Ok(())
     }
 
-    /// Returns the wait for the machines that do not use yet what earlier calls have applied;
-    /// `None` if there is nothing to wait for. Each wait is returned once.
+    /// Applies the state of a region that this controller has read from the store. No request waits
+    /// for the machines: [`Self::followed`] does.
+    ///
+    /// # Errors
+    /// The errors of [`Self::apply`].
+    fn follow(&mut self, region: &Region) -> Result<(), String> {
+        self.apply(region)
+    }
+
+    /// Returns the wait for the machines that do not use yet what earlier calls of [`Self::apply`]
+    /// have applied; `None` if there is nothing to wait for. Each wait is returned once.
     fn unconfirmed(&mut self) -> Option<Unconfirmed> {
+        None
+    }
+
+    /// Lets no request wait for the machines that [`Self::unconfirmed`] would wait for:
+    /// [`Self::followed`] waits for them.
+    fn set_aside(&mut self) {}
+
+    /// Returns the wait for the machines that do not use a state yet for which no request waits;
+    /// `None` if there is nothing to wait for. Each wait is returned once.
+    fn followed(&mut self) -> Option<Unconfirmed> {
         None
     }
 
@@ -160,7 +179,7 @@ pub(crate) fn enter(
             failed.push((instance.instance_id.clone(), why));
         }
     }
-    if let Err(why) = machines.apply(region) {
+    if let Err(why) = machines.follow(region) {
         if instances.is_empty() {
             machines.report(&format!("a change of {} is not in force: {why}", region.name));
         }

@@ -14,6 +14,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::clients::{ClientSlot, Clients};
@@ -295,15 +296,18 @@ async fn connection(
 }
 
 /// Takes over changes of other controllers as soon as they are signalled, and in each
-/// [`FOLLOW_PERIOD`]. Returns an error if
-/// another controller has taken over the machines.
+/// [`FOLLOW_PERIOD`]. Does not wait for the hosts that these changes concern: one wait at a time,
+/// on another thread, reports hosts that do not use them. Returns an error if another controller
+/// has taken over the machines.
 async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::Error {
     let Some(news) = news else { return std::future::pending().await };
+    let mut wait: Option<JoinHandle<()>> = None;
     loop {
         let _ = tokio::time::timeout(FOLLOW_PERIOD, news.notified()).await;
         let control = Arc::clone(&control);
+        let takes_wait = wait.as_ref().is_none_or(JoinHandle::is_finished);
         let followed = tokio::task::spawn_blocking(move || {
-            shared::run(&control, |control| {
+            shared::run_apart(&control, takes_wait, |control| {
                 // The next request reports an error of the store.
                 let _ = control.follow();
                 let is_lost = control.give_up_machines();
@@ -313,11 +317,15 @@ async fn follow(news: Option<Arc<Notify>>, control: Arc<Mutex<Control>>) -> io::
                 is_lost
             })
         });
-        if followed.await.unwrap_or(false) {
+        let (is_lost, unconfirmed) = followed.await.unwrap_or_default();
+        if is_lost {
             return io::Error::other(
                 "another controller has taken over the machines of this state; the machines here \
                  are stopped",
             );
+        }
+        if let Some(unconfirmed) = unconfirmed {
+            wait = Some(tokio::task::spawn_blocking(move || unconfirmed.wait()));
         }
     }
 }

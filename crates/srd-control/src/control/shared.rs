@@ -3,11 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::Control;
+use crate::machines::Unconfirmed;
 
-/// Runs a task with the control plane, and waits afterwards for the hosts that it concerns. Other
-/// tasks run during the wait, so a slow host delays only the tasks that concern it. A task that
-/// starts instances is the exception: it fails if their hosts refuse them, so it waits for these
-/// hosts with the control plane.
+/// Runs a task with the control plane, and waits afterwards for the hosts that its own changes
+/// concern, but not for those of changes of other controllers that it takes over. Other tasks run
+/// during the wait, so a slow host delays only the tasks that concern it. A task that starts
+/// instances is the exception: it fails if their hosts refuse them, so it waits for these hosts with
+/// the control plane.
 ///
 /// The state is whole even after a panic of another task: the next request undoes its changes.
 pub fn run<T>(control: &Mutex<Control>, task: impl FnOnce(&mut Control) -> T) -> T {
@@ -22,6 +24,21 @@ pub fn run<T>(control: &Mutex<Control>, task: impl FnOnce(&mut Control) -> T) ->
     result
 }
 
+/// Runs a task of no request, and does not wait for hosts. With `takes_wait`, also returns the wait
+/// for the hosts that do not use a state yet for which no request waits. This wait reports hosts
+/// that are late, or have refused the state.
+pub fn run_apart<T>(
+    control: &Mutex<Control>,
+    takes_wait: bool,
+    task: impl FnOnce(&mut Control) -> T,
+) -> (T, Option<Unconfirmed>) {
+    let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = task(&mut control);
+    control.machines.set_aside();
+    let wait = if takes_wait { control.machines.followed() } else { None };
+    (result, wait)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -29,7 +46,7 @@ mod tests {
 
     use super::*;
     use crate::control::Access;
-    use crate::machines::{Machines, Unconfirmed};
+    use crate::machines::Machines;
     use crate::state::{Instance, Region};
     use crate::store::MemoryStore;
 

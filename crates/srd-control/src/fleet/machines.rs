@@ -31,8 +31,11 @@ pub struct HostMachines {
     texts: BTreeMap<Key, Texts>,
     /// Hosts on which the current request starts instances.
     starting: BTreeSet<String>,
-    /// Hosts that were sent a changed part, and its generation. Nothing has waited for them.
+    /// Hosts to which the current request has sent a changed part, and its generation. Nothing has
+    /// waited for them.
     unconfirmed: BTreeMap<String, u64>,
+    /// Hosts that were sent a changed part for which no request waits, and its generation.
+    aside: BTreeMap<String, u64>,
     /// Shared with requests that wait for hosts.
     warnings: Arc<Mutex<Warnings>>,
 }
@@ -47,8 +50,8 @@ impl HostMachines {
     /// Instances on the hosts to which the parts are sent.
     pub fn new(parts: Parts, report: Report) -> Self {
         let warnings = Arc::new(Mutex::new(Warnings::new(report)));
-        let (hosts, texts, starting, unconfirmed) = <_>::default();
-        Self { parts, hosts, texts, starting, unconfirmed, warnings }
+        let (hosts, texts, starting, unconfirmed, aside) = <_>::default();
+        Self { parts, hosts, texts, starting, unconfirmed, aside, warnings }
     }
 
     /// Replaces the parts of the hosts that have instances of a region, or had some. Returns the
@@ -76,7 +79,7 @@ impl HostMachines {
 
     /// Sends hosts their changed parts. Waits for hosts on which the request starts instances,
     /// because they may refuse them.
-    fn follow(&mut self, region: &Region) -> Result<(), String> {
+    fn send(&mut self, region: &Region) -> Result<(), String> {
         let changed = self.set_parts(region)?;
         let starts = |(host, _): &(String, u64)| self.starting.contains(host);
         let (starting, others): (Vec<_>, Vec<_>) = changed.into_iter().partition(starts);
@@ -92,6 +95,19 @@ impl HostMachines {
         }
         lock(&self.warnings).report_late(&waited.late, now);
         waited.refused.last().map_or(Ok(()), |(host, why)| Err(refused(host, why)))
+    }
+
+    /// Returns the wait for hosts that were sent a changed part; `None` if there are none.
+    fn wait_for(&self, hosts: BTreeMap<String, u64>) -> Option<Unconfirmed> {
+        if hosts.is_empty() {
+            return None;
+        }
+        let wanted: Vec<_> = hosts.into_iter().collect();
+        let (parts, warnings) = (self.parts.clone(), Arc::clone(&self.warnings));
+        Some(Unconfirmed::new(move || {
+            let waited = parts.wait(&wanted, Instant::now() + APPLY_WAIT_MAX);
+            lock(&warnings).report_wait(&wanted, &waited, Instant::now());
+        }))
     }
 }
 
@@ -167,21 +183,34 @@ impl Machines for HostMachines {
     fn stop(&mut self, _: &Region, _: &Instance) {}
 
     fn apply(&mut self, region: &Region) -> Result<(), String> {
-        let applied = self.follow(region);
+        let applied = self.send(region);
         self.starting.clear();
         applied
     }
 
+    fn follow(&mut self, region: &Region) -> Result<(), String> {
+        let of_request = std::mem::take(&mut self.unconfirmed);
+        let applied = self.apply(region);
+        self.set_aside();
+        self.unconfirmed = of_request;
+        applied
+    }
+
     fn unconfirmed(&mut self) -> Option<Unconfirmed> {
-        if self.unconfirmed.is_empty() {
-            return None;
+        let hosts = std::mem::take(&mut self.unconfirmed);
+        self.wait_for(hosts)
+    }
+
+    fn set_aside(&mut self) {
+        for (host, generation) in std::mem::take(&mut self.unconfirmed) {
+            let newest = self.aside.entry(host).or_default();
+            *newest = generation.max(*newest);
         }
-        let wanted: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
-        let (parts, warnings) = (self.parts.clone(), Arc::clone(&self.warnings));
-        Some(Unconfirmed::new(move || {
-            let waited = parts.wait(&wanted, Instant::now() + APPLY_WAIT_MAX);
-            lock(&warnings).report_wait(&wanted, &waited, Instant::now());
-        }))
+    }
+
+    fn followed(&mut self) -> Option<Unconfirmed> {
+        let hosts = std::mem::take(&mut self.aside);
+        self.wait_for(hosts)
     }
 
     fn report(&mut self, warning: &str) {

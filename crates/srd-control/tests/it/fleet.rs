@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use srd_control::control::Control;
+use srd_control::control::{Control, shared};
 use srd_control::fleet::{HostMachines, Parts};
 use srd_control::hosts::decide::{Enrolment, TokenOptions};
 use srd_control::state::Instance;
@@ -73,12 +73,19 @@ impl Nodes {
     pub(crate) fn text(&self, host: &str) -> String {
         self.parts.of(host).1.text()
     }
+
+    /// Lets the hosts acknowledge nothing from now on.
+    fn fall_silent(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().unwrap().join();
+        self.fall_silent();
     }
 }
 
@@ -500,6 +507,37 @@ fn regression_a_controller_without_hosts_does_not_stop_the_groups_of_another_one
     with_hosts.control.follow().unwrap();
     with_hosts.control.settle(NOW);
     assert_eq!(placed(&with_hosts).values().sum::<usize>(), 1);
+}
+
+/// A request waited for the hosts that a request to another controller concerned, and so did the
+/// controller before it took over further changes.
+#[test]
+fn regression_no_request_waits_for_the_changes_of_another_controller() {
+    let store = SharedStore::default();
+    let mut nodes = Nodes::start(&["a", "b"]);
+    let mut client = start_with(&nodes, Box::new(store.clone()));
+    let of = subnet(&mut client, "us-east-1a");
+    client.ok(&run(&of, 2, ""));
+    let other = HostMachines::new(Parts::default(), Box::new(|_: &str| {}));
+    let mut other = Client::with(Box::new(store), Box::new(other));
+    nodes.fall_silent();
+    authorize(&mut other, &of, 7001);
+    client.ok("Action=DescribeVpcs");
+    assert!(nodes.text("a").contains("tcp 7001"), "the change is sent");
+    // The end of a wait for the hosts would report them.
+    let late = || {
+        let reports = nodes.reports.lock().unwrap();
+        reports.iter().filter(|report| report.contains("does not use a change yet")).count()
+    };
+    assert_eq!(late(), 0);
+    let control = Mutex::new(client.control);
+    let ((), wait) = shared::run_apart(&control, false, |_| ());
+    assert!(wait.is_none() && late() == 0);
+    let ((), wait) = shared::run_apart(&control, true, |_| ());
+    wait.unwrap().wait();
+    assert_eq!(late(), 2);
+    let ((), wait) = shared::run_apart(&control, true, |_| ());
+    assert!(wait.is_none(), "a wait is returned once");
 }
 
 #[test]
