@@ -419,8 +419,9 @@ fn row(host: &HostEntry, generation: u64) -> [String; 6] {
     let applied = host.applied.map_or("-".to_owned(), |applied| applied.to_string());
     let mut capacity = capacity(host);
     if let Some(of) = &host.instances {
+        let noun = if of.count == 1 { "instance" } else { "instances" };
         capacity += &format!(
-            "; {} instances, {} of {} vCPUs in {}, {} of {}",
+            "; {} {noun}, {} of {} vCPUs in {}, {} of {}",
             of.count, of.vcpus_used, of.vcpus, of.zone, of.applied, of.generation
         );
     }

@@ -51,6 +51,9 @@ pub(crate) fn stop_flag_then_end() -> Result<Arc<AtomicBool>> {
     Ok(flags.stop)
 }
 
+/// Target of log lines about the control plane, which `srd control up` prints without `-v`.
+const LOG_TARGET: &str = "srd_control";
+
 /// An action at the end of a server.
 type Action = Box<dyn FnOnce() + Send>;
 
@@ -80,9 +83,11 @@ impl AtEnd {
         let mut signals = Signals::new(signals).context("signals")?;
         let functions = Arc::clone(&self.0);
         let end = move || {
-            if signals.forever().next().is_some() {
+            if let Some(signal) = signals.forever().next() {
                 let functions = &mut *functions.lock().unwrap_or_else(PoisonError::into_inner);
                 functions.drain(..).for_each(|function| function());
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                tracing::info!(target: LOG_TARGET, "ended by {name}");
                 std::process::exit(0);
             }
         };

@@ -43,12 +43,12 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 impl Exposed {
-    /// Returns the fault and its remedy as text. The text is about a file with a key.
+    /// Returns the fault and its remedy as text. The text is about a file with a key or a token.
     pub fn fault(self, path: &Path) -> Fault {
         let shown = path.display();
         match self {
             Self::Mode(mode) => Fault {
-                what: format!("others may use the key in {shown} (mode {mode:04o})"),
+                what: format!("others may use the secret in {shown} (mode {mode:04o})"),
                 remedy: format!("chmod 600 {shown}"),
             },
             Self::Owner(owner) => Fault {

@@ -199,6 +199,11 @@ pub fn own_user() -> Option<u32> {
     own.map(|account| account.uid.as_raw())
 }
 
+/// Whether this machine has the user `srd`.
+pub fn has_own_account() -> bool {
+    own_account().is_some()
+}
+
 /// Returns the number of the user who has started this process by `sudo` (`SUDO_UID`), if this
 /// process runs as root. Files with this user's secrets may be used if the user has named them.
 pub fn sudo_user() -> Option<u32> {

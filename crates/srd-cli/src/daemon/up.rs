@@ -9,6 +9,7 @@ use srd_daemon::control::{ClientError, RefusalKind};
 use srd_daemon::control_plane::enrol;
 use srd_daemon::run::Daemon;
 use srd_guest::node::{Node, TakenOver};
+use srd_trust::privileges;
 
 use super::enrol::EnrolArgs;
 use super::explain_of;
@@ -210,10 +211,24 @@ pub(crate) fn down(args: &DownArgs) -> Result<()> {
 
 /// Checks a file, and returns the lines that `srd up --check` prints.
 fn check(path: &Path) -> Result<Vec<String>> {
-    match enrol::check(path)? {
-        Some(config) => checked(config, false),
-        None => checked(Config::load(path)?, true),
-    }
+    let mut lines = match enrol::check(path)? {
+        Some(config) => checked(config, false)?,
+        None => checked(Config::load(path)?, true)?,
+    };
+    lines.extend(missing_account(privileges::has_own_account()));
+    Ok(lines)
+}
+
+/// Returns the line of a check on a machine without the user `srd`.
+fn missing_account(is_there: bool) -> Option<String> {
+    let name = privileges::OWN_ACCOUNT;
+    (!is_there).then(|| {
+        format!(
+            "there is no user {name}: the unit srd@.service does not start without it, and a \
+             daemon that root starts uses a number of no account. To create it: adduser --system \
+             --group --no-create-home {name}"
+        )
+    })
 }
 
 /// Checks a configuration and its instances, and returns the lines that `srd up --check` prints.
@@ -359,6 +374,13 @@ mod tests {
         assert!(fine.contains("srd0, overlay, encrypted, listening on 127.0.0.1:7471"), "{fine}");
         assert!(enrols.contains("enrols it as a at 192.0.2.9:4600"), "{enrols}");
         assert!(instances.contains("the controller sends them"), "{instances}");
+    }
+
+    #[test]
+    fn a_check_says_that_the_user_of_the_unit_is_missing() {
+        assert_eq!(missing_account(true), None);
+        let said = missing_account(false).unwrap();
+        assert!(said.contains("no user srd") && said.contains("adduser"), "{said}");
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Table {
         let found = self.tokens.get(id).filter(|token| token.hash == token::hash(secret));
         found.ok_or_else(|| {
             let what = "the controller has no such enrolment token: it may have been revoked, or \
-                        it has expired";
+                        it has expired; make another one by `srd control token create`";
             Refusal::new(RefusalKind::TokenUnknown, what)
         })
     }

@@ -359,7 +359,10 @@ mod tests {
         std::fs::write(&path, drawn.expose()).unwrap();
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         mode(0o644);
-        assert!(token(&path, None).unwrap_err().to_string().contains("chmod 600"));
+        let error = token(&path, None).unwrap_err().to_string();
+        assert!(error.contains("chmod 600"), "{error}");
+        // Regression: the text was about a key.
+        assert!(!error.contains("the key"), "{error}");
         mode(0o600);
         assert_eq!(token(&path, None).unwrap(), drawn);
         std::fs::write(&path, "hidden").unwrap();

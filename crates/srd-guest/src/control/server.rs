@@ -115,8 +115,9 @@ fn serve(
             bail!("a request of more than {LINE_BYTES_MAX} bytes, or one that was cut off");
         }
         let request = serde_json::from_str::<Request>(&line);
-        if let Some(what) = request.as_ref().ok().and_then(change_in_words) {
-            log_asked(stream.get_ref(), &what);
+        let change = request.as_ref().ok().and_then(change_in_words);
+        if let Some(what) = &change {
+            log_asked(stream.get_ref(), what);
         }
         let answer = match request {
             Ok(Request::Traced { id }) => begun.traced(id)?,
@@ -127,6 +128,9 @@ fn serve(
             Ok(request) => ask(orders, request)?,
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
+        if let (Some(change), Answer::Failed { what }) = (&change, &answer) {
+            tracing::warn!("refused {change}: {what}");
+        }
         say(stream.get_mut(), &answer)?;
     }
 }
