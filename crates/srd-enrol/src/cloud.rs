@@ -59,7 +59,7 @@ fn bytes_of(name: &str, text: &str) -> usize {
 }
 
 /// Returns the names of tables that are gone, and the new and changed tables. Both maps are read
-/// once, in their order: this happens for each host at each change of its part.
+/// once, in their order.
 fn difference<'a>(
     former: &'a Contents,
     present: &'a Contents,
@@ -120,6 +120,16 @@ impl CloudTables {
     pub fn add(&mut self, other: &Self) -> Result<(), String> {
         let mut new = other.tables.iter();
         new.try_for_each(|(name, text)| self.insert(name.clone(), text.clone()))
+    }
+
+    /// Returns the content of the table with this name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.tables.get(name).map(String::as_str)
+    }
+
+    /// The tables, each with its name and its content.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.tables.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
     /// Whether there is no table.

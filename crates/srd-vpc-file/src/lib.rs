@@ -13,6 +13,7 @@
 //! | `read` | order in which objects are created |
 //! | `dhcp` | sets of DHCP options |
 //! | `taken` | address ranges in use |
+//! | `groups` | other tables of groups, without a read of the whole file |
 //! | `types` | positions of instance types |
 //! | [`explain`] | the way of a connection's packets, step by step |
 //! | [`words`] | a verdict and its steps as text for people |
@@ -25,6 +26,7 @@ mod dhcp;
 mod document;
 mod edges;
 pub mod explain;
+mod groups;
 mod machines;
 mod names;
 mod network;
@@ -36,6 +38,7 @@ mod types;
 pub mod warnings;
 pub mod words;
 
+pub use groups::GroupCheck;
 pub use names::{Kind, Names};
 pub use network::is_reserved;
 pub use read::{FILE_BYTES_MAX, VpcFile, parse, read, read_from};

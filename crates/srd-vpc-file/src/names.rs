@@ -105,6 +105,16 @@ impl Names {
         number
     }
 
+    /// Returns the names of these kinds.
+    pub(crate) fn of_kinds(&self, kinds: &[Kind]) -> Self {
+        let numbers = self.numbers.iter().filter(|((kind, _), _)| kinds.contains(kind));
+        let taken = self.taken.iter().filter(|((kind, _), _)| kinds.contains(kind));
+        Self {
+            numbers: numbers.map(|(key, number)| (key.clone(), *number)).collect(),
+            taken: taken.map(|(key, name)| (*key, name.clone())).collect(),
+        }
+    }
+
     /// Returns the name of this kind that is most similar to an unknown name; `None` if no name is
     /// similar.
     pub(crate) fn similar(&self, kind: Kind, wrong: &str) -> Option<&str> {

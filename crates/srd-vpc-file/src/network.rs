@@ -9,7 +9,7 @@ use srd_vpc::object::*;
 use toml::Spanned;
 
 use super::build::{Build, Result};
-use super::document::{AclTable, Document, GroupTable, VpcTable};
+use super::document::{AclTable, Document, GroupTable, Named, VpcTable};
 use super::names::{Kind, hash};
 use super::phrase::{self, AddressSet};
 
@@ -29,7 +29,7 @@ pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {
     vpcs(build, document)?;
     prefix_lists(build, document)?;
     acls(build, document)?;
-    groups(build, document)?;
+    groups(build, &document.group)?;
     route_tables(build, document)?;
     subnets(build, document)
 }
@@ -192,8 +192,9 @@ fn entries(build: &Build<'_>, table: &AclTable) -> Result<Vec<AclEntry>> {
     Ok(all)
 }
 
-fn groups(build: &mut Build<'_>, document: &Document) -> Result<()> {
-    for (name, spanned) in &document.group {
+/// Creates the groups of these tables.
+pub(crate) fn groups(build: &mut Build<'_>, tables: &Named<GroupTable>) -> Result<()> {
+    for (name, spanned) in tables {
         let id = GroupId(build.find(Kind::Group, name)?);
         let table = spanned.as_ref();
         let vpc = build.vpc(&table.vpc, spanned.span())?;
@@ -460,17 +461,27 @@ fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize
     rules.map(count).sum()
 }
 
+/// Returns the largest number of rules of a group in one direction and for one address family.
+fn fullest(build: &Build<'_>, group: &Group) -> usize {
+    let sides = [(false, true), (false, false), (true, true), (true, false)];
+    let counts = sides.map(|(egress, ipv4)| rules_of(build, group, egress, ipv4));
+    counts.into_iter().max().unwrap_or(0)
+}
+
+/// Whether a group keeps to the quotas of [`check_quotas`]. `together`: largest number of groups of
+/// an interface that has the group.
+pub(crate) fn is_within_quotas(build: &Build<'_>, group: &Group, together: usize) -> bool {
+    let count = fullest(build, group);
+    count <= RULES_TIMES_GROUPS_MAX && count.max(RULES_MAX) * together <= RULES_TIMES_GROUPS_MAX
+}
+
 /// Checks EC2's quotas for the rules of a group, and for the groups of an interface times their
 /// rules.
 pub(crate) fn check_quotas(build: &Build<'_>, document: &Document) -> Result<()> {
-    let fullest = |group: &Group| {
-        let sides = [(false, true), (false, false), (true, true), (true, false)];
-        let counts = sides.map(|(egress, ipv4)| rules_of(build, group, egress, ipv4));
-        counts.into_iter().max().unwrap_or(0)
-    };
     for name in document.group.keys() {
         let Ok(id) = build.find(Kind::Group, name) else { continue };
-        let count = build.world.groups.get(&GroupId(id)).map_or(0, &fullest);
+        let group = build.world.groups.get(&GroupId(id));
+        let count = group.map_or(0, |group| fullest(build, group));
         if count > RULES_TIMES_GROUPS_MAX {
             let what = format!(
                 "{count} rules in one direction (prefix lists count with their most entries)"
@@ -484,7 +495,7 @@ pub(crate) fn check_quotas(build: &Build<'_>, document: &Document) -> Result<()>
         let Ok(id) = build.find(Kind::Interface, name) else { continue };
         let Some(eni) = build.world.enis.get(&EniId(id)) else { continue };
         let groups = eni.groups.iter().filter_map(|id| build.world.groups.get(id));
-        let most = groups.map(&fullest).max().unwrap_or(0).max(RULES_MAX);
+        let most = groups.map(|group| fullest(build, group)).max().unwrap_or(0).max(RULES_MAX);
         if most * eni.groups.len() > RULES_TIMES_GROUPS_MAX {
             let what = format!("{} groups of up to {most} rules", eni.groups.len());
             let remedy = format!("groups times rules are {RULES_TIMES_GROUPS_MAX} at most");

@@ -21,18 +21,24 @@ type Shared<T> = (u64, Arc<T>);
 /// Function that returns the objects of one kind of an excerpt.
 type Rows<T> = fn(&mut Excerpt) -> &mut Vec<Shared<T>>;
 
-/// Declares an excerpt by its tables of a region.
+/// Declares an excerpt by its tables of a region. The table of rules of groups is the first one.
 macro_rules! excerpt {
-    ($($table:ident: $type:ty,)*) => {
+    ($rules:ident: $rule:ty; $($table:ident: $type:ty,)*) => {
         /// Objects of a region. An object may be there several times.
         #[derive(Clone, Debug, Default)]
         pub struct Excerpt {
+            $rules: Vec<Shared<$rule>>,
             $($table: Vec<Shared<$type>>,)*
         }
 
         impl Excerpt {
             /// Whether the objects are the same, so that the tables are equal.
             pub fn is_same(&self, other: &Self) -> bool {
+                self.has_same_others(other) && are_same(&self.$rules, &other.$rules)
+            }
+
+            /// Whether the objects other than rules of groups are the same.
+            fn has_same_others(&self, other: &Self) -> bool {
                 $(are_same(&self.$table, &other.$table) &&)* true
             }
 
@@ -42,6 +48,7 @@ macro_rules! excerpt {
             /// If two objects have one row, or one identifier.
             pub fn region(&self, of: &Region) -> Result<Region, String> {
                 let mut region = Region::empty(&of.account, &of.name, IdGenerator::new(0));
+                share(&mut region.$rules, &self.$rules)?;
                 $(share(&mut region.$table, &self.$table)?;)*
                 Ok(region)
             }
@@ -50,10 +57,10 @@ macro_rules! excerpt {
 }
 
 excerpt! {
+    group_rules: SecurityGroupRule;
     vpcs: Vpc,
     subnets: Subnet,
     groups: SecurityGroup,
-    group_rules: SecurityGroupRule,
     acls: NetworkAcl,
     route_tables: RouteTable,
     internet_gateways: InternetGateway,
@@ -73,11 +80,44 @@ excerpt! {
     mirror_sessions: MirrorSession,
 }
 
+impl Excerpt {
+    /// Returns the groups whose rules differ, and maybe others; `None` if objects other than rules
+    /// of groups differ, or one of these rules names a prefix list. The part of a host has only the
+    /// prefix lists that other tables name.
+    pub fn changed_groups<'a>(&'a self, other: &'a Self) -> Option<BTreeSet<&'a str>> {
+        if !self.has_same_others(other) {
+            return None;
+        }
+        let mut groups = BTreeSet::new();
+        for rule in differences(&self.group_rules, &other.group_rules) {
+            if rule.prefix_list_id.is_some() {
+                return None;
+            }
+            groups.insert(rule.group_id.as_str());
+        }
+        Some(groups)
+    }
+}
+
+fn is_same<T>((row, object): &Shared<T>, (of, other): &Shared<T>) -> bool {
+    row == of && Arc::ptr_eq(object, other)
+}
+
 fn are_same<T>(some: &[Shared<T>], others: &[Shared<T>]) -> bool {
-    let is_same = |((row, object), (of, other)): (&Shared<T>, &Shared<T>)| {
-        row == of && Arc::ptr_eq(object, other)
-    };
-    some.len() == others.len() && some.iter().zip(others).all(is_same)
+    some.len() == others.len() && some.iter().zip(others).all(|(one, other)| is_same(one, other))
+}
+
+/// Returns the objects of both lists from the first difference to the last one.
+fn differences<'a, T>(
+    some: &'a [Shared<T>],
+    others: &'a [Shared<T>],
+) -> impl Iterator<Item = &'a T> {
+    let begin = some.iter().zip(others).take_while(|(one, other)| is_same(one, other)).count();
+    let (some, others) = (&some[begin..], &others[begin..]);
+    let ends = some.iter().rev().zip(others.iter().rev());
+    let end = ends.take_while(|(one, other)| is_same(one, other)).count();
+    let (some, others) = (&some[..some.len() - end], &others[..others.len() - end]);
+    some.iter().chain(others).map(|(_, object)| &**object)
 }
 
 fn share<T: Row>(table: &mut Table<T>, rows: &[Shared<T>]) -> Result<(), String> {
@@ -173,7 +213,10 @@ impl<'a> Selection<'a> {
             let vpc = region.groups.get(&rule.group_id).map(|group| group.vpc_id.as_str());
             self.add(vpc, Some((row, rule)), |of| &mut of.group_rules);
             if let Some(other) = &rule.referenced_group_info {
-                self.add(vpc, region.groups.shared_row(&other.group_id), |of| &mut of.groups);
+                // The excerpts of the VPC have all its groups.
+                let other = region.groups.shared_row(&other.group_id);
+                let other = other.filter(|(_, group)| Some(group.vpc_id.as_str()) != vpc);
+                self.add(vpc, other, |of| &mut of.groups);
             }
             if let Some(list) = &rule.prefix_list_id {
                 self.add(vpc, region.prefix_lists.shared_row(list), |of| &mut of.prefix_lists);

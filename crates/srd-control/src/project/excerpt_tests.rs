@@ -5,6 +5,7 @@ use super::*;
 use crate::project::needs::needs;
 use crate::project::part::part;
 use crate::project::placed::placed;
+use crate::state::interface::ReferencedGroup;
 
 proptest! {
     #[test]
@@ -67,4 +68,57 @@ fn an_excerpt_differs_if_and_only_if_one_of_its_objects_does() {
     assert_eq!(same, [true, false, true]);
     region.rollback();
     assert!(before.iter().zip(made(&region)).all(|(a, b)| a.is_same(&b)));
+}
+
+#[test]
+fn the_groups_of_changed_rules_are_told_if_nothing_else_has_changed() {
+    let mut region = placed(1);
+    let vpc = region.vpcs.iter().next().unwrap().vpc_id.clone();
+    let made = |region: &Region| {
+        let unit = BTreeSet::from([vpc.as_str()]);
+        excerpts(region, &[unit]).pop().unwrap()
+    };
+    let groups = region.groups.ids_where(|group| group.vpc_id == vpc);
+    let rule = |group: &str| SecurityGroupRule {
+        security_group_rule_id: format!("sgr-of-{group}"),
+        group_id: group.to_owned(),
+        cidr_ipv4: Some("192.0.2.0/24".parse().unwrap()),
+        ..SecurityGroupRule::any(false)
+    };
+    let before = made(&region);
+    let none = BTreeSet::new();
+    assert_eq!(before.changed_groups(&made(&region)), Some(none));
+    region.group_rules.insert(rule(&groups[0]));
+    let one = made(&region);
+    assert_eq!(before.changed_groups(&one), Some(BTreeSet::from([groups[0].as_str()])));
+    assert_eq!(one.changed_groups(&before), Some(BTreeSet::from([groups[0].as_str()])));
+    region.group_rules.insert(rule(&groups[1]));
+    let both = BTreeSet::from([groups[0].as_str(), groups[1].as_str()]);
+    assert_eq!(before.changed_groups(&made(&region)), Some(both));
+    region.group_rules.remove(&rule(&groups[0]).security_group_rule_id);
+    let other = made(&region);
+    assert_eq!(before.changed_groups(&other), Some(BTreeSet::from([groups[1].as_str()])));
+
+    // A group of the same VPC is there already, and a prefix list is not.
+    let mut member = rule(&groups[2]);
+    member.cidr_ipv4 = None;
+    member.referenced_group_info = Some(ReferencedGroup {
+        group_id: groups[1].clone(),
+        user_id: None,
+        vpc_id: None,
+        vpc_peering_connection_id: None,
+        peering_status: None,
+    });
+    region.group_rules.insert(member);
+    let with_member = made(&region);
+    let changed = other.changed_groups(&with_member);
+    assert_eq!(changed, Some(BTreeSet::from([groups[2].as_str()])));
+    let mut listed = rule(&groups[0]);
+    listed.cidr_ipv4 = None;
+    listed.prefix_list_id = Some("pl-of-another-region".to_owned());
+    region.group_rules.insert(listed);
+    assert_eq!(with_member.changed_groups(&made(&region)), None);
+    region.rollback();
+    region.groups.get_mut(&groups[0]).unwrap().description = "another one".to_owned();
+    assert_eq!(before.changed_groups(&made(&region)), None);
 }

@@ -94,23 +94,28 @@ struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The objects of all VPCs, or those that hosts with instances in the VPCs `part` need.
-    fn new(region: &'a Region, part: Option<&BTreeSet<&str>>) -> Self {
-        let mut scope = Self {
+    /// All VPCs, or those of the VPCs `part` that hosts with instances in these need, without other
+    /// objects.
+    fn of_vpcs(region: &'a Region, part: Option<&BTreeSet<&str>>) -> Self {
+        let used: BTreeSet<&str> = region.interfaces.iter().map(|i| i.vpc_id.as_str()).collect();
+        let vpcs = region.vpcs.iter().map(|vpc| (vpc.is_default, vpc.vpc_id.as_str()));
+        let vpcs = vpcs.filter(|(is_default, id)| !is_default || used.contains(id));
+        let vpcs = vpcs.map(|(_, id)| id);
+        Self {
             region,
             is_part: part.is_some(),
-            vpcs: BTreeSet::new(),
+            vpcs: vpcs.filter(|id| part.is_none_or(|part| part.contains(id))).collect(),
             subnets: BTreeSet::new(),
             interfaces: BTreeSet::new(),
             instances: BTreeSet::new(),
             attached: BTreeMap::new(),
             warnings: Vec::new(),
-        };
-        let used: BTreeSet<&str> = region.interfaces.iter().map(|i| i.vpc_id.as_str()).collect();
-        let vpcs = region.vpcs.iter().map(|vpc| (vpc.is_default, vpc.vpc_id.as_str()));
-        let vpcs = vpcs.filter(|(is_default, id)| !is_default || used.contains(id));
-        let vpcs = vpcs.map(|(_, id)| id);
-        scope.vpcs = vpcs.filter(|id| part.is_none_or(|part| part.contains(id))).collect();
+        }
+    }
+
+    /// The objects of all VPCs, or those that hosts with instances in the VPCs `part` need.
+    fn new(region: &'a Region, part: Option<&BTreeSet<&str>>) -> Self {
+        let mut scope = Self::of_vpcs(region, part);
         for subnet in region.subnets.iter().filter(|s| scope.vpcs.contains(s.vpc_id.as_str())) {
             if subnet.cidr_block.is_some() {
                 scope.subnets.insert(&subnet.subnet_id);

@@ -38,11 +38,26 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
             text.list(key, phrases);
         }
     }
+    write_groups(scope, text, |_| true);
+    for subnet in region.subnets.iter().filter(|s| subnets.contains(s.subnet_id.as_str())) {
+        write_subnet(scope, text, subnet);
+    }
+}
+
+/// Writes the groups whose identifiers are wanted.
+pub(super) fn write_groups(
+    scope: &mut Scope<'_>,
+    text: &mut Text,
+    is_wanted: impl Fn(&str) -> bool,
+) {
+    let region = scope.region;
+    let vpcs = scope.vpcs.clone();
     let mut rules: BTreeMap<(&str, bool), Vec<&SecurityGroupRule>> = BTreeMap::new();
-    for rule in region.group_rules.iter() {
+    for rule in region.group_rules.iter().filter(|rule| is_wanted(&rule.group_id)) {
         rules.entry((&rule.group_id, rule.is_egress)).or_default().push(rule);
     }
-    for group in region.groups.iter().filter(|group| vpcs.contains(group.vpc_id.as_str())) {
+    let groups = region.groups.iter().filter(|group| vpcs.contains(group.vpc_id.as_str()));
+    for group in groups.filter(|group| is_wanted(&group.group_id)) {
         text.table("group", &group.group_id);
         text.string("vpc", &group.vpc_id);
         text.string("description", &group.description);
@@ -54,9 +69,6 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
             phrases.retain(|phrase| known.insert(phrase.clone()));
             text.list(key, phrases);
         }
-    }
-    for subnet in region.subnets.iter().filter(|s| subnets.contains(s.subnet_id.as_str())) {
-        write_subnet(scope, text, subnet);
     }
 }
 

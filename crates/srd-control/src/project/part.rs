@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use srd_enrol::CloudTables;
 
-use super::{Scope, write};
+use super::toml_text::Text;
+use super::{Scope, network, write};
 use crate::machines::RUNNING;
 use crate::state::{NetworkInterface, Region};
 
@@ -48,6 +49,25 @@ pub fn part(region: &Region, vpcs: &BTreeSet<&str>) -> Result<Part, String> {
     };
     let mut tables = CloudTables::default();
     for (name, content) in text.tables().filter(|(name, content)| is_needed(name, content)) {
+        tables.insert(name.to_owned(), content.to_owned())?;
+    }
+    Ok(Part { tables, warnings: scope.warnings })
+}
+
+/// Returns the tables that the part of these VPCs has for some groups.
+///
+/// # Errors
+/// As [`part`].
+pub fn part_of_groups(
+    region: &Region,
+    vpcs: &BTreeSet<&str>,
+    groups: &BTreeSet<&str>,
+) -> Result<Part, String> {
+    let mut scope = Scope::of_vpcs(region, Some(vpcs));
+    let mut text = Text::default();
+    network::write_groups(&mut scope, &mut text, |group| groups.contains(group));
+    let mut tables = CloudTables::default();
+    for (name, content) in text.tables().filter(|(name, _)| !name.is_empty()) {
         tables.insert(name.to_owned(), content.to_owned())?;
     }
     Ok(Part { tables, warnings: scope.warnings })

@@ -101,6 +101,64 @@ fn regression_a_change_of_rules_makes_the_tables_of_its_unit_only() {
     assert_eq!(made(&mut texts, &region), present);
 }
 
+/// Each change of a rule made and read the tables of all instances of its VPC.
+#[test]
+fn regression_a_change_of_rules_reads_the_tables_of_its_group_only() {
+    let (mut region, mut texts) = (apart(), Texts::default());
+    made(&mut texts, &region);
+    assert_eq!(texts.read, 3);
+    let vpc = needs(&region).units[0].first().unwrap().to_string();
+    let has = |texts: &Texts, port: i64| {
+        let phrase = format!("tcp {port} from 192.0.2.0/24");
+        texts.units.values().any(|unit| unit.tables.text().contains(&phrase))
+    };
+    for port in [7001, 7002, 7003] {
+        region.group_rules.insert(rule(&region, &vpc, port));
+        check(&mut texts, &region, "a new rule");
+        assert!(has(&texts, port));
+        region.commit();
+    }
+    region.group_rules.get_mut("sgr-new-7002").unwrap().from_port = 7000;
+    check(&mut texts, &region, "a wider rule");
+    region.group_rules.remove("sgr-new-7001");
+    check(&mut texts, &region, "a rule less");
+    assert!(!has(&texts, 7001) && !has(&texts, 7002) && has(&texts, 7003));
+    region.rollback();
+    check(&mut texts, &region, "a rollback");
+    assert!(has(&texts, 7001) && has(&texts, 7002));
+    assert_eq!((texts.made, texts.read), (9, 3));
+
+    // A rule with a list may need the table of the list.
+    let lists = region.prefix_lists.ids_where(|_| true);
+    let mut listed = rule(&region, &vpc, 7004);
+    (listed.cidr_ipv4, listed.prefix_list_id) = (None, Some(lists[0].clone()));
+    region.group_rules.insert(listed);
+    check(&mut texts, &region, "a rule with a list");
+    assert_eq!((texts.made, texts.read), (10, 4));
+}
+
+#[test]
+fn a_group_has_as_many_rules_as_with_a_read_of_all_tables() {
+    fn outcome(texts: &mut Texts, region: &Region) -> Result<(), String> {
+        texts.make(region).map(|_| ())
+    }
+    let (mut region, mut texts) = (apart(), Texts::default());
+    outcome(&mut texts, &region).unwrap();
+    let vpc = needs(&region).units[0].first().unwrap().to_string();
+    let mut last = Ok(());
+    for port in 1..=1005 {
+        region.group_rules.insert(rule(&region, &vpc, port));
+        // An interface with one group allows 1000 rules, and one with two groups 500.
+        if !(490..=505).contains(&port) && port < 990 {
+            continue;
+        }
+        last = outcome(&mut texts, &region);
+        assert_eq!(last, outcome(&mut Texts::default(), &region), "{port}");
+        assert!(last.is_err() || texts.read == 3, "{port}");
+    }
+    assert!(last.unwrap_err().contains("rules"));
+}
+
 #[test]
 fn tables_that_no_host_needs_are_freed() {
     let (mut region, mut texts) = (apart(), Texts::default());
