@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `texts` | the tables of the hosts of a region, made from the objects that have changed |
 //! | `parts` | the part of each host, its generation, and its acknowledgement |
+//! | `updates` | the changes between the parts of hosts |
 //! | `conduct` | bounds of the harm that one host does to the requests of all others |
 //! | `place` | the choice of a host |
 //! | `warnings` | warnings about hosts for the operator |
@@ -28,6 +29,7 @@ mod machines;
 mod parts;
 mod place;
 mod texts;
+mod updates;
 mod warnings;
 
 pub use machines::HostMachines;

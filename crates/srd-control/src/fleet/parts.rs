@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use srd_enrol::CloudTables;
 use srd_enrol::message::ERROR_CHARACTERS_MAX;
+use srd_enrol::{CloudTables, CloudUpdate};
 use tokio::sync::Notify;
 
 use super::conduct::{Credit, Refusals};
+use super::updates::Updates;
 
 /// Instances of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -124,7 +125,13 @@ impl HostPart {
 
 /// The parts of all hosts, which requests change and sessions send.
 #[derive(Clone, Default)]
-pub struct Parts(Arc<Mutex<BTreeMap<String, HostPart>>>);
+pub struct Parts(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    hosts: Mutex<BTreeMap<String, HostPart>>,
+    updates: Mutex<Updates>,
+}
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,7 +152,7 @@ pub(super) struct Waited {
 
 impl Parts {
     fn hosts(&self) -> MutexGuard<'_, BTreeMap<String, HostPart>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the part of a host, and wakes its session. Returns the generation of the part, and
@@ -274,6 +281,23 @@ impl Parts {
         hosts.get(host).map(|p| (p.generation, Arc::clone(&p.tables))).unwrap_or_default()
     }
 
+    /// Returns the sections of an update that leads a host from earlier tables to these, as
+    /// [`CloudTables::since`] does. Hosts share the changes.
+    pub(crate) fn since(
+        &self,
+        former: Option<&Arc<CloudTables>>,
+        present: &Arc<CloudTables>,
+        generation: u64,
+    ) -> Vec<CloudUpdate> {
+        let Some(former) = former else { return present.since(None, generation) };
+        let mut updates = self.0.updates.lock().unwrap_or_else(PoisonError::into_inner);
+        let sections = updates.between(former, present);
+        drop(updates);
+        let mut sections = Arc::unwrap_or_clone(sections);
+        sections.iter_mut().for_each(|section| section.generation = generation);
+        sections
+    }
+
     /// Returns the instances of a host, the generation of its part, and the one that it uses.
     pub fn load(&self, host: &str) -> (Load, u64, u64) {
         let hosts = self.hosts();
@@ -315,6 +339,18 @@ mod tests {
 
     fn wanted(host: &str, generation: u64) -> Vec<(String, u64)> {
         vec![(host.to_owned(), generation)]
+    }
+
+    #[test]
+    fn hosts_get_the_changes_that_they_share_with_generations_of_their_own() {
+        let parts = Parts::default();
+        let [x, y] = ["x", "y"].map(tables);
+        for generation in [4, 9] {
+            let whole = parts.since(None, &y, generation);
+            assert_eq!(whole, y.since(None, generation));
+            let changes = parts.since(Some(&x), &y, generation);
+            assert_eq!(changes, y.since(Some(x.as_ref()), generation));
+        }
     }
 
     #[test]

@@ -494,8 +494,8 @@ async fn send_part(
     if sent.as_ref().is_some_and(|(sent, _)| *sent == generation) {
         return Ok(());
     }
-    let former = sent.as_ref().map(|(_, tables)| tables.as_ref());
-    for section in tables.since(former, generation) {
+    let former = sent.as_ref().map(|(_, tables)| tables);
+    for section in parts.since(former, &tables, generation) {
         link.send(&FromController::Cloud(section)).await?;
     }
     *sent = Some((generation, tables));
