@@ -9,8 +9,9 @@
 //! The tables of a unit are made, and read as a host reads them, only if one of the objects on
 //! which they depend has changed. If only rules of groups have changed, the tables of their groups
 //! are made and read, and the others stay as they are. The tables of a host with several units are
-//! put together only if the tables of a unit have changed. Hosts share tables. Every result is found
-//! by the inputs from which it was made, and keeps these alive, so it is never used for other inputs.
+//! put together only if the tables of a unit have changed. Hosts share tables. Every result is
+//! found by the inputs from which it was made, and keeps these alive, so it is never used for other
+//! inputs.
 //!
 //! Bounds: only the results of the last call are kept: one for each unit that a host needs, and one
 //! for each combination of units. Each has at most the bytes of
