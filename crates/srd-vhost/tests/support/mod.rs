@@ -168,7 +168,17 @@ impl FrontEnd {
     /// Lets the device work. Returns whether the device has closed the connection.
     pub(crate) fn is_given_up(&mut self, device: &mut impl Turned) -> bool {
         device.turn();
-        self.stream.read(&mut [0]).is_ok_and(|n| n == 0)
+        loop {
+            match self.stream.read(&mut [0]) {
+                Ok(n) => return n == 0,
+                // With a time limit, the kernel does not repeat a read that a signal interrupts.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    println!("the connection is not closed in the usual way: {error}");
+                    return error.kind() == std::io::ErrorKind::ConnectionReset;
+                }
+            }
+        }
     }
 
     /// Takes over the memory of another front end.
