@@ -39,7 +39,7 @@ enum Recipe {
     Srd(SrdNodeConfig),
     Tcp(TcpConfig),
     Roce(RoceConfig),
-    Express(ExpressNodeConfig),
+    Express(Box<ExpressNodeConfig>),
     Rank(RankNodeConfig),
     Blast(BlastConfig),
 }
@@ -51,7 +51,7 @@ impl Recipe {
             Self::Tcp(config) => AnyNode::Tcp(TcpNode::new(HostId(host), *config)),
             Self::Roce(config) => AnyNode::Roce(RoceNode::new(HostId(host), *config)),
             Self::Express(config) => {
-                AnyNode::Express(Box::new(ExpressNode::new(host, config.clone())))
+                AnyNode::Express(Box::new(ExpressNode::new(host, (**config).clone())))
             }
             Self::Rank(config) => AnyNode::Rank(Box::new(RankNode::new(host, config.clone()))),
             Self::Blast(config) => AnyNode::Blast(Blast::new(host, *config)),
@@ -61,8 +61,8 @@ impl Recipe {
     /// Returns the number of header bytes in a data packet.
     fn header_bytes(&self) -> u32 {
         match self {
+            Self::Express(config) => srd_header_bytes(&config.endpoint),
             Self::Srd(SrdNodeConfig { endpoint, .. })
-            | Self::Express(ExpressNodeConfig { endpoint, .. })
             | Self::Rank(RankNodeConfig { endpoint, .. }) => srd_header_bytes(endpoint),
             Self::Tcp(config) => config.header_bytes + config.frame_bytes,
             Self::Roce(config) => config.header_bytes,
@@ -173,13 +173,13 @@ impl Scenario {
             Transport::Roce | Transport::RocePfc => {
                 Recipe::Roce(self.roce.node(transport, topology, self.packet_bytes)?)
             }
-            Transport::Express => Recipe::Express(ExpressNodeConfig {
+            Transport::Express => Recipe::Express(Box::new(ExpressNodeConfig {
                 endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,
                 card: self.card.config(),
                 guest: self.tcp.node(transport, topology, self.packet_bytes, seed)?,
                 seed,
                 peers: Arc::new(peers(workload, topology.hosts)),
-            }),
+            })),
             Transport::Efa if workload.is_endless() => {
                 return Err(ScenarioError("`efa`: no message is endless".to_owned()));
             }

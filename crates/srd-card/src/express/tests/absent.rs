@@ -42,11 +42,8 @@ impl Rig {
 /// Q4: each absent peer had a limit of its own only.
 #[test]
 fn regression_queues_for_absent_peers_have_a_common_limit() {
-    let config = Config {
-        absent_bytes_max: ABSENT_BYTES_MAX,
-        queue_bytes_max: QUEUE_BYTES_MAX,
-        ..cloud()
-    };
+    let config =
+        Config { absent_bytes_max: ABSENT_BYTES_MAX, queue_bytes_max: QUEUE_BYTES_MAX, ..cloud() };
     let mut rig = Rig::new(config, cloud());
     rig.run_ms(20);
     let present = rig.ends[0].peer;
