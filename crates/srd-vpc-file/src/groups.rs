@@ -63,8 +63,8 @@ impl GroupCheck {
     }
 
     /// Whether the file is valid with these tables of groups in place of its tables of the same
-    /// names. If a table belongs to a new group or to another kind, only a read of the whole file
-    /// tells, and the result is `false`.
+    /// names. If a table belongs to a new group or to another kind, the result is `false`, and a
+    /// read of the whole file is necessary.
     pub fn accepts(&self, text: &str) -> bool {
         let Ok(document) = toml::from_str::<Document>(text) else { return false };
         let has = |name: &Spanned<String>| self.names.number(Kind::Group, name.as_ref()).is_some();

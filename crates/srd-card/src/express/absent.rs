@@ -23,7 +23,7 @@ impl Absent {
     }
 
     /// Returns the parameters of the queue for a peer, with the limit that applies at present.
-    // Q4: Absent peers
+    // Q4: Full queue
     pub(super) fn limit(&self, peer: &Peer, aqm: &Aqm) -> Aqm {
         if peer.offer.is_some() {
             return *aqm;

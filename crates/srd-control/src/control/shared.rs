@@ -8,8 +8,8 @@ use crate::machines::Unconfirmed;
 /// Runs a task with the control plane, and waits afterwards for the hosts that its own changes
 /// concern, but not for those of changes of other controllers that it takes over. Other tasks run
 /// during the wait, so a slow host delays only the tasks that concern it. A task that starts
-/// instances is the exception: it fails if their hosts refuse them, so it waits for these hosts with
-/// the control plane.
+/// instances is the exception: it fails if their hosts refuse them, so it waits for these hosts
+/// with the control plane.
 ///
 /// The state is whole even after a panic of another task: the next request undoes its changes.
 pub fn run<T>(control: &Mutex<Control>, task: impl FnOnce(&mut Control) -> T) -> T {

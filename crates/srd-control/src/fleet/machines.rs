@@ -97,7 +97,7 @@ impl HostMachines {
         waited.refused.last().map_or(Ok(()), |(host, why)| Err(refused(host, why)))
     }
 
-    /// Returns the wait for hosts that were sent a changed part; `None` if there are none.
+    /// Returns the wait for hosts that were sent a changed part; `None` for an empty map.
     fn wait_for(&self, hosts: BTreeMap<String, u64>) -> Option<Unconfirmed> {
         if hosts.is_empty() {
             return None;

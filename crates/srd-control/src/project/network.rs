@@ -44,7 +44,7 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     }
 }
 
-/// Writes the groups whose identifiers are wanted.
+/// Writes the groups with wanted identifiers.
 pub(super) fn write_groups(
     scope: &mut Scope<'_>,
     text: &mut Text,

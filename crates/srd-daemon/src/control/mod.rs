@@ -18,8 +18,9 @@
 //! long-lived. Some of both are for root and the user that started the daemon only
 //! ([`CONNECTIONS_RESERVED`], [`STREAMS_RESERVED`]). A request has at most
 //! [`protocol::REQUEST_BYTES_MAX`] bytes and must arrive within [`REQUEST_WAIT_MAX`]. If a client
-//! does not read an answer within [`ANSWER_TAKEN_MAX`], the connection is closed. Therefore a client
-//! that stalls occupies one thread for a few seconds, and delays neither other clients nor packets.
+//! does not read an answer within [`ANSWER_TAKEN_MAX`], the connection is closed. Therefore a
+//! client that stalls occupies one thread for a few seconds, and delays neither other clients nor
+//! packets.
 //!
 //! | module | contents |
 //! |---|---|
