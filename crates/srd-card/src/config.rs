@@ -34,7 +34,8 @@ pub struct Config {
     pub queue_interval: Duration,
     /// Largest number of bytes that wait in the queue for one peer.
     pub queue_bytes_max: usize,
-    /// Largest number of bytes that wait for all absent peers together, which have made no offer.
+    /// Largest number of bytes that wait for all absent peers of one worker together. Absent peers
+    /// have made no offer.
     pub absent_bytes_max: usize,
     /// Largest number of flows in the flow table; also the largest number of received flows whose
     /// order is restored. Half of the received flows, and a quarter of the table, are reserved for

@@ -3,7 +3,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -54,6 +55,21 @@ pub(crate) fn stop_flag_then_end() -> Result<Arc<AtomicBool>> {
 /// Target of log lines about the control plane, which `srd control up` prints without `-v`.
 const LOG_TARGET: &str = "srd_control";
 
+/// Longest time that the last line of the log may take.
+const LOG_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Logs the signal that ends this process. If nobody reads the log, the process ends without the
+/// line.
+fn log_end(signal: i32) {
+    let (logged, is_logged) = mpsc::channel();
+    std::thread::spawn(move || {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+        tracing::info!(target: LOG_TARGET, "ended by {name}");
+        let _ = logged.send(());
+    });
+    let _ = is_logged.recv_timeout(LOG_WAIT_MAX);
+}
+
 /// An action at the end of a server.
 type Action = Box<dyn FnOnce() + Send>;
 
@@ -86,8 +102,7 @@ impl AtEnd {
             if let Some(signal) = signals.forever().next() {
                 let functions = &mut *functions.lock().unwrap_or_else(PoisonError::into_inner);
                 functions.drain(..).for_each(|function| function());
-                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                tracing::info!(target: LOG_TARGET, "ended by {name}");
+                log_end(signal);
                 std::process::exit(0);
             }
         };

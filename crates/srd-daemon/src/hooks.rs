@@ -125,12 +125,11 @@ struct End {
 }
 
 impl Running {
-    /// Starts the process `srd hooks`, and runs the commands of `pre_up`. `socket`: the file of the
-    /// control socket; `None` if another process removes it.
+    /// Starts the process `srd hooks`, if it is needed. `socket`: the file of the control socket;
+    /// `None` if another process removes it.
     ///
     /// # Errors
-    /// If a command failed. The commands of `pre_down` and `post_down` are run in this case as
-    /// well.
+    /// If the process cannot start.
     pub(crate) fn start(interface: &str, hooks: &Hooks, socket: Option<&Path>) -> Result<Self> {
         let is_needed = hooks.has_end() || socket.is_some_and(needs_remover);
         let work = || Work {
@@ -139,9 +138,7 @@ impl Running {
             socket: socket.map(Path::to_owned),
         };
         let end = is_needed.then(|| End::start(&work())).transpose()?;
-        let running = Self { interface: interface.to_owned(), post_up: hooks.post_up.clone(), end };
-        run_all("pre_up", &hooks.pre_up, interface)?;
-        Ok(running)
+        Ok(Self { interface: interface.to_owned(), post_up: hooks.post_up.clone(), end })
     }
 
     /// The hooks of another daemon, with the descriptors of the pipes to and from `srd hooks`.
@@ -173,6 +170,15 @@ impl Running {
     /// Whether there is a process `srd hooks`, which also removes the control socket.
     pub(crate) fn has_process(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// Runs the commands of `pre_up`.
+    ///
+    /// # Errors
+    /// If a command failed. The commands of `pre_down` and `post_down` are run in this case as
+    /// well.
+    pub(crate) fn pre_up(&self, commands: &[String]) -> Result<()> {
+        run_all("pre_up", commands, &self.interface)
     }
 
     /// Runs the commands of `post_up`.

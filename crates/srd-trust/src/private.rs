@@ -48,7 +48,7 @@ impl Exposed {
         let shown = path.display();
         match self {
             Self::Mode(mode) => Fault {
-                what: format!("others may use the secret in {shown} (mode {mode:04o})"),
+                what: format!("others may use the content of {shown} (mode {mode:04o})"),
                 remedy: format!("chmod 600 {shown}"),
             },
             Self::Owner(owner) => Fault {

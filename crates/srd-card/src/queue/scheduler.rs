@@ -28,7 +28,7 @@ use super::flow::{QUANTUM_BYTES, RECORD_BYTES};
 use super::tenant::{Backlog, Tenant};
 use crate::wire::cloud::Trailer;
 
-/// Largest number of bytes that a tenant may be in debt, that is, by which its deficit counter may
+/// Largest number of bytes that a tenant may be in debt, that is, by which a deficit counter may
 /// be below zero: a frame of the largest size.
 const DEBT_BYTES_MAX: i64 = 64 * 1024;
 /// Largest number of tenants with frames for one peer.
@@ -264,9 +264,7 @@ impl Scheduler {
         let tenant = &mut self.tenants[usize::from(place)];
         for lane in Lane::ALL {
             if tenant.has(lane) && !tenant.listed[lane as usize] {
-                if tenant.listed == [false; 2] {
-                    tenant.deficit = QUANTUM_BYTES;
-                }
+                tenant.deficits[lane as usize] = QUANTUM_BYTES;
                 tenant.listed[lane as usize] = true;
                 self.turns[lane as usize].push_back(place);
             }
@@ -342,10 +340,10 @@ impl Scheduler {
     /// turns even without frames, because its next frame would otherwise begin without the debt.
     fn ends_turn(&mut self, place: u16, lane: Lane) -> bool {
         let turns = &mut self.turns[lane as usize];
-        let tenant = &mut self.tenants[usize::from(place)];
-        let ends = tenant.deficit <= 0 && turns.len() > 1;
+        let deficit = &mut self.tenants[usize::from(place)].deficits[lane as usize];
+        let ends = *deficit <= 0 && turns.len() > 1;
         if ends {
-            tenant.deficit += QUANTUM_BYTES;
+            *deficit += QUANTUM_BYTES;
             turns.rotate_left(1);
         }
         ends
@@ -368,7 +366,8 @@ impl Scheduler {
         if let Some(waiting) = &taken {
             let bytes = i64::try_from(waiting.frame.len()).unwrap_or(i64::MAX);
             // A tenant that was alone has no debt towards a tenant that comes later.
-            tenant.deficit = (tenant.deficit - bytes).max(-DEBT_BYTES_MAX);
+            let deficit = &mut tenant.deficits[lane as usize];
+            *deficit = (*deficit - bytes).max(-DEBT_BYTES_MAX);
         }
         self.resized(turn.tenant);
         taken

@@ -43,9 +43,9 @@ impl Backlog {
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) number: u32,
-    /// Bytes that the tenant may still send before it is the next tenant's turn; negative after a
-    /// frame that was larger than the rest.
-    pub(super) deficit: i64,
+    /// For each lane, bytes that the tenant may still send before it is the next tenant's turn;
+    /// negative after a frame that was larger than the rest.
+    pub(super) deficits: [i64; 2],
     /// For each lane, whether the tenant is in the scheduler's list of turns.
     pub(super) listed: [bool; 2],
     lanes: [Lists; 2],

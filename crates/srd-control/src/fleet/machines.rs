@@ -66,7 +66,10 @@ impl HostMachines {
         let load = |host: &str| loads.get(host).copied().unwrap_or_default();
         let now: BTreeSet<String> = made.hosts.iter().map(|(of, _)| (*of).to_owned()).collect();
         let former = self.hosts.insert(key, now.clone()).unwrap_or_default();
-        let gone = former.difference(&now).map(|host| (host.as_str(), Arc::default()));
+        // A host that has instances of another account or region by now keeps the part with them.
+        let is_empty = |host: &&String| !self.hosts.values().any(|hosts| hosts.contains(*host));
+        let gone = former.difference(&now).filter(is_empty);
+        let gone = gone.map(|host| (host.as_str(), Arc::default()));
         let mut changed = Vec::new();
         for (host, tables) in made.hosts.into_iter().chain(gone) {
             let (generation, is_new) = self.parts.set(host, tables, load(host));

@@ -14,7 +14,7 @@ use srd_control::state::Instance;
 use srd_control::store::{CommitError, KeyChange, MemoryStore, News, Store};
 use srd_enrol::{Capacity, CloudTables, Host, Identity};
 
-use crate::support::{Client, NOW, SharedStore, all, request};
+use crate::support::{Client, NOW, SharedStore, all, first, request};
 
 /// Type of the instances, with 2 vCPUs.
 const TYPE: &str = "c7i.large";
@@ -507,6 +507,40 @@ fn regression_a_controller_without_hosts_does_not_stop_the_groups_of_another_one
     with_hosts.control.follow().unwrap();
     with_hosts.control.settle(NOW);
     assert_eq!(placed(&with_hosts).values().sum::<usize>(), 1);
+}
+
+/// A controller that took over the end of the old account's instances after the start of the new
+/// account's emptied the part of their hosts.
+#[test]
+fn regression_hosts_that_another_account_uses_by_now_keep_their_parts() {
+    let store = SharedStore::default();
+    let nodes = Nodes::start(&["a", "b"]);
+    let mut client = start_with(&nodes, Box::new(store.clone()));
+    let of = subnet(&mut client, "us-east-1a");
+    let ids = all(&client.ok(&run(&of, 2, "")), "instanceId");
+    let beside = Nodes::start(&["a", "b"]);
+    let mut other = Client::with(Box::new(store), beside.machines());
+    client
+        .ok(&format!("Action=TerminateInstances&InstanceId.1={}&InstanceId.2={}", ids[0], ids[1]));
+    // Changes are taken over in the order of the accounts, and this is the first one.
+    let mut ok = |form: &str| {
+        let mut request = request(client.region, form);
+        for (_, value) in &mut request.headers {
+            *value = value.replace("Credential=x/", "Credential=000000000001/");
+        }
+        let answer = client.control.handle(&request, client.now);
+        assert_eq!(answer.status, 200, "{form}: {}", answer.body);
+        answer.body
+    };
+    let vpc = first(&ok("Action=CreateVpc&CidrBlock=10.0.0.0/16"), "vpcId");
+    let form = format!("Action=CreateSubnet&VpcId={vpc}&CidrBlock=10.0.1.0/24");
+    let of = first(&ok(&format!("{form}&AvailabilityZone=us-east-1a")), "subnetId");
+    let ids = all(&ok(&run(&of, 2, "")), "instanceId");
+    other.control.follow().unwrap();
+    for host in ["a", "b"] {
+        assert_eq!(nodes.text(host), beside.text(host));
+        assert!(ids.iter().any(|id| beside.text(host).contains(id)), "{host}");
+    }
 }
 
 /// A request waited for the hosts that a request to another controller concerned, and so did the

@@ -226,6 +226,7 @@ impl Prepared {
         // If a later step fails, the socket is dropped before the hooks: their process would wait
         // for its end.
         let socket = bound;
+        hooks.pre_up(&commands.pre_up)?;
         // If a later step fails, this is dropped after the interface's queues, and removes the
         // rest.
         let has_interface = config.interface.mode != Mode::Cloud;

@@ -250,6 +250,39 @@ fn regression_a_tenant_without_frames_keeps_the_debt_of_a_large_frame() {
     assert_eq!(bench.counts, QueueCounts::default());
 }
 
+/// Q5: a tenant paid the debt of one lane in the turns of the other lane, in which nothing was
+/// taken, so that it had four times the share of a tenant in one lane.
+#[test]
+fn regression_a_tenant_in_two_lanes_pays_the_debt_of_each_lane_there() {
+    let mut bench = Bench::new(5);
+    let rule = Rule { tcp: true, frame_bytes_max: 65_536, ..Rule::default() };
+    bench.scheduler.set_rule(&bench.flows, rule);
+    // The first tenant has small frames in the first lane; the other two also have frames in the
+    // other lane.
+    let flows = [(1, 1500, Kind::Tcp), (2, 64_000, Kind::Tcp), (3, 64_000, Kind::Tcp)];
+    let plain = [(2, 100, Kind::Other), (3, 100, Kind::Other)];
+    let all: Vec<_> = flows.into_iter().chain(plain).collect();
+    let mut bytes = [0usize; 5];
+    while bytes.iter().sum::<usize>() < 20_000_000 {
+        for (slot, &(tenant, size, kind)) in (0..).zip(&all) {
+            while bench.flows[slot as usize].frames.len() < 4 {
+                let waiting = waiting(size, 0, Instant::ZERO, kind);
+                let Bench { flows, scheduler, counts, aqm } = &mut bench;
+                scheduler.push(flows, (tenant, slot), waiting, aqm, counts);
+            }
+        }
+        // A look at the other lane, in which the transport accepts nothing.
+        bench.scheduler.next(&mut bench.flows, Lane::Plain).unwrap();
+        let turn = bench.scheduler.next(&mut bench.flows, Lane::Srd).unwrap();
+        let Bench { flows, scheduler, counts, aqm } = &mut bench;
+        let taken = scheduler.take(flows, turn, Lane::Srd, Instant::ZERO, aqm, counts);
+        bytes[turn.slot as usize] += taken.unwrap().frame.len();
+    }
+    let least = bytes[..3].iter().min().unwrap();
+    let most = bytes[..3].iter().max().unwrap();
+    assert!(most - least < least / 10, "{bytes:?}");
+}
+
 /// Q5: only the tenant with the most bytes loses frames.
 #[test]
 fn a_full_queue_takes_from_the_tenant_that_holds_most() {
