@@ -58,8 +58,8 @@ const LOG_TARGET: &str = "srd_control";
 /// Longest time that the last line of the log may take.
 const LOG_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Logs the signal that ends this process. If nobody reads the log, the process ends without the
-/// line.
+/// Logs the signal that ends this process. If the log does not accept the line in time, the process
+/// ends without it.
 fn log_end(signal: i32) {
     let (logged, is_logged) = mpsc::channel();
     std::thread::spawn(move || {

@@ -44,20 +44,20 @@ pub(super) fn write(scope: &mut Scope<'_>, text: &mut Text) {
     }
 }
 
-/// Writes the groups with wanted identifiers.
+/// Writes the groups that a function selects by their identifiers.
 pub(super) fn write_groups(
     scope: &mut Scope<'_>,
     text: &mut Text,
-    is_wanted: impl Fn(&str) -> bool,
+    is_selected: impl Fn(&str) -> bool,
 ) {
     let region = scope.region;
     let vpcs = scope.vpcs.clone();
     let mut rules: BTreeMap<(&str, bool), Vec<&SecurityGroupRule>> = BTreeMap::new();
-    for rule in region.group_rules.iter().filter(|rule| is_wanted(&rule.group_id)) {
+    for rule in region.group_rules.iter().filter(|rule| is_selected(&rule.group_id)) {
         rules.entry((&rule.group_id, rule.is_egress)).or_default().push(rule);
     }
     let groups = region.groups.iter().filter(|group| vpcs.contains(group.vpc_id.as_str()));
-    for group in groups.filter(|group| is_wanted(&group.group_id)) {
+    for group in groups.filter(|group| is_selected(&group.group_id)) {
         text.table("group", &group.group_id);
         text.string("vpc", &group.vpc_id);
         text.string("description", &group.description);

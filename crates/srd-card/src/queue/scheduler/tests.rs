@@ -250,8 +250,8 @@ fn regression_a_tenant_without_frames_keeps_the_debt_of_a_large_frame() {
     assert_eq!(bench.counts, QueueCounts::default());
 }
 
-/// Q5: a tenant paid the debt of one lane in the turns of the other lane, in which nothing was
-/// taken, so that it had four times the share of a tenant in one lane.
+/// Q5: a tenant with flows in both lanes paid its debt in the turns of a lane that was full. So its
+/// share was four times that of a tenant in one lane.
 #[test]
 fn regression_a_tenant_in_two_lanes_pays_the_debt_of_each_lane_there() {
     let mut bench = Bench::new(5);
