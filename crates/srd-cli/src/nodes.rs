@@ -58,7 +58,7 @@ pub(crate) fn may_be_served(path: &Path) -> bool {
 /// # Errors
 /// Several nodes run: a usage error with their options.
 pub(crate) fn only() -> Result<PathBuf> {
-    one_of(found(), socket_default("srd0"))
+    one_of(found(paths()), socket_default("srd0"))
 }
 
 /// Returns the socket of the only node that runs and has instances. If there is no such node, this
@@ -67,7 +67,7 @@ pub(crate) fn only() -> Result<PathBuf> {
 /// # Errors
 /// Several nodes with instances run: a usage error with their options.
 pub(crate) fn only_with_instances() -> Result<PathBuf> {
-    let mut found = found();
+    let mut found = found(card_first(paths()));
     if found.len() > 1 {
         // A socket whose queue is full would be waited for.
         found.retain(|path| is_ready(path) && Client::connect(path).is_ok());
@@ -100,9 +100,16 @@ fn running(paths: Vec<PathBuf>, state: impl Fn(&Path) -> State) -> Vec<PathBuf> 
     if served.is_empty() { of(State::Denied).take(1).collect() } else { served }
 }
 
-/// Returns the sockets of the nodes that run, as far as they count.
-fn found() -> Vec<PathBuf> {
-    known(running(paths(), state), is_known)
+/// Returns the paths with the default socket of a card in the first place: a user who may connect
+/// to no socket gets the error about the card.
+fn card_first(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.sort_by_key(|path| path != Path::new(SOCKET_DEFAULT));
+    paths
+}
+
+/// Returns those of these sockets at which nodes run, as far as they count.
+fn found(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    known(running(paths, state), is_known)
 }
 
 /// Returns the sockets of known nodes; all sockets if there is only one, or none of a known node.
@@ -230,6 +237,19 @@ mod tests {
         assert!(text.contains("--socket /run/srd/srd0.sock  `srd up` with"), "{text}");
         assert!(text.contains(&format!("--socket {SOCKET_DEFAULT}  the card")), "{text}");
         assert!(!text.contains("srd7"), "{text}");
+    }
+
+    /// `srd card status` of a user without rights named the socket of the daemon `srd0`.
+    #[test]
+    fn regression_a_user_without_rights_is_told_about_the_socket_of_the_card() {
+        let all = ALL.map(PathBuf::from).to_vec();
+        assert_eq!(running(card_first(all.clone()), |_| State::Denied), [Path::new(ALL[2])]);
+        // Of a card that does not run, there is no directory.
+        let state = |path: &Path| match path == Path::new(SOCKET_DEFAULT) {
+            true => State::Absent,
+            false => State::Denied,
+        };
+        assert_eq!(running(card_first(all), state), [Path::new(ALL[0])]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use srd_daemon::config::{HostPort, TRY_INTERFACE};
 use srd_daemon::keys::{PublicKey, SecretKey};
 use srd_net::{Link, read_key_file};
@@ -115,10 +115,10 @@ impl Try {
         let [here, there] = self.inner();
         format!(
             "{INTERFACE}: {here} here, {there} on {peer}. Unless it runs there already, type \
-             there\n\n    {command}\n\nThen try `ping {there}`, `iperf3 -c {there}`, \
-             `srd status -i {INTERFACE}`. Ctrl-C ends it. Until the machine is started anew \
-             {DIRECTORY} stays, with the private key that the next try uses and the configuration \
-             of this one.",
+             there\n\n    {command}\n\nThen try `ping {there}`, `srd status -i {INTERFACE}`, and \
+             `iperf3 -c {there}` while `iperf3 -s` runs on {peer}. Ctrl-C ends it. Until the \
+             machine is started anew {DIRECTORY} stays, with the private key that the next try \
+             uses and the configuration of this one.",
             peer = self.peer,
             command = self.command(),
         )
@@ -164,6 +164,17 @@ impl Try {
         }
         write_in(Path::new(DIRECTORY), text)
     }
+}
+
+/// Adds the remedy to the error of a start whose port another program uses.
+pub(super) fn or_other_port(error: Error) -> Error {
+    let is_taken = |cause: &std::io::Error| {
+        cause.kind() == ErrorKind::AddrInUse && cause.to_string().starts_with("cannot bind")
+    };
+    if error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(is_taken) {
+        return error.context("choose another first port by --port, the same on both machines");
+    }
+    error
 }
 
 /// Writes the configuration file of the try. A link at its path is replaced, not followed.
@@ -321,6 +332,18 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    }
+
+    /// The error advised to choose another base port, and named no option.
+    #[test]
+    fn regression_a_port_that_another_program_uses_leads_to_the_option() {
+        let io = |kind, text: &str| std::io::Error::new(kind, text.to_owned());
+        let taken = io(ErrorKind::AddrInUse, "cannot bind 0.0.0.0:7471 (path 0): in use");
+        let other = io(ErrorKind::AddrInUse, "a daemon serves /run/srd/srd0.sock already");
+        for (cause, is_of_port) in [(taken, true), (other, false)] {
+            let error = or_other_port(Error::from(cause).context("cannot listen"));
+            assert_eq!(format!("{error:#}").contains("--port"), is_of_port, "{error:#}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use srd_trust::privileges;
 
 use super::enrol::EnrolArgs;
 use super::explain_of;
-use super::first_try::{PORT_DEFAULT, Try};
+use super::first_try::{PORT_DEFAULT, Try, or_other_port};
 use crate::failure::Missing;
 use crate::nodes;
 use crate::output;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<u8> {
             output::say(this.first_words())?;
             return Ok(0);
         };
-        let daemon = Daemon::new(Config::load(&Try::write(&text)?)?)?;
+        let daemon = Daemon::new(Config::load(&Try::write(&text)?)?).map_err(or_other_port)?;
         output::say(this.words())?;
         daemon.run()?;
         return Ok(0);
@@ -224,9 +224,10 @@ fn missing_account(is_there: bool) -> Option<String> {
     let name = privileges::OWN_ACCOUNT;
     (!is_there).then(|| {
         format!(
-            "there is no user {name}: the unit srd@.service does not start without it, and a \
-             daemon that root starts uses a number of no account. To create it: adduser --system \
-             --group --no-create-home {name}"
+            "there is no user {name}: the unit srd@.service does not start without it. A daemon \
+             that root starts becomes a user with a number of no account, or, if such a user \
+             cannot read its files, stays root without capabilities. To create the user {name}: \
+             adduser --system --group --no-create-home {name}"
         )
     })
 }
@@ -381,6 +382,7 @@ mod tests {
         assert_eq!(missing_account(true), None);
         let said = missing_account(false).unwrap();
         assert!(said.contains("no user srd") && said.contains("adduser"), "{said}");
+        assert!(said.contains("stays root"), "{said}");
     }
 
     #[test]

@@ -10,10 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use rustix::process::geteuid;
 use srd_card::profile::{InstanceType, suggest};
 use srd_config::{ConfigError, Source};
 use srd_enrol::message::{VCPUS_MAX, check_name};
 use srd_enrol::{Capacity, Peer};
+use srd_trust::privileges;
 use srd_vpc::regions;
 use toml::Spanned;
 
@@ -100,8 +102,7 @@ pub(super) fn complete(
     }
     let enrol = enrol(source, spanned, interface)?;
     let enrolment = enrol.directory.enrolment().map_err(|why| {
-        let remedy = "if a start by another user has made the state directory, give it to the user \
-                      of the daemon by `chown -R`";
+        let remedy = state_remedy(geteuid().is_root() || privileges::is_own_account().is_some());
         source.error(Some(span.clone()), format!("the state of this host: {why}"), remedy)
     })?;
     if let (Some(of), Some(name)) = (&enrolment, &spanned.as_ref().name) {
@@ -119,6 +120,17 @@ pub(super) fn complete(
     interface.address = vec![Spanned::new(span.clone(), address)];
     interface.private_key_file = Some(Spanned::new(span, key));
     Ok(Some(Enrolled { enrol, peers, name }))
+}
+
+/// Returns the remedy for a state that cannot be read. `is_daemons_user`: whether daemons run as
+/// the user of this process.
+fn state_remedy(is_daemons_user: bool) -> &'static str {
+    if is_daemons_user {
+        "if a start by another user has made the state directory, give it to the user of the \
+         daemon by `chown -R`"
+    } else {
+        "run the command as root, by `sudo`: the state belongs to the user of the daemon"
+    }
 }
 
 /// Checks that the name in the file is the one under which this host has enrolled: no start changes
@@ -505,6 +517,13 @@ mod tests {
         let error = Config::parse(&text, Path::new("a.toml")).unwrap_err();
         assert!(error.what.contains("`us-esat-1a`"), "{error}");
         assert_eq!(error.place.unwrap().text, "zone = \"us-esat-1a\"");
+    }
+
+    /// A user who had forgotten `sudo` was advised to take the state from the daemon.
+    #[test]
+    fn regression_only_a_user_of_daemons_is_advised_to_change_the_owner_of_the_state() {
+        assert!(state_remedy(true).contains("chown -R"));
+        assert!(state_remedy(false).contains("as root") && !state_remedy(false).contains("chown"));
     }
 
     #[test]

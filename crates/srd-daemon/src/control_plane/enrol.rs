@@ -36,15 +36,7 @@ pub fn prepare(path: &Path) -> Result<()> {
     let config = Config::load_without_keys(path)?;
     let Some(enrol) = &config.enrol else { return Ok(()) };
     check_free(&config.control.socket)?;
-    if enrol.capacity.is_some() && privileges::own_user().is_none() {
-        // The process that reads packets of instances never stays root, and a spare user cannot
-        // write the state directory.
-        bail!(
-            "[enrol.instances] takes root at the start, and the user {0}, which the package \
-             creates: adduser --system --group --no-create-home {0}",
-            privileges::OWN_ACCOUNT
-        );
-    }
+    check_account(enrol, privileges::own_user().is_some())?;
     let state = &enrol.directory;
     if state.use_offered_key().map_err(anyhow::Error::msg)? {
         tracing::info!("this host uses the next key, which it has offered to the controller");
@@ -61,15 +53,33 @@ pub fn prepare(path: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a host with instances whose start does not become the user `srd`. `has_account`: whether
+/// it does.
+fn check_account(enrol: &Enrol, has_account: bool) -> Result<()> {
+    if enrol.capacity.is_some() && !has_account {
+        // The process that reads packets of instances never stays root, and a spare user cannot
+        // write the state directory.
+        bail!(
+            "[enrol.instances] takes root at the start, and the user {0}, which the package \
+             creates: adduser --system --group --no-create-home {0}",
+            privileges::OWN_ACCOUNT
+        );
+    }
+    Ok(())
+}
+
 /// Checks the configuration of a host that has to enrol at its next start, and its token. Returns
 /// the configuration, whose address and keys are not those of the host; `None` if the host does not
 /// have to enrol.
 ///
 /// # Errors
-/// An error of the configuration, or of the file of the token.
+/// An error of the configuration, or of the file of the token; the user `srd` is missing, and a
+/// start needs it.
 pub fn check(path: &Path) -> Result<Option<Config>> {
     let config = Config::load_without_keys(path)?;
     let Some(enrol) = &config.enrol else { return Ok(None) };
+    // A check needs no root.
+    check_account(enrol, privileges::has_own_account())?;
     let former = match enrol.directory.enrolment().map_err(anyhow::Error::msg)? {
         None => Former::Stranger,
         Some(former) if former.is_removed => Former::Removed,
@@ -99,7 +109,7 @@ fn token_of(enrol: &Enrol, former: Former) -> Result<Token> {
     };
     bail!(
         "this host {why} {}: write a token of `srd control token create` into a file, and name it \
-         by `token_file` in [enrol]",
+         by `token_file` in [enrol], or by --token-file of `srd up --control`",
         enrol.controller
     )
 }
@@ -280,6 +290,30 @@ mod tests {
         drop(daemon);
         let error = format!("{:#}", prepare(&file).unwrap_err());
         assert!(error.contains("the enrolment token"), "{error}");
+    }
+
+    /// `srd up --check` accepted a file that `srd up` refuses.
+    #[test]
+    fn regression_a_host_with_instances_needs_the_user_of_the_package() {
+        let text = |instances: &str| {
+            format!(
+                "[interface]\nlisten = \"127.0.0.1:7471\"\n[enrol]\nname = \"a\"\n\
+                 controller = \"127.0.0.1:1\"\ndirectory = \"state\"\n{instances}"
+            )
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("srd0.toml");
+        let cases = [("", false), ("[enrol.instances]\nzone = \"us-east-1a\"\n", true)];
+        for (instances, is_refused) in cases {
+            std::fs::write(&file, text(instances)).unwrap();
+            let enrol = Config::load_without_keys(&file).unwrap().enrol.unwrap();
+            assert!(check_account(&enrol, true).is_ok());
+            assert_eq!(check_account(&enrol, false).is_err(), is_refused);
+            // Without a token, the check refuses the file as well.
+            let error = check(&file).unwrap_err().to_string();
+            let is_of_account = error.contains("adduser");
+            assert_eq!(is_of_account, is_refused && !privileges::has_own_account(), "{error}");
+        }
     }
 
     /// A check of a file was an error until the host had enrolled.

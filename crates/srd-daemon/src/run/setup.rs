@@ -290,11 +290,13 @@ pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
             config.file.display()
         );
     } else {
-        // If the package's account does not exist, there is no user who could read the file.
         tracing::info!(
-            "the daemon stays user root, without capabilities; the package's unit runs it as the \
-             user {}",
-            privileges::OWN_ACCOUNT
+            "the daemon stays user root, without capabilities: there is no user {0}, and no other \
+             user could read {1} and its key files for a reload. For a daemon without root: \
+             adduser --system --group --no-create-home {0}, and make this user the owner of the \
+             files",
+            privileges::OWN_ACCOUNT,
+            config.file.display()
         );
     }
     Ok(())
