@@ -162,7 +162,8 @@ pub(crate) struct UpArgs {
     any_credentials: bool,
     /// Address and port; port 0 selects a free port. At addresses of the loopback interface, the
     /// server uses plain HTTP unless an option of TLS is given, at others HTTPS.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4599")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4599",
+          value_parser = hosts::socket_address)]
     listen: SocketAddr,
     #[command(flatten)]
     https: HttpsArgs,

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -27,6 +27,9 @@ const OVERLAY: &str = "10.77.0.0/16";
 
 /// Target of the lines of the log about requests of the operator.
 pub(crate) const LOG_TARGET: &str = "srd_control::hosts";
+
+/// Largest number of lines about hosts that wait for the log.
+const LINES_MAX: usize = 1024;
 
 /// Returns the end of the help of a command for the operator of a server: its examples, and the
 /// exit codes.
@@ -72,7 +75,7 @@ pub(crate) const AUTHORITY: &str = with_codes!("  srd control authority rotate")
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServeArgs {
     /// Address and port at which hosts enrol and receive their peers, by TLS.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     hosts: Option<SocketAddr>,
     /// Block from which hosts get overlay addresses. Default: the block of the state, or
     /// 10.77.0.0/16 in a new state.
@@ -187,6 +190,12 @@ pub(crate) struct RevokeArgs {
     admin: AdminArgs,
 }
 
+/// Parses an address with a port.
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| "write ADDRESS:PORT, as in 192.0.2.10:4600 or [2001:db8::10]:4600".to_owned();
+    text.parse().map_err(wrong)
+}
+
 /// Parses a lifetime, such as `90s`, `30m`, `24h` or `7d`.
 fn lifetime(text: &str) -> Result<Duration, String> {
     let wrong = || "write a time as 90s, 30m, 24h or 7d".to_owned();
@@ -250,6 +259,7 @@ impl ServeArgs {
         if self.host_pods {
             hub.permit_pods();
         }
+        hub.log_by(log_of_hosts()?);
         let hub = Arc::new(hub);
         let listener = self.hosts.map(|address| self.listen(address, &hub)).transpose()?;
         let path = self.admin.path()?;
@@ -283,6 +293,17 @@ impl ServeArgs {
             .map_err(|refusal| Usage(refusal.message))?;
         serve::listen(address).map_err(|error| cannot_listen(address, "--hosts", &error))
     }
+}
+
+/// Returns the function that logs lines about hosts. It does not wait for a log that accepts no
+/// lines, because the thread of its caller serves all hosts. Lines beyond the queue are lost.
+fn log_of_hosts() -> Result<Box<dyn Fn(&str) + Send + Sync>> {
+    let (lines, queued) = mpsc::sync_channel::<String>(LINES_MAX);
+    let log = move || {
+        queued.iter().for_each(|line| tracing::info!(target: LOG_TARGET, "{line}"));
+    };
+    std::thread::Builder::new().name("srd-log".to_owned()).spawn(log).context("a thread")?;
+    Ok(Box::new(move |line: &str| drop(lines.try_send(line.to_owned()))))
 }
 
 /// Runs `srd control authority`.
@@ -508,6 +529,15 @@ mod tests {
         let days = LIFETIME_MAX_S / 86_400;
         assert!(words.contains(&format!("from 1s to {days}d")), "{words}");
         assert!(words.contains(&format!("1 to {USES_MAX}")), "{words}");
+    }
+
+    /// The text was `invalid socket address syntax`.
+    #[test]
+    fn regression_an_address_without_a_port_is_refused_with_an_example() {
+        assert_eq!(socket_address("[::1]:4600"), Ok("[::1]:4600".parse().unwrap()));
+        for text in ["192.0.2.1", "4600", "host:4600", ""] {
+            assert!(socket_address(text).unwrap_err().contains("192.0.2.10:4600"), "{text}");
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn log_end(signal: i32) {
     let (logged, is_logged) = mpsc::channel();
     std::thread::spawn(move || {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-        tracing::info!(target: LOG_TARGET, "ended by {name}");
+        tracing::info!(target: LOG_TARGET, "ends, by {name}");
         let _ = logged.send(());
     });
     let _ = is_logged.recv_timeout(LOG_WAIT_MAX);

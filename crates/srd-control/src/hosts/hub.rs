@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::catch_up::CatchUp;
 use super::decide::Decision;
 use super::identities::{self, Identities, IdentitySlot};
+use super::journal::{self, Journal};
 use super::rate::{ChangeRates, INTERVAL};
 use super::table::{Hosts, Table};
 use crate::clock::now_s;
@@ -104,6 +105,7 @@ pub struct Hub {
     pod_rates: Option<Mutex<ChangeRates>>,
     identities: Identities,
     catch_up: CatchUp,
+    pub(super) journal: Journal,
     /// Counters of the listener.
     pub counters: Counters,
 }
@@ -123,6 +125,7 @@ impl Hub {
             pod_rates: None,
             identities: identities::new(),
             catch_up: CatchUp::default(),
+            journal: Journal::default(),
             counters: Counters::default(),
         }
     }
@@ -130,6 +133,11 @@ impl Hub {
     /// Permits hosts to start instances of their pods in all subnets.
     pub fn permit_pods(&mut self) {
         self.pod_rates = Some(Mutex::new(ChangeRates::of_pods()));
+    }
+
+    /// Sets the function that writes lines about hosts to a log. It must not wait.
+    pub fn log_by(&mut self, write: journal::Write) {
+        self.journal = Journal::new(write);
     }
 
     /// The hosts.

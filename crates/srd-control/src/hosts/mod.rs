@@ -30,6 +30,7 @@
 //! | `identities` | limit of the connections of one identity |
 //! | `rate` | limit of the changes that one host causes |
 //! | `session` | one connection of a host |
+//! | `journal` | lines for the log about hosts, with limits |
 //! | `pods` | connections with a request about pods |
 //! | [`serve`] | the listener for hosts |
 //! | [`admin`] | the local API of the operator |
@@ -45,6 +46,7 @@ mod catch_up;
 pub mod decide;
 pub mod hub;
 mod identities;
+mod journal;
 mod pods;
 mod rate;
 pub(crate) mod record;

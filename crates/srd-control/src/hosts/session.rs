@@ -19,8 +19,8 @@ use tokio_rustls::server::TlsStream;
 
 use super::decide::{Admitted, Decision, Enrolment};
 use super::hub::{Base, Entered, Hub};
-use super::pods;
 use super::table::Table;
+use super::{journal, pods};
 use crate::clients::ClientSlot;
 use crate::clock::now_s;
 use crate::fleet::Parts;
@@ -44,10 +44,23 @@ const READ_BYTES: usize = 4096;
 enum End {
     /// The connection or its messages.
     Broken,
+    /// The host has sent no message in time.
+    Silent,
     /// The host has not taken a message in time.
     Unread,
     /// The controller refuses the host.
     Refused(Refusal),
+}
+
+impl End {
+    fn in_words(&self) -> &'static str {
+        match self {
+            Self::Broken => "the connection has ended",
+            Self::Silent => "no message of the host in time",
+            Self::Unread => "the host has not taken a message in time",
+            Self::Refused(refusal) => journal::in_words(refusal.reason),
+        }
+    }
 }
 
 impl From<Refusal> for End {
@@ -144,11 +157,14 @@ pub(super) async fn run(
     };
     let Some(_slot) = hub.admit_connection(identity) else {
         hub.counters.count(RefusalKind::Unavailable);
+        hub.journal.refusal(Instant::now(), from, RefusalKind::Unavailable);
         return;
     };
     if let Ok(FromHost::Follow { identities, .. }) = &first {
         link.stored = *identities;
     }
+    let enrols = matches!(first, Ok(FromHost::Enrol { .. }));
+    let mut followed = None;
     let ended = match first {
         Ok(FromHost::Pod { version, request }) => {
             let host = check_version(version).and_then(|()| pods::host(&hub, identity));
@@ -167,21 +183,49 @@ pub(super) async fn run(
                 drop(stranger);
                 let base = hub.base(&admitted.name, generation);
                 let entered = hub.enter(&admitted.name, from, generation);
+                log_begin(&hub, &admitted, from, enrols);
                 let end = follow(&hub, &mut link, (identity, &entered), &admitted, base).await;
                 hub.leave(&admitted.name, &entered);
+                // A host ends the connection on which it has enrolled, and connects again.
+                followed = (!enrols).then_some(admitted.name);
                 end
             }
             Err(refusal) => End::Refused(refusal),
         },
         Err(end) => end,
     };
+    log_end(&hub, followed.as_deref(), from, &ended);
     match ended {
         End::Refused(refusal) => {
             hub.counters.count(refusal.reason);
             let _ = link.finish(&FromController::Refused(refusal)).await;
         }
         End::Unread => _ = hub.counters.unread.fetch_add(1, Ordering::Relaxed),
-        End::Broken => {}
+        End::Broken | End::Silent => {}
+    }
+}
+
+/// Logs that a host is admitted.
+fn log_begin(hub: &Hub, Admitted { name, address }: &Admitted, from: SocketAddr, enrols: bool) {
+    let line = if enrols {
+        format!("the host {name} has enrolled from {from}, with the overlay address {address}")
+    } else {
+        format!("the host {name} is connected from {from}")
+    };
+    hub.journal.session(Instant::now(), &line);
+}
+
+/// Logs the end of a session of the host `followed`, or the refusal of another connection.
+fn log_end(hub: &Hub, followed: Option<&str>, from: SocketAddr, end: &End) {
+    let now = Instant::now();
+    match (followed, end) {
+        (Some(name), end) => {
+            let why = end.in_words();
+            let line = format!("{from}: the session of the host {name} has ended: {why}");
+            hub.journal.session(now, &line);
+        }
+        (None, End::Refused(refusal)) => hub.journal.refusal(now, from, refusal.reason),
+        (None, _) => {}
     }
 }
 
@@ -380,7 +424,7 @@ async fn work(
         announce(hub, link, identity, (&mut announced, &mut retry_at)).await?;
         tokio::select! {
             message = timeout(SILENCE_MAX, link.receive()) => {
-                let message = message.map_err(|_| End::Broken)??;
+                let message = message.map_err(|_| End::Silent)??;
                 answer(hub, link, entered, name, message).await?;
             }
             Some(attempt) = storing.join_next() => {

@@ -26,6 +26,7 @@ use crate::store::{MemoryStore, Store};
 
 mod backup;
 mod bounds;
+mod journal;
 mod parts;
 mod pods;
 mod rotation;
@@ -40,6 +41,8 @@ const ONE: TokenOptions = TokenOptions { lifetime_s: 3600, uses: 1 };
 struct Server {
     hub: Arc<Hub>,
     at: SocketAddr,
+    /// Lines of the log.
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -55,12 +58,15 @@ impl Server {
         let control = Control::new(Access::AnyCredentials, 1, store, Box::new(NoMachines));
         let mut hub = Hub::new(Arc::new(Mutex::new(control.unwrap())), parts);
         hub.permit_pods();
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let kept = Arc::clone(&lines);
+        hub.log_by(Box::new(move |line: &str| kept.lock().unwrap().push(line.to_owned())));
         let hub = Arc::new(hub);
         hub.decide(|table| table.begin(None, overlay.parse().unwrap())).unwrap();
         let listener = serve::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
         serve::start(listener, Arc::clone(&hub)).unwrap();
-        Self { hub, at }
+        Self { hub, at, lines }
     }
 
     fn fingerprint(&self) -> Fingerprint {
