@@ -12,7 +12,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,8 +143,7 @@ impl LockedFile {
     /// file may be new.
     fn open(path: &Path, creates: bool) -> Result<Self, String> {
         let shown = path.display();
-        let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
-        let directory = directory.unwrap_or_else(|| Path::new("."));
+        let directory = directory_of(path);
         if geteuid().is_root() {
             place::check(directory).map_err(|error| format!("{shown}: {error}"))?;
         }
@@ -155,12 +154,19 @@ impl LockedFile {
         let file = options.custom_flags(flags).open(path).map_err(|error| {
             match Errno::from_io_error(&error) {
                 Some(Errno::LOOP) => format!("{shown} is a link: name the file itself"),
+                Some(Errno::ACCESS) => denied(path),
                 _ => format!("{shown}: {error}"),
             }
         })?;
         let is_file = file.metadata().is_ok_and(|of| of.is_file());
         if !is_file {
             return Err(format!("{shown} is no regular file"));
+        }
+        if !creates && !is_replaceable(&file).map_err(|error| format!("{shown}: {error}"))? {
+            return Err(format!(
+                "{shown} is no state of `srd control`: it is a file of another program, or it is \
+                 damaged. Name another file; one that does not exist is created"
+            ));
         }
         match private::check(&file, None) {
             Ok(Ok(())) => {}
@@ -178,7 +184,9 @@ impl LockedFile {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(format!("{shown} is used by another controller"));
+                return Err(format!(
+                    "{shown} is used by another controller: end that controller first"
+                ));
             }
             Err(TryLockError::Error(error)) => return Err(format!("{shown}: {error}")),
         }
@@ -187,13 +195,34 @@ impl LockedFile {
         synced.map_err(|error| format!("{}: {error}", directory.display()))?;
         Ok(Self(Arc::new(file)))
     }
+}
 
-    /// Whether the file is a database of redb, or what an incomplete creation of one has left.
-    fn is_replaceable(&self) -> io::Result<bool> {
-        let mut first = [0; MAGIC.len()];
-        let length = self.0.read_at(&mut first, 0)?;
-        Ok(length == 0 || first == MAGIC || first[..length].iter().all(|byte| *byte == 0))
-    }
+/// Whether a file is a database of redb, or what an incomplete creation of one has left.
+fn is_replaceable(file: &File) -> io::Result<bool> {
+    let mut first = [0; MAGIC.len()];
+    let length = file.read_at(&mut first, 0)?;
+    Ok(length == 0 || first == MAGIC || first[..length].iter().all(|byte| *byte == 0))
+}
+
+/// Returns the directory of a file.
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    directory.unwrap_or_else(|| Path::new("."))
+}
+
+/// Returns the error about a file that this user may not open. It names the owner of the file, or
+/// of its directory if there is no such file.
+fn denied(path: &Path) -> String {
+    let owner = [path, directory_of(path)].into_iter().find_map(|at| {
+        let user = fs::metadata(at).ok()?.uid();
+        let user = if user == 0 { "root".to_owned() } else { user.to_string() };
+        Some(format!("; {} belongs to the user {user}", at.display()))
+    });
+    format!(
+        "{}: permission denied{}: run the command as the user of the controller",
+        path.display(),
+        owner.unwrap_or_default()
+    )
 }
 
 impl EmbeddedStore {
@@ -207,7 +236,14 @@ impl EmbeddedStore {
     /// ([`place::check`]).
     pub fn open(path: &Path) -> Result<Self, String> {
         if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            Self::create(path)?;
+            let directory = directory_of(path);
+            let (shown, above) = (path.display(), directory.display());
+            if fs::metadata(directory).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                return Err(format!(
+                    "{shown}: the directory {above} does not exist: create it, or name another file"
+                ));
+            }
+            Self::create(path).map_err(|error| format!("{shown} cannot be created: {error}"))?;
         }
         let file = LockedFile::open(path, false)?;
         Self::on(file).map_err(|error| format!("{}: {error}", path.display()))
@@ -222,7 +258,7 @@ impl EmbeddedStore {
         let failed = |error: &dyn fmt::Display| format!("{}: {error}", new.display());
         let file = LockedFile::open(&new, true)?;
         // A creation that did not end has left its part.
-        if !file.is_replaceable().map_err(|error| failed(&error))? {
+        if !is_replaceable(&file.0).map_err(|error| failed(&error))? {
             return Err(failed(&"the file is the one of another program"));
         }
         file.0.set_len(0).map_err(|error| failed(&error))?;

@@ -398,14 +398,23 @@ fn a_file_has_one_controller_and_one_user() {
 fn other_files_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    assert!(EmbeddedStore::open(&path("missing/state.db")).is_err());
+    let error = EmbeddedStore::open(&path("missing/state.db")).unwrap_err();
+    let begin = format!("{}: the directory ", path("missing/state.db").display());
+    assert!(error.starts_with(&begin) && error.contains("missing does not exist"), "{error}");
     assert!(EmbeddedStore::open(directory.path()).is_err());
     let private = |name: &str, text: &[u8]| {
         std::fs::write(path(name), text).unwrap();
         std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
         path(name)
     };
-    assert!(EmbeddedStore::open(&private("text", b"hello\n")).is_err());
+    let text = private("text", b"hello\n");
+    // Regression: the advice for a file that others may read was `chmod`, and then an error of the
+    // database.
+    for mode in [0o644, 0o600] {
+        std::fs::set_permissions(&text, PermissionsExt::from_mode(mode)).unwrap();
+        let error = EmbeddedStore::open(&text).unwrap_err();
+        assert!(error.contains("is no state") && error.contains("Name another file"), "{error}");
+    }
     assert!(EmbeddedStore::open(&private("zeros", &[0; 70_000])).is_err());
     // The creation of these stores did not end.
     for (name, text) in [("early", &b""[..]), ("half", &[0; 5000]), ("late", &MAGIC)] {
@@ -433,6 +442,17 @@ fn other_files_are_refused() {
     assert!(make("newer", Some(FORMAT + 1)).contains("format 2"));
     assert!(make("foreign", None).contains("another program"));
     assert!(make("incomplete", Some(FORMAT)).contains("number of commits"));
+}
+
+#[test]
+fn a_file_of_another_user_is_refused_with_its_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let user = rustix::process::geteuid();
+    let owner = if user.is_root() { "root".to_owned() } else { user.as_raw().to_string() };
+    // There is no such file.
+    let error = denied(&directory.path().join("state.db"));
+    let end = format!("; {} belongs to the user {owner}: ", directory.path().display());
+    assert!(error.contains("state.db: permission denied") && error.contains(&end), "{error}");
 }
 
 #[test]
