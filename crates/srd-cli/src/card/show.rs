@@ -100,10 +100,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
     let mut status = Client::connect(&args.socket.path()?)?.status()?;
     let processor = processor_time(&status);
     if let Some(name) = &args.instance {
-        status.instances.retain(|instance| instance.name == *name);
-        if status.instances.is_empty() {
-            return usage(format!("there is no instance `{name}` on this host"));
+        if !status.instances.iter().any(|instance| instance.name == *name) {
+            return usage(no_instance(name, &status.instances));
         }
+        status.instances.retain(|instance| instance.name == *name);
     }
     args.json.write(&status)?;
     if args.json.owns_stdout() {
@@ -153,6 +153,13 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Returns the error for a name that none of the instances of this host has.
+fn no_instance(name: &str, instances: &[Instance]) -> String {
+    let all: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
+    let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    format!("there is no instance `{name}` on this host: there are {all}")
 }
 
 /// Smallest number of packets for which their processor time is shown. After fewer packets, it is
@@ -261,7 +268,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
     let status = Client::connect(&args.socket.path()?)?.status()?;
     let instance = status.instances.iter().find(|instance| instance.name == args.instance);
     let Some(instance) = instance else {
-        return usage(format!("there is no instance `{}` on this host", args.instance));
+        return usage(no_instance(&args.instance, &status.instances));
     };
     let mut all = instance.interfaces.iter();
     let found = match &args.device {
@@ -368,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_an_instance_has_its_worker_if_there_are_several() {
+    fn an_instance_has_its_worker_if_there_are_several_and_an_unknown_one_is_refused() {
         let instance = |worker: serde_json::Value| -> Instance {
             let mut text = serde_json::json!({
                 "name": "web", "id": "i-1", "instance_type": "c7i.large", "namespace": null,
@@ -385,5 +392,8 @@ mod tests {
         assert_eq!(title(&of_second, 1), "web (i-1), c7i.large");
         // A card of an earlier version.
         assert_eq!(title(&instance(serde_json::Value::Null), 0), "web (i-1), c7i.large");
+        let said = no_instance("app", &[of_second]);
+        assert_eq!(said, "there is no instance `app` on this host: there are web");
+        assert!(no_instance("app", &[]).ends_with("there are none"));
     }
 }

@@ -237,8 +237,15 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
 }
 
 fn start(config: Config) -> Result<Option<Node>> {
-    srd_guest::prepare_socket(&config.control.socket)?;
-    node::start(config).map(Some)
+    let made = srd_guest::prepare_socket(&config.control.socket)?;
+    let started = node::start(config);
+    if started.is_err() {
+        for directory in made {
+            // A directory that has other files by now stays.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+    started.map(Some)
 }
 
 /// Takes over from the card that runs; `None` if that card is of a unit, and a process of the unit

@@ -398,15 +398,19 @@ pub(crate) fn check(vpc: &Vpc, world: &World) -> Result<()> {
 /// Returns the error for an instance whose type does not exist and has a position in the file.
 fn unknown_type(vpc: &Vpc, instance: &Instance) -> Option<ConfigError> {
     let kind = &instance.instance_type;
-    let UnknownType { suggestions } = InstanceType::find(kind).err()?;
+    let unknown = InstanceType::find(kind).err()?;
     // The position is that of the first instance with this type.
     let name = vpc.types().instance(kind).unwrap_or(&instance.name);
     let what = format!("instance `{name}`: there is no instance type `{kind}`");
-    let remedy = match suggestions[..] {
+    vpc.types().error(kind, what, type_remedy(&unknown))
+}
+
+/// Returns the remedy for a type that does not exist: similar ones.
+pub(crate) fn type_remedy(UnknownType { suggestions }: &UnknownType) -> String {
+    match suggestions[..] {
         [] => "write a type of EC2, such as c7i.large".to_owned(),
         _ => format!("did you mean {}?", suggestions.join(", ")),
-    };
-    vpc.types().error(kind, what, remedy)
+    }
 }
 
 /// Returns a profile with the credits and the scale of these options.

@@ -11,6 +11,7 @@ use srd_vpc::id::*;
 use srd_vpc::object::*;
 use srd_vpc_file::{Kind, TypePlaces, VpcFile};
 
+use crate::cloud::guests::type_remedy;
 use crate::cloud::workers::Workers;
 use crate::control::protocol::{Attach, is_name};
 use crate::failure::WrongSettings;
@@ -257,7 +258,10 @@ impl Vpc {
         is_taken: impl Fn(&str) -> bool,
     ) -> Result<String> {
         let world = self.world();
-        InstanceType::find(&attach.instance_type).map_err(|e| anyhow::anyhow!("{e}"))?;
+        let kind = &attach.instance_type;
+        InstanceType::find(kind).map_err(|unknown| {
+            anyhow::anyhow!("there is no instance type `{kind}`: {}", type_remedy(&unknown))
+        })?;
         let names: BTreeSet<&str> = world.instances.values().map(|i| i.name.as_str()).collect();
         let name = match &attach.name {
             Some(name) if names.contains(name.as_str()) => {
@@ -555,7 +559,10 @@ mod tests {
         assert!(said(&attach(Some("a"))).contains("give another --name"));
         assert!(said(&attach(Some("a/b"))).contains("letters, digits and hyphens"));
         let kind = Attach { instance_type: "c7i.lrage".into(), ..attach(None) };
-        assert!(said(&kind).contains("c7i.large"));
+        // Regression: the text did not name the type.
+        assert!(said(&kind).contains("no instance type `c7i.lrage`: did you mean c7i.large"));
+        let kind = Attach { instance_type: "c9.huge".into(), ..attach(None) };
+        assert!(said(&kind).contains("no instance type `c9.huge`: "));
         let of = Attach { peer_of: Some("b".into()), ..attach(None) };
         assert!(said(&of).contains("no instance `b`"));
         let subnet = Attach { subnet: Some("x".into()), ..attach(None) };

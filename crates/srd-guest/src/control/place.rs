@@ -1,7 +1,7 @@
 //! The place of the control socket of a card that the command line starts.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use srd_trust::{place, socket};
@@ -13,11 +13,13 @@ use crate::machine::locks::DIRECTORY_MODE;
 
 /// Prepares the place of the socket of a new card: creates the directory if it is missing, and
 /// checks that the path is free. The card removes the socket of a dead card when it listens.
+/// Returns the created directories, from the innermost one on. For the default socket, whose
+/// directory all cards share, there are none.
 ///
 /// # Errors
 /// A card serves the socket, or an earlier version of a card runs; the file is no socket
 /// ([`WrongSettings`]); or another user could replace the socket.
-pub fn prepare_socket(path: &Path) -> Result<()> {
+pub fn prepare_socket(path: &Path) -> Result<Vec<PathBuf>> {
     if is_default(path) && earlier::card().is_some() {
         bail!(
             "a card of an earlier version serves {}: end it first (connections of its instances \
@@ -25,19 +27,22 @@ pub fn prepare_socket(path: &Path) -> Result<()> {
             earlier::SOCKET
         );
     }
-    make_directory_of(path)?;
-    check_free(path)
+    let made = make_directory_of(path)?;
+    check_free(path)?;
+    Ok(if is_default(path) { Vec::new() } else { made })
 }
 
-/// Creates the directory of a socket if it is missing. Returns an error if another user could
-/// replace the socket there.
-fn make_directory_of(path: &Path) -> Result<()> {
+/// Creates the directory of a socket if it is missing. Returns the directories that were missing.
+/// Returns an error if another user could replace the socket there.
+fn make_directory_of(path: &Path) -> Result<Vec<PathBuf>> {
     let path = std::path::absolute(path)?;
-    let Some(directory) = path.parent() else { return Ok(()) };
+    let Some(directory) = path.parent() else { return Ok(Vec::new()) };
+    let missing = directory.ancestors().take_while(|at| !at.exists()).map(Path::to_owned).collect();
     place::make_directory(directory, DIRECTORY_MODE).with_context(|| {
         let shown = directory.display();
         format!("no socket of a card can be in {shown}: name a place that root alone may change")
-    })
+    })?;
+    Ok(missing)
 }
 
 /// Returns an error for a file that is no socket, and for a socket in use.
@@ -78,7 +83,10 @@ mod tests {
             "{said}"
         );
         assert!(!open.join("inner").exists());
-        make_directory_of(&directory.path().join("own/card.sock")).unwrap();
+        let made = make_directory_of(&directory.path().join("own/card.sock")).unwrap();
+        assert_eq!(made, [directory.path().join("own")]);
+        let made = make_directory_of(&directory.path().join("own/a/b/card.sock")).unwrap();
+        assert_eq!(made, ["own/a/b", "own/a"].map(|name| directory.path().join(name)));
     }
 
     /// If a card accepts no connections at the moment, the start of another card fails at once. In

@@ -94,7 +94,7 @@ pub(crate) fn flows(orders: &Orders, instance: &str, most: usize) -> Result<Vec<
     let found =
         found.as_ref().and_then(|(of, directory)| Some((*of, directory.instance(instance)?)));
     let Some((orders, Listed { interfaces, .. })) = found else {
-        bail!("there is no instance `{instance}` on this host");
+        bail!(why_unknown(orders, instance));
     };
     let mut found = Vec::new();
     for interface in interfaces {
