@@ -259,7 +259,7 @@ impl ServeArgs {
         if self.host_pods {
             hub.permit_pods();
         }
-        hub.log_by(log_of_hosts()?);
+        hub.log_by(Box::new(log_of_hosts()?));
         let hub = Arc::new(hub);
         let listener = self.hosts.map(|address| self.listen(address, &hub)).transpose()?;
         let path = self.admin.path()?;
@@ -297,13 +297,13 @@ impl ServeArgs {
 
 /// Returns the function that logs lines about hosts. It does not wait for a log that accepts no
 /// lines, because the thread of its caller serves all hosts. Lines beyond the queue are lost.
-fn log_of_hosts() -> Result<Box<dyn Fn(&str) + Send + Sync>> {
+fn log_of_hosts() -> Result<impl Fn(&str) + Send + Sync + 'static> {
     let (lines, queued) = mpsc::sync_channel::<String>(LINES_MAX);
     let log = move || {
         queued.iter().for_each(|line| tracing::info!(target: LOG_TARGET, "{line}"));
     };
     std::thread::Builder::new().name("srd-log".to_owned()).spawn(log).context("a thread")?;
-    Ok(Box::new(move |line: &str| drop(lines.try_send(line.to_owned()))))
+    Ok(move |line: &str| drop(lines.try_send(line.to_owned())))
 }
 
 /// Runs `srd control authority`.

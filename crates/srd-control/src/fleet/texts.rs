@@ -47,8 +47,8 @@ impl Unit {
     }
 
     /// Makes the tables of groups whose rules have changed. Returns the tables of the unit with
-    /// these, and warnings about them; `None` if other objects have changed, or if the acceptance by
-    /// a host depends on more than these tables.
+    /// these, and warnings about them; `None` if other objects have changed, or if the acceptance
+    /// by a host depends on more than these tables.
     fn with_rules(
         &self,
         region: &Region,

@@ -4,6 +4,7 @@
 
 mod access;
 mod addresses;
+mod beside;
 mod configurations;
 mod console;
 mod controllers;

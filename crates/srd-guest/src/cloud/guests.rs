@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use srd_card::l2::Link;
-use srd_card::profile::{InstanceType, Profile, UnknownType};
+use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Guest, PortId};
 use srd_daemon::config::ConfigError;
@@ -16,7 +16,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, Instance, World};
 
-use crate::cloud::world::Vpc;
+use crate::cloud::world::{Vpc, type_remedy};
 use crate::control::protocol::{DeviceSettings, is_name};
 use crate::failure::WrongSettings;
 use crate::helper::Meet;
@@ -403,14 +403,6 @@ fn unknown_type(vpc: &Vpc, instance: &Instance) -> Option<ConfigError> {
     let name = vpc.types().instance(kind).unwrap_or(&instance.name);
     let what = format!("instance `{name}`: there is no instance type `{kind}`");
     vpc.types().error(kind, what, type_remedy(&unknown))
-}
-
-/// Returns the remedy for a type that does not exist: similar ones.
-pub(crate) fn type_remedy(UnknownType { suggestions }: &UnknownType) -> String {
-    match suggestions[..] {
-        [] => "write a type of EC2, such as c7i.large".to_owned(),
-        _ => format!("did you mean {}?", suggestions.join(", ")),
-    }
 }
 
 /// Returns a profile with the credits and the scale of these options.

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use srd_card::profile::InstanceType;
+use srd_card::profile::{InstanceType, UnknownType};
 use srd_vpc::id::*;
 use srd_vpc::object::*;
 use srd_vpc_file::{Kind, TypePlaces, VpcFile};
 
-use crate::cloud::guests::type_remedy;
 use crate::cloud::workers::Workers;
 use crate::control::protocol::{Attach, is_name};
 use crate::failure::WrongSettings;
@@ -425,6 +424,14 @@ fn free_public(world: &World) -> Option<Ipv4Addr> {
     let taken = Vpc::publics(world);
     let mut all = (0..PUBLIC_COUNT).map(|n| Ipv4Addr::from(u32::from(PUBLIC_FIRST) + n));
     all.find(|address| !taken.contains(address))
+}
+
+/// Returns the remedy for a type that does not exist: similar ones.
+pub(crate) fn type_remedy(UnknownType { suggestions }: &UnknownType) -> String {
+    match suggestions[..] {
+        [] => "write a type of EC2, such as c7i.large".to_owned(),
+        _ => format!("did you mean {}?", suggestions.join(", ")),
+    }
 }
 
 #[cfg(test)]

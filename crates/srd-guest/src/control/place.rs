@@ -13,8 +13,8 @@ use crate::machine::locks::DIRECTORY_MODE;
 
 /// Prepares the place of the socket of a new card: creates the directory if it is missing, and
 /// checks that the path is free. The card removes the socket of a dead card when it listens.
-/// Returns the created directories, from the innermost one on. For the default socket, whose
-/// directory all cards share, there are none.
+/// Returns the created directories, from the innermost one on, but not the directory of the default
+/// socket, which belongs to all cards.
 ///
 /// # Errors
 /// A card serves the socket, or an earlier version of a card runs; the file is no socket
