@@ -37,7 +37,7 @@ pub const DEVICE: &str = "srd0";
 /// Time limit for all daemons to reach each other.
 const UP_MAX: Duration = Duration::from_secs(60);
 /// Time that a daemon gets to end after SIGTERM.
-const LEAVE_MAX: Duration = Duration::from_secs(5);
+const LEAVE_MAX: Duration = Duration::from_secs(20);
 /// Interval of status queries to a daemon.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Lines of a daemon's log that an error shows.

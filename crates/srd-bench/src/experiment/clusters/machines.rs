@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub(in crate::experiment) const UNSHARE: Program =
     Program { name: "unshare", package: "util-linux" };
 /// Time between SIGTERM and SIGKILL for processes that programs have left behind.
-const LEAVE_MAX: Duration = Duration::from_secs(5);
+const LEAVE_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Shell script that sets the host name and mounts `/etc/hosts`, and then executes the program.
 const BECOME: &str = "hostname \"$0\" && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";

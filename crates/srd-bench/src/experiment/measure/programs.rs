@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Longest wait until a server accepts connections. JVMs need a long time on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Time between a request to end and SIGKILL.
-const LEAVE_MAX: Duration = Duration::from_secs(3);
+const LEAVE_MAX: Duration = Duration::from_secs(20);
 /// Largest number of characters of a program's output in an error message.
 const COMPLAINT_CHARS: usize = 600;
 
