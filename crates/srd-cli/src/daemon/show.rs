@@ -83,7 +83,8 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
     }
     Some(format!(
         "{}: {} of {} paths pass; on the others packets were lost again and again: a link or \
-         switch is dead, or a firewall passes some UDP ports only (`srd paths {}`)",
+         switch is dead, a firewall passes some UDP ports only, or a host was too busy for its \
+         packets, and the paths pass again soon (`srd paths {}`)",
         peer.name,
         paths.passing,
         paths.all(),
