@@ -24,6 +24,7 @@ impl Absent {
 
     /// Returns the parameters of the queue for a peer, with the limit that applies at present.
     // Q4: Full queue
+    #[inline]
     pub(super) fn limit(&self, peer: &Peer, aqm: &Aqm) -> Aqm {
         if peer.offer.is_some() {
             return *aqm;
@@ -34,7 +35,15 @@ impl Absent {
     }
 
     /// Updates the sum after a change of a peer's queue or offer.
+    #[inline]
     pub(super) fn count(&mut self, peer: &mut Peer) {
+        if peer.offer.is_none() || peer.absent_bytes > 0 {
+            self.update(peer);
+        }
+    }
+
+    #[inline(never)]
+    fn update(&mut self, peer: &mut Peer) {
         let bytes = if peer.offer.is_some() { 0 } else { peer.scheduler.cost() };
         self.held_bytes = self.held_bytes - peer.absent_bytes + bytes;
         peer.absent_bytes = bytes;

@@ -148,13 +148,15 @@ impl Scheduler {
     ) {
         if let ([only], 0) = (&mut self.tenants[..], number) {
             only.push(flows, slot, waiting, self.rule);
-            return self.shorten(flows, aqm, counts);
+            if only.cost() > aqm.bytes_max {
+                self.shorten(flows, aqm, counts);
+            }
+            return;
         }
         self.push_beside(flows, (number, slot), waiting, aqm, counts);
     }
 
     /// Drops frames until the queue is within its bound.
-    #[inline]
     pub(crate) fn shorten(&mut self, flows: &mut [FlowQueue], aqm: &Aqm, counts: &mut QueueCounts) {
         while self.cost() > aqm.bytes_max && self.drop_from_fattest(flows, counts) {}
     }
