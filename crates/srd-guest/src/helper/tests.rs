@@ -58,9 +58,20 @@ impl Site {
     }
 }
 
-/// Returns a further connection to a helper.
+/// Returns a further connection to a helper. A helper refuses it until all received descriptors are
+/// closed.
 fn another(helper: &Helper) -> std::os::fd::OwnedFd {
-    helper.another().unwrap()
+    let begun = std::time::Instant::now();
+    loop {
+        match helper.another() {
+            Ok(connection) => return connection,
+            Err(error) => {
+                let is_busy = format!("{error:#}").contains("still being closed");
+                assert!(is_busy && begun.elapsed().as_secs() < 60, "{error:#}");
+                thread::yield_now();
+            }
+        }
+    }
 }
 
 fn listen(helper: &Helper, path: &Path) -> Result<(), String> {
