@@ -26,7 +26,7 @@ use srd_vpc_file::VpcFile;
 use super::wire::{self, Receiver};
 use super::{
     Answer, DESCRIPTORS_MAX, MADE_AT_ONCE, Meet, Message, NAMED_MAX, PACKET_BYTES_MAX, Request,
-    Upkeep,
+    STILL_CLOSING, Upkeep,
 };
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
@@ -38,6 +38,11 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for an answer that only adds data to the status, which is shown without these data
 /// after this time.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Maximum number of requests for a further connection, while the helper refuses it because it
+/// closes descriptors; with the pauses, they take about two seconds.
+pub(super) const ANOTHER_TRIES_MAX: u32 = 100;
+/// Pause after such a refusal.
+const ANOTHER_PAUSE: Duration = Duration::from_millis(20);
 
 const GONE: &str = "the helper of this card has ended: end the card, and start it again";
 
@@ -431,8 +436,20 @@ impl Helper {
         reloaded(answer, descriptors)
     }
 
-    /// Returns a further connection to this helper, for a process that takes the node over.
+    /// Returns a further connection to this helper, for a process that takes the node over. If the
+    /// helper still closes descriptors of an earlier process, the request is repeated,
+    /// [`ANOTHER_TRIES_MAX`] times at most.
     pub(crate) fn another(&self) -> Result<OwnedFd> {
+        for _ in 1..ANOTHER_TRIES_MAX {
+            match self.another_once() {
+                Err(error) if error.to_string() == STILL_CLOSING => thread::sleep(ANOTHER_PAUSE),
+                asked => return asked,
+            }
+        }
+        self.another_once()
+    }
+
+    fn another_once(&self) -> Result<OwnedFd> {
         let (_, descriptors) = self.ask_with(Request::Another, LOOK_WAIT_MAX)?;
         descriptors.into_iter().next().context("the helper opened nothing")
     }

@@ -83,6 +83,9 @@ const DESCRIPTORS_MAX: usize = 65_536;
 const JOBS_MAX: usize = 1024;
 /// Maximum number of connections of cards: the card that runs, and processes that take over.
 const CARDS_MAX: usize = 4;
+/// Text of the refusal of [`Request::Another`] while descriptors from a card are being closed. The
+/// card recognizes the refusal by this text, and repeats the request.
+const STILL_CLOSING: &str = "descriptors that a card has sent are still being closed: try again";
 /// Maximum number of instances for which one request creates networks.
 pub(crate) const MADE_AT_ONCE: usize = 16;
 /// Maximum number of addresses, namespaces and devices in one request.

@@ -23,7 +23,7 @@ use super::files::{Files, Reloaded};
 use super::holds::Holds;
 use super::upkeep::{self, Notices};
 use super::wire::{self, Received, Receiver};
-use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, Spec};
+use super::{Answer, CARDS_MAX, JOBS_MAX, Message, Request, STILL_CLOSING, Spec};
 use crate::control::protocol::NamespaceName;
 use crate::failure::Missing;
 use crate::machine::{edge, locks};
@@ -371,7 +371,7 @@ impl Helping {
         }
         // Otherwise the number of descriptors that wait to be closed would have no bound.
         if !self.closing.is_done() {
-            bail!("descriptors that a card has sent are still being closed: try again");
+            bail!(STILL_CLOSING);
         }
         let (end, other) = wire::pair()?;
         wire::name_users(&end)?;

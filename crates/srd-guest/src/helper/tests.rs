@@ -512,3 +512,24 @@ fn regression_a_failure_is_not_replaced_by_the_failure_to_undo_what_came_before(
     assert!(error.contains("the socket is in use"), "{error}");
     answers.join().unwrap();
 }
+
+/// The user had to repeat a take-over during which the helper still closed descriptors of an
+/// earlier one.
+#[test]
+fn regression_a_connection_that_is_refused_for_a_moment_is_requested_again() {
+    let (card, end) = wire::pair().unwrap();
+    let helper = Helper::over(card, None, None).unwrap();
+    let answers = thread::spawn(move || {
+        let mut receiver = wire::Receiver::new();
+        let mut next = || receiver.next::<Request>(&end).unwrap().unwrap().message.unwrap().id;
+        for _ in 0..client::ANOTHER_TRIES_MAX + 3 {
+            serve::say(&end, next(), Err(anyhow::anyhow!(STILL_CLOSING)));
+        }
+        let (_, other) = wire::pair().unwrap();
+        serve::say(&end, next(), Ok((Answer::Done, vec![other])));
+    });
+    // The first call ends at its limit, and the second one after three refusals.
+    assert_eq!(helper.another().unwrap_err().to_string(), STILL_CLOSING);
+    helper.another().unwrap();
+    answers.join().unwrap();
+}
