@@ -60,13 +60,7 @@ pub struct Bound {
 /// [`ErrorKind::AddrInUse`] if the path exists and `replace` is false; otherwise an error of the
 /// operating system, if the socket cannot be created at the path.
 pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
-    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
-    let above = match path.parent() {
-        Some(above) if !above.as_os_str().is_empty() => above,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let above = rustix::fs::open(above, flags, Mode::empty())?;
+    let (above, name) = open_directory(path)?;
     let own = Own::make(above.as_fd())?;
     let inner = if name.len() > NAME_BYTES_MAX { OsStr::new(SHORT) } else { name };
     let made = bind(&own.directory, inner, options).and_then(|bound| {
@@ -78,6 +72,23 @@ pub fn listen(path: &Path, options: Options) -> io::Result<Bound> {
     });
     let _ = unlinkat(&own.directory, inner, AtFlags::empty());
     made
+}
+
+/// Opens the directory of a socket, and returns it with the name of the socket. Later steps use the
+/// descriptor: another user may put another directory at the path.
+fn open_directory(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok((rustix::fs::open(above, flags, Mode::empty())?, name))
+}
+
+/// Returns a path that leads to an open directory, wherever the directory is.
+fn by_descriptor(directory: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
 }
 
 /// Binds a socket in a directory that only this user can enter.
@@ -98,7 +109,7 @@ fn bind(directory: &OwnedFd, name: &OsStr, options: Options) -> io::Result<Bound
 /// at the same time, the next steps find no file of this name, because they use the descriptor of
 /// the directory.
 fn address(directory: &OwnedFd, name: &OsStr) -> PathBuf {
-    let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let by_descriptor = by_descriptor(directory);
     let by_name = fs::read_link(&by_descriptor).map(|place| place.join(name));
     let is_short = |path: &PathBuf| path.as_os_str().len() <= ADDRESS_BYTES_MAX;
     by_name.ok().filter(is_short).unwrap_or_else(|| by_descriptor.join(name))
@@ -156,16 +167,26 @@ pub fn is_dead(path: &Path) -> io::Result<bool> {
 }
 
 /// Removes the file of a socket for which [`is_dead`] returns true. Returns whether it has
-/// removed one. If the socket at the path is replaced at the same time, the new one remains.
+/// removed one. If the socket at the path, or its directory, is replaced at the same time, the new
+/// one remains as it is.
 ///
 /// # Errors
 /// The errors of [`is_dead`], or an error of the operating system, if the file cannot be removed.
 pub fn remove_dead(path: &Path) -> io::Result<bool> {
-    let was = file_identity::identity(path);
-    if !is_dead(path)? {
+    match open_directory(path) {
+        Ok((directory, name)) => remove_dead_in(&directory, name),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn remove_dead_in(directory: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+    let path = by_descriptor(directory).join(name);
+    let was = file_identity::identity(&path);
+    if !is_dead(&path)? {
         return Ok(false);
     }
-    was.map_or(Ok(()), |was| file_identity::remove(path, was))?;
+    was.map_or(Ok(()), |was| file_identity::remove(&path, was))?;
     Ok(true)
 }
 
@@ -258,6 +279,28 @@ mod tests {
         let _datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
         assert_eq!(kind("datagrams"), ErrorKind::AddrInUse);
         assert!(["file", "lives", "datagrams"].iter().all(|name| path(name).exists()));
+    }
+
+    /// The directory was found by its path in each step, so a user that could exchange it could
+    /// have a file of another directory moved.
+    #[test]
+    fn regression_a_directory_that_is_exchanged_meanwhile_keeps_its_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let leave_dead = || {
+            fs::create_dir(at("run")).unwrap();
+            let dead = UnixListener::bind(at("run/a.sock")).unwrap();
+            rustix::net::shutdown(&dead, rustix::net::Shutdown::Both).unwrap();
+        };
+        leave_dead();
+        let path = at("run/a.sock");
+        let (opened, name) = open_directory(&path).unwrap();
+        fs::rename(at("run"), at("away")).unwrap();
+        leave_dead();
+        assert!(remove_dead_in(&opened, name).unwrap());
+        assert!(path.exists() && !at("away/a.sock").exists());
+        assert!(remove_dead(&path).unwrap() && !path.exists());
+        assert!(!remove_dead(&at("absent/a.sock")).unwrap());
     }
 
     #[test]
