@@ -52,13 +52,18 @@ pub fn check(path: &Path) -> io::Result<()> {
         if owner != 0 && owner != own {
             return Err(format!("it belongs to user {owner}"));
         }
-        let (mode, is_link) = (facts.mode() & 0o7777, facts.file_type().is_symlink());
-        let is_kept = facts.is_dir() && mode & STICKY != 0;
-        if mode & OTHERS_WRITE != 0 && !is_link && !is_kept {
-            return Err(format!("its mode is {mode:04o} (chmod go-w {})", at.display()));
-        }
-        Ok(())
+        open_mode(at, facts).map_or(Ok(()), Err)
     })
+}
+
+/// Returns the mode of a directory or file that lets users other than the owner change it, as text
+/// with the remedy; `None` for any other mode. In a sticky directory only the owner of a file can
+/// replace the file.
+pub fn open_mode(at: &Path, facts: &Metadata) -> Option<String> {
+    let (mode, is_link) = (facts.mode() & 0o7777, facts.file_type().is_symlink());
+    let is_kept = facts.is_dir() && mode & STICKY != 0;
+    let is_open = mode & OTHERS_WRITE != 0 && !is_link && !is_kept;
+    is_open.then(|| format!("its mode is {mode:04o} (chmod go-w {})", at.display()))
 }
 
 /// Whether only root or this process's user can change the file that a path refers to: see

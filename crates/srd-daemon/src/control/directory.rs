@@ -17,7 +17,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
-use srd_trust::privileges;
+use srd_trust::{place, privileges};
 
 use crate::config::{Control, socket_default};
 
@@ -31,7 +31,8 @@ const WRITE_OF_GROUP: u32 = 0o020;
 const NO_LINK: i32 = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).bits().cast_signed();
 
 /// Creates the directory of the socket, or gives the default one to the user and the group of this
-/// daemon. Logs a warning if the group cannot enter the directory afterwards.
+/// daemon. Logs a warning if afterwards the group cannot enter the directory, or others than its
+/// owner can replace the socket.
 ///
 /// # Errors
 /// An error of the operating system.
@@ -56,8 +57,12 @@ pub(super) fn prepare(control: &Control) -> io::Result<()> {
         }
         Err(error) => return Err(error),
     }
+    let facts = fs::metadata(directory)?;
+    if let Some(warning) = exposed(directory, &facts) {
+        tracing::warn!("{warning}");
+    }
     if let Some(group) = group
-        && !may_enter(&fs::metadata(directory)?, group.id)
+        && !may_enter(&facts, group.id)
     {
         let (name, directory) = (&group.name, directory.display());
         tracing::warn!(
@@ -67,6 +72,15 @@ pub(super) fn prepare(control: &Control) -> io::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns the warning about a directory in which others than its owner can replace the socket.
+fn exposed(directory: &Path, facts: &fs::Metadata) -> Option<String> {
+    let why = place::open_mode(directory, facts)?;
+    let (owner, shown) = (facts.uid(), directory.display());
+    Some(format!(
+        "others than user {owner}, the owner of {shown}, may replace the control socket there: {why}"
+    ))
 }
 
 /// Whether members of a group may enter a directory.
@@ -132,6 +146,20 @@ mod tests {
     fn set(directory: &Path, (user, group, mode): (u32, u32, u32)) {
         chown(directory, Some(user), Some(group)).unwrap();
         fs::set_permissions(directory, Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// A start said nothing about such a directory.
+    #[test]
+    fn regression_a_directory_that_others_may_write_to_is_a_warning_with_a_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        for (mode, is_open) in [(0o750, false), (0o1777, false), (0o770, true), (0o757, true)] {
+            fs::set_permissions(at, Permissions::from_mode(mode)).unwrap();
+            let said = exposed(at, &fs::metadata(at).unwrap());
+            assert_eq!(said.is_some(), is_open, "{mode:04o}");
+            let remedy = format!("its mode is {mode:04o} (chmod go-w {})", at.display());
+            assert!(said.is_none_or(|said| said.ends_with(&remedy)));
+        }
     }
 
     #[test]
