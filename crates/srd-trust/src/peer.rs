@@ -8,6 +8,8 @@ use std::os::unix::net::UnixStream;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
+use crate::process::Process;
+
 /// Number of the root user.
 const ROOT: u32 = 0;
 
@@ -63,6 +65,15 @@ pub fn in_words(stream: &UnixStream) -> String {
         Ok(by) => format!("user {}, process {}", by.uid.as_raw(), by.pid.as_raw_nonzero()),
         Err(error) => format!("an unknown user: {error}"),
     }
+}
+
+/// Returns the process at the other end as an insertion into a message, such as ` (process 7)`. The
+/// text is empty if this process is not known, or has ended and left the socket to another one.
+pub(crate) fn inserted(stream: &UnixStream) -> String {
+    let process = socket_peercred(stream).ok();
+    let process = process.and_then(|by| u32::try_from(by.pid.as_raw_nonzero().get()).ok());
+    let process = process.filter(|id| Process::open(*id).is_ok());
+    process.map(|id| format!(" (process {id})")).unwrap_or_default()
 }
 
 fn is_trusted(user: u32, own: u32) -> bool {

@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
 
-use crate::file_identity;
+use crate::{file_identity, peer};
 
 /// Longest name in bytes under which a socket is bound directly. A socket with a longer name is
 /// bound as [`SHORT`], and renamed when it is moved.
@@ -136,6 +136,13 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
+}
+
+/// Returns the process that listens at a socket as an insertion into a message, such as
+/// ` (process 7)`. The text is empty if no connection can be made immediately, or the process is not
+/// known: the process that began to listen may have ended and left the socket to another one.
+pub fn listener_inserted(path: &Path) -> String {
+    connect(path).map(|stream| peer::inserted(&stream)).unwrap_or_default()
 }
 
 /// Whether a path leads to a socket at which no process listens, as a killed process leaves it.
@@ -279,6 +286,18 @@ mod tests {
         let _datagrams = UnixDatagram::bind(path("datagrams")).unwrap();
         assert_eq!(kind("datagrams"), ErrorKind::AddrInUse);
         assert!(["file", "lives", "datagrams"].iter().all(|name| path(name).exists()));
+    }
+
+    #[test]
+    fn the_process_that_listens_is_named_if_a_connection_can_be_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sock");
+        assert_eq!(listener_inserted(&path), "");
+        let lives = UnixListener::bind(&path).unwrap();
+        assert_eq!(listener_inserted(&path), format!(" (process {})", std::process::id()));
+        rustix::net::listen(&lives, 0).unwrap();
+        let _queued: Vec<_> = std::iter::from_fn(|| connect(&path).ok()).collect();
+        assert_eq!(listener_inserted(&path), "", "the queue is full");
     }
 
     /// The directory was found by its path in each step, so a user that could exchange it could

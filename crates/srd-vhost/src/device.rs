@@ -88,7 +88,9 @@ pub fn listen(path: &Path, replaces: bool) -> io::Result<UnixListener> {
     }
     match socket::remove_dead(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
+            let by = socket::listener_inserted(path);
+            let what = format!("another program listens there{by}");
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
         removed => removed?,
     };

@@ -291,9 +291,10 @@ pub struct HostInstances {
 pub fn listen(path: &Path) -> Result<UnixListener, String> {
     let shown = path.display();
     socket::remove_dead(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("another controller uses the socket {shown}: choose another one by --admin")
-        }
+        io::ErrorKind::AddrInUse => format!(
+            "another controller uses the socket {shown}{}: choose another one by --admin",
+            socket::listener_inserted(path)
+        ),
         io::ErrorKind::AlreadyExists => format!("{shown} is no socket: choose another path"),
         _ => format!("{shown}: {error}"),
     })?;

@@ -197,7 +197,8 @@ pub fn check_free(path: &Path) -> io::Result<()> {
 }
 
 fn served(path: &Path) -> String {
-    format!("a daemon serves {} already; stop it, or choose another name", path.display())
+    let (shown, by) = (path.display(), socket::listener_inserted(path));
+    format!("a daemon serves {shown}{by} already; stop it, or choose another name")
 }
 
 /// Removes the socket file of a daemon that has ended. Returns an error if a daemon serves it, or
@@ -306,7 +307,9 @@ mod tests {
         let socket = Socket::bind(&Control::at(path.clone())).unwrap();
         let error = Socket::bind(&Control::at(path.clone())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(error.to_string().contains("serves"), "{error}");
+        // The text named the socket only.
+        let process = format!("a.sock (process {}) already", std::process::id());
+        assert!(error.to_string().contains(&process), "{error}");
         drop(socket);
         fs::write(&path, "somebody's").unwrap();
         let error = Socket::bind(&Control::at(path.clone())).unwrap_err();

@@ -55,7 +55,8 @@ fn check_free(path: &Path) -> Result<()> {
             Err(WrongSettings(what).into())
         }
         Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
-            "a card serves {shown} already: `srd card status` shows it, --socket names another"
+            "a card serves {shown}{} already: `srd card status` shows it, --socket names another",
+            socket::listener_inserted(path)
         ),
         Err(error) => Err(error).with_context(|| format!("which process has {shown} is unknown")),
     }
@@ -87,6 +88,17 @@ mod tests {
         assert_eq!(made, [directory.path().join("own")]);
         let made = make_directory_of(&directory.path().join("own/a/b/card.sock")).unwrap();
         assert_eq!(made, ["own/a/b", "own/a"].map(|name| directory.path().join(name)));
+    }
+
+    /// The error named the socket only.
+    #[test]
+    fn regression_the_error_about_a_socket_in_use_names_the_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card.sock");
+        let _lives = UnixListener::bind(&path).unwrap();
+        let error = check_free(&path).unwrap_err().to_string();
+        let process = format!("card.sock (process {}) already", std::process::id());
+        assert!(error.contains(&process), "{error}");
     }
 
     /// If a card accepts no connections at the moment, the start of another card fails at once. In
