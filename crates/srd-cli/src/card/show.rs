@@ -325,15 +325,15 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
 
 pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
     args.json.check()?;
+    // The card reads the file itself. This command reads it first, so that a missing or an invalid
+    // file is a usage error with a remedy.
+    if let Err(error) = srd_vpc_file::read(&args.file) {
+        return usage(error.to_string());
+    }
     let file = match std::fs::canonicalize(&args.file) {
         Ok(file) => file,
         Err(error) => return usage(format!("cannot read {}: {error}", args.file.display())),
     };
-    // The card reads the file itself. This command reads it first, so that an invalid file is a
-    // usage error.
-    if let Err(error) = srd_vpc_file::read(&file) {
-        return usage(error.to_string());
-    }
     let mut client = Client::connect(&args.socket.path()?)?;
     let request = Request::Apply { file, removes_all: args.remove_all };
     let Answer::Applied { microseconds, removed, .. } =
@@ -373,6 +373,19 @@ fn not_back(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The error was only that of the operating system.
+    #[test]
+    fn regression_a_missing_file_to_apply_is_an_error_with_a_remedy() {
+        let args = ApplyArgs {
+            file: PathBuf::from("/no/such/cloud.toml"),
+            remove_all: false,
+            socket: SocketArg { socket: None },
+            json: JsonOutput { json: None },
+        };
+        let error = apply(&args).unwrap_err().to_string();
+        assert!(error.contains("/no/such/cloud.toml") && error.contains("remedy: "), "{error}");
+    }
 
     #[test]
     fn an_instance_has_its_worker_if_there_are_several_and_an_unknown_one_is_refused() {

@@ -237,7 +237,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
 }
 
 fn start(config: Config) -> Result<Option<Node>> {
-    let made = srd_guest::prepare_socket(&config.control.socket)?;
+    let made = srd_guest::prepare_socket(&config.control.socket);
+    let made = made.or_else(|error| check_file(&config).and(Err(error)))?;
     let started = node::start(config);
     if started.is_err() {
         for directory in made {
@@ -246,6 +247,18 @@ fn start(config: Config) -> Result<Option<Node>> {
         }
     }
     started.map(Some)
+}
+
+/// Checks that the VPC's file exists, so that a wrong name is reported although a card runs already.
+fn check_file(config: &Config) -> Result<()> {
+    let cloud = config.cloud.as_ref().filter(|cloud| !cloud.is_of_controller);
+    let Some(file) = cloud.and_then(|cloud| cloud.vpc.as_ref()) else { return Ok(()) };
+    match std::fs::metadata(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(srd_vpc_file::read(file).map(drop)?)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes over from the card that runs; `None` if that card is of a unit, and a process of the unit
@@ -435,6 +448,27 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("(app, web)") && text.contains("repeat the arguments"), "{text}");
         assert_eq!(exit_code(&error), USAGE);
+    }
+
+    /// The error was only about the card that runs.
+    #[test]
+    fn regression_a_missing_file_is_reported_although_a_card_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("card.sock");
+        let _card = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let error = |file: &str| {
+            let text = format!("[cloud]\nvpc = \"{file}\"\n");
+            let config = directory.path().join("card.toml");
+            let mut config = Config::parse(&text, &config).unwrap();
+            config.control.choose(socket.clone());
+            start(config).unwrap_err()
+        };
+        let missing = error("cloud.toml");
+        assert_eq!(exit_code(&missing), USAGE);
+        assert!(missing.to_string().contains("name a readable text file"), "{missing}");
+        std::fs::write(directory.path().join("cloud.toml"), "").unwrap();
+        let taken = error("cloud.toml").to_string();
+        assert!(taken.contains("a card serves"), "{taken}");
     }
 
     /// A card that did not answer the question for its instances counted as a card without any: it

@@ -475,6 +475,7 @@ fn regression_exit_codes_of_a_card_are_of_their_kind() {
     ends(&["card", "up", &file], 1, "a card serves");
     ends(&["card", "up", &file, "--take-over", "--host", "beta"], 2, "values of host");
     ends(&["card", "status", "nobody"], 2, "no instance `nobody`");
-    ends(&["card", "apply", "/nonexistent.toml"], 2, "cannot read");
+    ends(&["card", "up", "/nonexistent.toml"], 2, "cannot be read");
+    ends(&["card", "apply", "/nonexistent.toml"], 2, "cannot be read");
     assert_eq!(card.end(Signal::TERM), 0);
 }
