@@ -362,6 +362,14 @@ mod tests {
         }
     }
 
+    /// `srd run` printed each refusal twice: its card has the same standard error.
+    #[test]
+    fn regression_only_a_daemon_logs_what_it_refuses() {
+        let work = || srd_daemon::control::log_refused("to add an instance", "no such type");
+        assert_eq!(passed(0, true, work), ["<6>refused to add an instance: no such type"]);
+        assert!(passed(0, false, work).is_empty());
+    }
+
     /// Whether a file of the sources contains the module with this path.
     fn is_module(path: &str) -> bool {
         let (name, module) = path.split_once("::").unwrap();

@@ -243,6 +243,12 @@ pub fn log_asked(stream: &UnixStream, what: &str) {
     tracing::info!("asked {what} ({})", srd_trust::peer::in_words(stream));
 }
 
+/// Logs that a request, such as `to add an instance`, was refused. Only a daemon shows this line:
+/// the card of an `srd run` shares its standard error with the client, which prints the reason.
+pub fn log_refused(what: &str, why: &str) {
+    tracing::info!("refused {what}: {why}");
+}
+
 /// Checks that the client is root or the user that started the daemon. A user to which the daemon
 /// has changed since is refused, because this user has fewer rights. The group of the socket may
 /// read the state and change settings. Other actions need this check:

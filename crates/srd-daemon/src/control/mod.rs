@@ -44,7 +44,7 @@ mod succession;
 mod tests;
 
 pub use client::{Client, ClientError};
-pub use connection::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, log_asked};
+pub use connection::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, log_asked, log_refused};
 pub use protocol::{Refusal, RefusalKind, Request, Stats};
 pub use server::Server;
 pub use slots::{

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use srd_card::device::ring::{RingSize, Side};
-use srd_daemon::control::{ServeInstances, log_asked};
+use srd_daemon::control::{ServeInstances, log_asked, log_refused};
 use srd_net::clock;
 use srd_trust::peer;
 
@@ -129,7 +129,7 @@ fn serve(
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
         if let (Some(change), Answer::Failed { what }) = (&change, &answer) {
-            tracing::warn!("refused {change}: {what}");
+            log_refused(change, what);
         }
         say(stream.get_mut(), &answer)?;
     }
