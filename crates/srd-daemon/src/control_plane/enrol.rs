@@ -12,7 +12,7 @@ use srd_trust::private::{self, Exposed};
 use srd_trust::privileges;
 
 use super::link::{Link, LinkError};
-use super::state::{Enrolment, PRIVATE_KEY};
+use super::state::{Enrolment, PRIVATE_KEY, failed};
 use crate::config::{Config, Enrol, Interface};
 use crate::control::socket::check_free;
 use crate::keys::PublicKey;
@@ -188,7 +188,7 @@ fn token(path: &Path, sudo: Option<u32>) -> Result<Token> {
             "the enrolment token {shown} is missing: make one on the controller by \
              `(umask 077; srd control token create > token)`, and copy it here by `scp -p`"
         ),
-        _ => anyhow!("the enrolment token {shown}: {error}"),
+        _ => anyhow!("the enrolment token {}", failed(path, &error)),
     })?;
     let file = file.ok_or_else(|| anyhow!("{shown} is no regular file"))?;
     let checked = private::check(&file, privileges::own_user()).with_context(|| shown.clone())?;

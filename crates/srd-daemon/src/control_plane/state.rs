@@ -98,8 +98,6 @@ impl StateDirectory {
     /// # Errors
     /// A text for the operator.
     pub fn create(&self) -> Result<(), String> {
-        let failed =
-            |at: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", at.display());
         // An earlier start may have given the directory, and the one above it, to the user `srd`.
         let own = privileges::own_user();
         let is_own_or_missing = |at: &&Path| match fs::symlink_metadata(at) {
@@ -125,7 +123,7 @@ impl StateDirectory {
             Ok(Some(file)) => file,
             Ok(None) => return Err(format!("{shown} is no regular file")),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("{shown}: {error}")),
+            Err(error) => return Err(failed(&path, &error)),
         };
         let checked = private::check(&file, privileges::own_user());
         let checked = checked.map_err(|error| format!("{shown}: {error}"))?;
@@ -203,7 +201,7 @@ impl StateDirectory {
 
     fn replace_file(&self, name: &str, text: &str, is_durable: bool) -> Result<(), String> {
         let replaced = self.replace(name, text, is_durable);
-        replaced.map_err(|error| format!("cannot write {}: {error}", self.file(name).display()))
+        replaced.map_err(|error| format!("cannot write {}", failed(&self.file(name), &error)))
     }
 
     fn replace(&self, name: &str, text: &str, is_durable: bool) -> io::Result<()> {
@@ -356,6 +354,13 @@ fn give(path: &Path) -> io::Result<()> {
     fchown(StateDirectory::new(path.to_owned()).directory()?, Some(user), None)
 }
 
+/// Returns the text of an error at a path, with the remedy for a process that lacks the rights.
+pub(super) fn failed(at: &Path, error: &io::Error) -> String {
+    let is_denied = error.kind() == ErrorKind::PermissionDenied && place::exposed(error).is_none();
+    let remedy = if is_denied { ": only root and the owner may do this: use sudo" } else { "" };
+    format!("{}: {error}{remedy}", at.display())
+}
+
 /// Removes a file of a directory, if it exists.
 fn remove(directory: &File, name: &str) -> io::Result<()> {
     match unlinkat(directory, name, AtFlags::empty()) {
@@ -368,6 +373,19 @@ fn remove(directory: &File, name: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    /// The first enrolment by another user than root ended with the error of the operating system.
+    #[test]
+    fn regression_an_enrolment_without_rights_ends_with_a_remedy() {
+        let said = |error: io::Error| failed(Path::new("/var/lib/srd"), &error);
+        let denied = said(ErrorKind::PermissionDenied.into());
+        assert!(denied.starts_with("/var/lib/srd: ") && denied.ends_with("use sudo"), "{denied}");
+        assert!(!said(ErrorKind::NotFound.into()).contains("sudo"));
+        // This error has a remedy of its own.
+        let exposed = place::Exposed { at: PathBuf::from("/var"), why: String::from("its mode") };
+        let exposed = said(io::Error::new(ErrorKind::PermissionDenied, exposed));
+        assert!(!exposed.contains("sudo"), "{exposed}");
+    }
 
     fn enrolment() -> Enrolment {
         Enrolment {
