@@ -139,8 +139,8 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Returns the process that listens at a socket as an insertion into a message, such as
-/// ` (process 7)`. The text is empty if no connection can be made immediately, or the process is not
-/// known: the process that began to listen may have ended and left the socket to another one.
+/// ` (process 7)`. The text is empty if no connection can be made immediately, or the process that
+/// began to listen is not known, or has ended and left the socket to another one.
 pub fn listener_inserted(path: &Path) -> String {
     connect(path).map(|stream| peer::inserted(&stream)).unwrap_or_default()
 }

@@ -249,7 +249,7 @@ fn start(config: Config) -> Result<Option<Node>> {
     started.map(Some)
 }
 
-/// Checks that the VPC's file exists, so that a wrong name is reported although a card runs already.
+/// Checks that the VPC's file exists, so that a wrong name is reported although a card runs.
 fn check_file(config: &Config) -> Result<()> {
     let cloud = config.cloud.as_ref().filter(|cloud| !cloud.is_of_controller);
     let Some(file) = cloud.and_then(|cloud| cloud.vpc.as_ref()) else { return Ok(()) };

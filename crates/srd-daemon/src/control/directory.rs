@@ -79,7 +79,8 @@ fn exposed(directory: &Path, facts: &fs::Metadata) -> Option<String> {
     let why = place::open_mode(directory, facts)?;
     let (owner, shown) = (facts.uid(), directory.display());
     Some(format!(
-        "others than user {owner}, the owner of {shown}, may replace the control socket there: {why}"
+        "others than user {owner}, the owner of {shown}, may replace the control socket in it: \
+         {why}"
     ))
 }
 
