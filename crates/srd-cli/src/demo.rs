@@ -19,7 +19,7 @@ WHAT IT SHOWS
       network ACL that changes in mid-transfer, credits that run out
 
 As root it builds a fabric of network namespaces (nothing is left behind, also after Ctrl-C) and
-takes three to five minutes. Without root it runs (a) to (c) in the simulator, and says so.
+takes two to five minutes. Without root it runs (a) to (c) in the simulator, and says so.
 
 EXAMPLES
   sudo srd demo
