@@ -1,5 +1,5 @@
 //! Measurements over a network of namespaces ([`srd_lab`]): the kernel's own TCP, and real programs
-//! with and without SRD.
+//! with and without SRD. `srd demo`, `srd lab run`, `srd compare` and `srd card lab` call it.
 //!
 //! | module | contents |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | [`tcp`] | measurements of kernel TCP and MPTCP: incast, one flow, failover |
 //! | [`experiment`] | measurements of real programs over each transport in turn |
 //! | [`compare`] | measures a command of the user over each transport in turn |
-//! | [`talk`] | instances of a cloud on this machine, and figures of a talk on EC2's network |
+//! | [`talk`] | the experiments of the AWS talk NET402, with instances on this machine |
 
 pub mod compare;
 pub mod demo;

@@ -1,4 +1,5 @@
-//! SRD for programs in C, without libfabric: the implementation of `include/srd.h`.
+//! SRD for programs in C, without libfabric: the implementation of `include/srd.h`. Its endpoints
+//! are those of [`srd_host`], the Messaging Layer over sockets.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,4 +1,6 @@
-//! The card, as pure code: it is between a guest's network interface and the fabric.
+//! The card: state machines between the network interface of a guest and the transport
+//! ([`srd_proto`]). A guest is a namespace, a virtual machine or, with `srd up`, this machine. Each
+//! packet that a guest sends or receives passes through the card.
 //!
 //! # One pipeline for both directions
 //! The card reads each packet once. It looks up the packet's flow in one table. If the flow is

@@ -4,8 +4,9 @@
 //! A command that names no node uses the only one that runs. Sockets at other paths than the
 //! default ones are not found.
 //!
-//! The user `srd`, who owns the directory of the sockets, can put others there. Beside a node that
-//! root, the own user or a file of root in [`CONFIGS`] has started, such a socket does not count.
+//! The user `srd` owns the directory of the sockets, and can create other sockets there. Such a
+//! socket is ignored if a node runs that was started by root, by the user of the command, or with a
+//! file of root in [`CONFIGS`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

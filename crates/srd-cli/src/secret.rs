@@ -1,5 +1,5 @@
-//! Secrets that a command prints. A server shows a secret that it has made once, so such a secret
-//! that could not be written anywhere is withdrawn.
+//! Secrets that a command prints. A server sends a new secret only once. If the command cannot
+//! write the secret, no client has it, so the command withdraws the secret.
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,4 +1,5 @@
-//! The Query APIs of EC2 and Auto Scaling for virtual private clouds.
+//! The control plane: the Query APIs of EC2 and Auto Scaling for virtual private clouds. No packet
+//! of an instance passes through it. It sends the rules to the cards, which apply them.
 //!
 //! Clients of EC2 send forms over HTTP. [`wire`] reads them by the public service model,
 //! [`actions`] change the state, and [`wire`] writes the answers as XML. Each request is one
@@ -12,18 +13,18 @@
 //! | [`wire`] | forms and XML by the service models |
 //! | [`actions`] | the actions of EC2 and Auto Scaling |
 //! | [`services`] | services beside EC2 |
-//! | [`guard`] | refusal of requests that web pages cause |
+//! | [`guard`] | refusal of requests that web pages in a browser of this machine cause |
 //! | [`sign`] | Signature Version 4 |
 //! | [`control`] | authentication, transactions, idempotence, groups that follow each change |
-//! | [`store`] | the seam to a durable store |
-//! | [`machines`] | the seam to the data plane |
+//! | [`store`] | the interface to a durable store |
+//! | [`machines`] | the interface to the data plane, which runs instances and applies rules |
 //! | [`hosts`] | hosts that enrol themselves, and their peers |
-//! | [`project`], [`plane`] | a region as the text of a `vpc.toml`, and a card that uses it |
+//! | [`project`], [`plane`] | the text of a `vpc.toml` for a region, and the card that uses this text |
 //! | [`fleet`] | instances on hosts that have enrolled |
 //! | [`http`], [`server`] | requests of HTTP, and the server |
 //! | [`tls`] | certificates of the server |
-//! | `clients`, `slots` | connections of one client address, limited in number; this limit for any owner |
-//! | `stalls` | the end of connections that stall |
+//! | `clients`, `slots` | the limit of the connections of a client address, and of any other owner |
+//! | `stalls` | timeout of connections whose clients read no bytes |
 //! | `random`, `clock` | random bytes of the kernel, the time of day |
 //! | [`error`] | errors of the API |
 #![forbid(unsafe_code)]

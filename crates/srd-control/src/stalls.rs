@@ -1,4 +1,4 @@
-//! A connection that ends if its client takes no bytes.
+//! A stream that fails with a timeout if its client reads no bytes for too long.
 
 use std::future::Future;
 use std::io;

@@ -1,6 +1,6 @@
 //! Protection of packets and of the handshake, without I/O. The crate is separate from the
-//! transport, whose contexts use it, so that it can be audited alone. Only [`time`] is no
-//! cryptography; it is an argument of most functions.
+//! transport, whose contexts use it, so that it can be audited alone. Only [`time`]
+//! contains no cryptography: it has the type of an argument of most functions.
 //!
 //! No function here reads a clock, takes randomness from the operating system or uses a socket.
 //! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. So one seed gives
@@ -29,11 +29,11 @@
 //! (context, packet number, key phase). As in every IK handshake, an attacker that later obtains a
 //! private key can check whether the responder of a recorded handshake had this key.
 //!
-//! # How the pieces meet
+//! # From the first message to a sealed packet
 //!
 //! ```text
-//!  HelloKey                       does it know whom it calls?
-//!  HandshakeLoad, CookieJar       may this stranger cost us a handshake?
+//!  HelloKey                       MAC: is it made for our key?
+//!  HandshakeLoad, CookieJar       may this unknown sender cause a handshake?
 //!            |
 //!  noise::Initiator / respond    or   job::session_secret
 //!            |                              |

@@ -1,5 +1,6 @@
-//! ENA Express as a service on an ordinary Linux machine: all parts of `srd up` except the packet
-//! processing itself.
+//! ENA Express as a service on an ordinary Linux machine: all parts of `srd up` except the
+//! processing of packets. A packet of a program passes the TUN device, a worker of this crate, the
+//! card (`srd-card`), the transport (`srd-proto`) and a UDP socket (`srd-net`).
 //!
 //! ```text
 //!   srd.toml --> config ----------------------------+

@@ -1,6 +1,6 @@
 //! Checks whether this system is suitable for SRD, and which changes it needs.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`check`] | rules for the settings of a system, and fixes |
 //! | [`mpi_check`] | checks that MPI will use SRD through libfabric, here and on other machines |

@@ -3,9 +3,11 @@
 //! A [`Device`] corresponds to a context of libibverbs, with EFA's objects: protection domains,
 //! address handles, completion queues, registrations, queue pairs of the types SRD and UD. Its
 //! names, states and statuses are those of EFA; `docs/spec/efa.md` is the specification.
+//! The libfabric provider, the C library and the plugin for NCCL use this crate above the transport
+//! ([`srd_proto`]).
 //!
 //! ```text
-//!  post_send --> send queue --> per peer --> SRD datagrams --> judged at the peer
+//!  post_send --> send queue --> per peer --> SRD datagrams --> checked at the peer
 //!                                 ^                               |  placed, or refused
 //!                                 | Writable                      v
 //!  poll_cq <--- completions <--- event <---- acknowledged, or a verdict

@@ -11,6 +11,10 @@
 //!                        +---------    which plays the role of the internet
 //! ```
 //!
+//! The path of a packet: the device of the sender (`interfaces`), the loop of the service, the card
+//! (`srd_card::vpc`), and the device of the receiver. If the receiver is on another host, `traffic`
+//! sends the packet over SRD instead.
+//!
 //! | module | content |
 //! |---|---|
 //! | `service`, `state` | the card's loop, which moves packets and applies requests, and its state |
@@ -19,8 +23,8 @@
 //! | `interfaces` | devices of interfaces: TUN, vhost-user, memory |
 //! | `machine` | namespaces, programs, addresses and locks of this machine |
 //! | `control` | settings of a file, requests and answers |
-//! | `figures` | figures for readers, and flow logs |
-//! | [`helper`] | the process with privileges, which gives everything back at the end of the card |
+//! | `figures` | metrics, status and flow logs |
+//! | [`helper`] | the process with privileges, which removes namespaces and devices at the end of the card |
 //! | [`node`] | the service: the card, and the interface of `srd up` if there is one |
 //! | `handover` | the card in the hand-over to another process |
 //! | `link_local` | names, metadata and time for instances |

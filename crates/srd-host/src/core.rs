@@ -1,4 +1,5 @@
-//! One round of work: receives, sends, and reports operations that have ended.
+//! The core of a host: the transport with its sockets, and the Messaging Layer above it. One round
+//! of work receives packets, sends packets, and reports operations that have ended.
 
 use std::io;
 

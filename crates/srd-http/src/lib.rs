@@ -1,4 +1,4 @@
-//! Read-only HTTP server for figures: one request and one response per connection.
+//! Read-only HTTP server for metrics and status pages: one request and one response per connection.
 //!
 //! Clients are not authenticated. So only requests from this machine are answered unless other
 //! machines are allowed. Also, the request has to name this machine as its host: a foreign page

@@ -7,7 +7,7 @@
 //!
 //! Limits are in [`limits::Limits`]; for each limit a test reaches it.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`client`] | the half beside the NFS client |
 //! | [`serve`] | the half beside the NFS server |

@@ -1,4 +1,4 @@
-//! Log lines about connections of unknown clients: few, however many connect.
+//! Log lines about connections of unknown clients, limited in number.
 //!
 //! Bound: [`LINES_MAX`] lines within [`WINDOW`]. The first line after that contains the number of
 //! lines that were left out.

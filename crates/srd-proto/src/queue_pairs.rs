@@ -1,4 +1,6 @@
-//! The local queue pairs, and their receive buffers.
+//! The local queue pairs, and their receive buffers. A received datagram is delivered if its queue
+//! pair exists and has a buffer. Otherwise it is refused with a verdict (D8), or dropped if it is
+//! an unreliable datagram (D15).
 
 use alloc::vec::Vec;
 

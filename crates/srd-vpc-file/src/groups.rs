@@ -1,4 +1,6 @@
-//! Other tables of the security groups of a file, without a read of the whole file.
+//! Check of new rules of security groups against a valid file, without reading the whole file
+//! again. The control plane replaces the rules of groups often, also in files of thousands of
+//! interfaces.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,6 @@
 //! Model of virtual private clouds without I/O: objects under EC2's names, and verdicts on packets.
+//! The card (`srd-card`) uses the verdict for the first packet of a flow, and `srd vpc explain`
+//! shows how it comes about.
 //!
 //! [`object`] holds the objects as plain data, and [`id`] their identifiers. An object refers to
 //! another by its identifier, so a [`World`](object::World) is a set of tables without circular

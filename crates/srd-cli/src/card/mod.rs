@@ -1,6 +1,6 @@
 //! `srd card` and `srd run`: instances of a virtual private cloud on this machine.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`up`] | `srd card up` |
 //! | [`export`] | `srd card export` |

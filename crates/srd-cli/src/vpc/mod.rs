@@ -1,7 +1,7 @@
 //! `srd vpc`: checks, shows and compares virtual private clouds in a file, and explains what
 //! happens to a packet.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`explain`] | `srd vpc explain` |
 //! | [`list`] | `srd vpc show`, `diff` and `nau` |

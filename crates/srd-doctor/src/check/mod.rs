@@ -1,7 +1,7 @@
 //! Checks whether this system's settings are suitable for SRD, which sprays packets over paths, and
 //! fixes settings that are not.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `system` | files and programs, below a root |
 //! | `files` | reading that never leaves an image; atomic writing |

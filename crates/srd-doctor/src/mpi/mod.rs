@@ -1,7 +1,7 @@
 //! MPI on this machine: the installed implementations, whether libfabric offers SRD to them, and
 //! the launch of jobs over kernel TCP or over SRD.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`installed`] | Open MPI, MPICH, Intel MPI: version, compiler, the libfabric each uses |
 //! | [`provider`] | search for `libsrd-fi.so` |

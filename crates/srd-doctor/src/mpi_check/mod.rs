@@ -1,7 +1,7 @@
 //! Checks whether the MPI of this machine finds and uses SRD through libfabric, and reaches other
 //! machines with it; and prints the command line for a job.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `local` | this machine: MPI, libfabric, provider, interface |
 //! | `key` | the key of a job |

@@ -1,4 +1,4 @@
-//! Figures of the card for readers, and flow logs.
+//! Metrics and status of the card, and flow logs.
 //!
 //! | module | content |
 //! |---|---|

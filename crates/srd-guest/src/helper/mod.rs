@@ -5,7 +5,7 @@
 //!   card of a node (no capability, not root)       srd card-helper (root, few capabilities)
 //!     Helper::ask    --- Request, JSON ------>       namespaces, devices, routes, sockets, files
 //!                    <-- Answer, JSON, fds ---
-//!     ends, however  --- end of file -------->       gives everything back, and ends
+//!     ends, however  --- end of file -------->       removes all that it has made, and ends
 //! ```
 //!
 //! The start settings of the helper (`Spec`) list the objects that it may touch in addition to
@@ -15,8 +15,8 @@
 //!
 //! If another process takes a node over, the helper continues: the node that runs requests a second
 //! connection (`Request::Another`) for that process. Both connections have the same rights, because
-//! both processes are of the same program and the same user, or of root. The helper gives
-//! everything back when all connections are closed.
+//! both processes are of the same program and the same user, or of root. When all connections are
+//! closed, the helper removes all namespaces, devices and routes that it has made.
 //!
 //! | module | contents |
 //! |---|---|
@@ -26,7 +26,7 @@
 //! | `client` | the card's side |
 //! | `start` | the card's side before it has threads |
 //! | `serve` | the helper's loop |
-//! | `holds` | objects that the helper has made, and gives back |
+//! | `holds` | objects that the helper has made, and removes at its end |
 //! | `files` | files that the helper opens for the card |
 //! | `inspect` | namespaces and devices after changes by other programs |
 //! | `upkeep` | repairs of changes by other programs |

@@ -4,7 +4,7 @@
 //! file names its header. Every size and every offset is asserted at compile time, and a test
 //! compares all of them with the headers of the machine.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | [`fid`] | the head of every object |
 //! | [`info`] | `fi_info` and its attributes |

@@ -6,7 +6,7 @@
 //! together with that of the talk's slide. `srd card lab` runs the same experiments with real
 //! programs at a hundredth of the rates.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `lab` | the simulated world of an experiment |
 //! | [`figure`] | a figure and that of the slide |

@@ -1,6 +1,6 @@
 //! `srd card trace` and `srd card capture`: show the path of packets through the card.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`filter`] | selection of packets |
 //! | [`follow`] | requests events from the card, until the trace ends |

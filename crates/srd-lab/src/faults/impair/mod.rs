@@ -8,7 +8,7 @@
 //! process ends for any reason, the kernel removes the devices and their routes, and the cables are
 //! in use again.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `path` | choice of a packet's path: pure |
 //! | `wire` | loss and departure time of packets in one direction: pure, repeatable by seed |

@@ -16,7 +16,7 @@
 //! driver delays interrupts as the driver on EC2 does, and its kernel joins the segments that
 //! arrive in this time.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `carrier` | ENA Express layer and endpoint of a host |
 //! | [`cloud`] | instances, as the text of a `vpc.toml` |

@@ -16,7 +16,7 @@
 //! too long. So only the guest's congestion window limits the guest. The cards of a scenario have
 //! each other's addresses from the start and have already agreed to use SRD.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `frame` | a segment of the model as bytes, and the parser |
 //! | `bursts` | segments that leave together as a super-packet |

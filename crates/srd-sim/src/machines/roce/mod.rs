@@ -8,7 +8,7 @@
 //! pause stops every flow of a link, even flows to other destinations, and pauses spread. DCQCN
 //! makes pauses rare.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `config` | every parameter, with the published values as defaults |
 //! | `packet` | contents of a packet |

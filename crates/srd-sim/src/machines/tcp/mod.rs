@@ -7,7 +7,7 @@
 //! delays acknowledgements and reports SACK blocks and duplicates. An application may write a flow
 //! in pieces; Nagle's rule then decides which segments leave.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `config` | every parameter, with Linux's values as defaults |
 //! | `segment` | contents of a packet |

@@ -15,7 +15,7 @@
 //! account for all packets that it received. In half of the worlds the tables query the directory
 //! for missing entries and follow deltas; in the other half they are compiled completely.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `make` | clouds and their changes |
 //! | `frames` | packets |

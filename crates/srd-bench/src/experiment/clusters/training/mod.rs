@@ -1,7 +1,7 @@
 //! Data-parallel training on four hosts: each host processes a part of every batch, and in every
 //! step the gradients of all hosts are summed over the network.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `jax`, `train_jax.py` | JAX with its Gloo collectives: processes with a coordinator |
 //! | `mpi`, `train_mpi.py` | NumPy with MPI's all-reduce: ranks that a launcher starts |

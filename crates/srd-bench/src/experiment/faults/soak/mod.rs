@@ -4,7 +4,7 @@
 //! The soak compares no transports. The run fails if a resource of a daemon grows or leaks, if a
 //! process fails, or if state is left behind.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `load` | connections and datagrams, with every byte checked |
 //! | `churn` | failures, and their repair |
