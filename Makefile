@@ -1,7 +1,8 @@
-# `make demo` shows what SRD is for, `make test` runs every test, `make deb` makes packages, `make
-# book` the documents as HTML.
-# All ask nothing and may be repeated. As root they install the Debian or Ubuntu packages that
-# they need; without root they say what is missing and go on with what is possible.
+# `make demo` compares SRD with kernel TCP, `make test` runs every test, `make deb` makes packages,
+# `make book` makes HTML pages of the documents.
+# Each goal runs without questions and may be repeated. As root, it installs the Debian or Ubuntu
+# packages that it needs. Without root, it prints the missing packages, and runs the parts that do
+# not need them.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
@@ -17,8 +18,8 @@ test:
 	.ci/python || echo "going on without; tests that need one are skipped"
 	.ci/test
 
-# What holds unsafe code or threads, under tools that see more. Takes a nightly toolchain; what else
-# is missing is said.
+# Tests of unsafe code and of threads under the sanitizers of the compiler. A nightly toolchain is
+# necessary; the output names other missing requirements.
 sanitize:
 	fuzz/sanitize.sh address
 	fuzz/sanitize.sh thread
