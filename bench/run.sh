@@ -37,47 +37,32 @@ need_programs ip ethtool taskset chrt sysctl timeout
 a=srd-bench-a-$$ b=srd-bench-b-$$
 here=10.93.0.1 there=10.93.0.2
 work=$(mktemp -d)
-made=() started=() allowed=
-allow=/proc/sys/net/ipv4/tcp_allowed_congestion_control
+made=() started=()
 
 clean_up() {
     trap - EXIT INT TERM
     for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
     for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null || true; done
-    [ -z "$allowed" ] || echo "$allowed" >$allow
+    restore_allowed
     rm -rf "$work"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# A namespace may use only what the machine's list allows; what is already there is not cubic
-# everywhere.
-allow_cubic() {
-    case " $(cat $allow) " in
-        *" cubic "*) ;;
-        *) allowed=$(cat $allow); echo "$allowed cubic" >$allow ;;
-    esac
-}
-
 network() {
-    allow_cubic
     for name in "$a" "$b"; do
         ip netns add "$name"
         made+=("$name")
         ip -n "$name" link set lo up
-        ip netns exec "$name" sysctl -qw net.ipv4.tcp_congestion_control=cubic
     done
+    use_cubic "$a" "$b"
     ip link add end netns "$a" mtu "$mtu" type veth peer name end netns "$b" mtu "$mtu"
     ip -n "$a" addr add $here/24 dev end
     ip -n "$b" addr add $there/24 dev end
-    for name in "$a" "$b"; do
-        ip -n "$name" link set end up
-        if [ $mode = wire ]; then
-            ip netns exec "$name" ethtool -K end tso off gso off tx-udp-segmentation off >/dev/null
-        fi
-    done
+    for name in "$a" "$b"; do ip -n "$name" link set end up; done
+    [ "$mode" = asis ] || no_offload end "$a" "$b"
     await_up end "$a" "$b"
 }
 

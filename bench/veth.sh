@@ -1,4 +1,4 @@
-# A function for scripts that connect network namespaces by veth pairs; they read this file.
+# Functions for scripts that connect network namespaces by veth pairs; they read this file.
 
 # await_up INTERFACE NAMESPACE...: returns when the interface of this name in each namespace passes
 # packets; both ends must be set up. The kernel gives a new interface its carrier and its queue from
@@ -17,3 +17,28 @@ await_up() {
         return 1
     done
 }
+
+# no_offload INTERFACE NAMESPACE...: switches segmentation offload of the interface of this name off in
+# each namespace. Every packet on the link is then real, of the size of the MTU at most.
+no_offload() {
+    local interface=$1 namespace
+    shift
+    for namespace in "$@"; do
+        ip netns exec "$namespace" ethtool -K "$interface" tso off gso off tx-udp-segmentation off >/dev/null
+    done
+}
+
+allow=/proc/sys/net/ipv4/tcp_allowed_congestion_control allowed=
+# use_cubic NAMESPACE...: selects TCP cubic in each namespace. A namespace may use only what the
+# machine's list allows, which lacks cubic on some machines; restore_allowed has to be called at the end.
+use_cubic() {
+    local namespace
+    case " $(cat $allow) " in
+        *" cubic "*) ;;
+        *) allowed=$(cat $allow); echo "$allowed cubic" >$allow ;;
+    esac
+    for namespace in "$@"; do
+        ip netns exec "$namespace" sysctl -qw net.ipv4.tcp_congestion_control=cubic
+    done
+}
+restore_allowed() { [ -z "$allowed" ] || echo "$allowed" >$allow; }
