@@ -60,3 +60,16 @@ need_programs() {
         command -v "$program" >/dev/null || { echo "no $program" >&2; exit 1; }
     done
 }
+
+# Functions of awk: sort(of, n) sorts an array of numbers; median(of, n) returns the median of a sorted
+# array, which for an even number of values is the mean of the two in the middle.
+statistics='
+    function sort(of, n,   i, j, x) {
+        for (i = 2; i <= n; i++) {
+            x = of[i]
+            for (j = i - 1; j > 0 && of[j] > x; j--) of[j + 1] = of[j]
+            of[j + 1] = x
+        }
+    }
+    function median(of, n) { return (of[int((n + 1) / 2)] + of[int(n / 2) + 1]) / 2 }
+'
