@@ -4,19 +4,26 @@
 #   pairs.sh FABTESTS PROVIDERS [OPTIONS]
 #       FABTESTS is the directory of `fabtests.sh build`, PROVIDERS holds libsrd-fi.so; as root
 #
-#   --rounds N         rounds, in each of which every provider runs once per size [5]
+#   --rounds N         rounds, in each of which every provider runs once per size [15]
 #   --latency SIZES    bytes of the messages of fi_rdm_tagged_pingpong ["8 4096 65536 262144 1048576"]
 #   --bandwidth SIZES  the same for fi_rdm_tagged_bw ["1024 8192 65536 262144 1048576"]
 #   --cold N           runs of the cold start [10]
 #   --env NAME=VALUE   a variable for a further row, `srd+`: the provider with it; may repeat
 #   --beside DIRECTORY a further row, `before`: the libsrd-fi.so in this directory
+#   --wire             no segmentation offload on the veth: every packet is real; needs ethtool
 #
 # The server runs on core 0, the client on core 1, over a veth with an MTU of 9000.
 #
 # Steady state: each run is preceded by a warm-up and lasts 0.3 s or longer; a calibration decides
 # the number of messages. Prints a line for each size and row: the median, the least and the largest
-# of the rounds, in microseconds per half round trip or in MB/s, and the median of the ratios to
-# `tcp` of the same round.
+# of the rounds, in microseconds per half round trip or in MB/s, the median of the ratios to `tcp` of
+# the same round, and the quartiles of the rounds.
+#
+# A run of fi_rdm_tagged_bw is in one of two modes, with `tcp` as well: in about a third of all runs,
+# the copy from the memory of the program into the socket takes three times as long as in the others
+# (perf: `_copy_from_iter` has 60 % of the time instead of 33 %). A median of few rounds is therefore
+# that of one mode or of the other; ratios of bandwidth need 15 rounds or more. Quartiles far apart
+# show both modes.
 #
 # Cold start: 200 messages of 64 KB, without a warm-up, between two processes that have just met.
 # Prints the rate of each run, in MB/s, and its ratio to the run of `tcp` before it.
@@ -37,13 +44,19 @@ missing() {
 prefix=$(realpath -m "$1")/prefix
 providers=$(realpath -m "$2")
 shift 2
-rounds=5
+rounds=15
 latency="8 4096 65536 262144 1048576"
 bandwidth="1024 8192 65536 262144 1048576"
 cold=10
 extra=()
 beside=
+wire=
 while [ $# -gt 0 ]; do
+    if [ "$1" = --wire ]; then
+        wire=yes
+        shift
+        continue
+    fi
     [ $# -ge 2 ] || usage
     case $1 in
     --rounds) rounds=$2 ;;
@@ -60,6 +73,8 @@ done
 [ -x "$prefix/bin/fi_rdm_tagged_bw" ] || missing "no tests in $prefix: fabtests.sh build"
 [ -f "$providers/libsrd-fi.so" ] || missing "no libsrd-fi.so in $providers: make provider"
 [ -z "$beside" ] || [ -f "$beside/libsrd-fi.so" ] || missing "no libsrd-fi.so in $beside"
+PATH=$PATH:/usr/sbin:/sbin
+[ -z "$wire" ] || command -v ethtool >/dev/null || missing "no ethtool: apt-get install ethtool"
 [ "$(id -u)" = 0 ] || missing "namespaces need root"
 
 server_ns=ofi-s$$
@@ -84,6 +99,7 @@ for ns in "$server_ns" "$client_ns"; do
     ip -n "$ns" link set eth0 up
 done
 . "$(dirname "$0")/../../bench/veth.sh"
+[ -z "$wire" ] || no_offload eth0 "$server_ns" "$client_ns"
 await_up eth0 "$server_ns" "$client_ns"
 
 export LD_LIBRARY_PATH=$prefix/lib FI_TCP_IFACE=eth0 FI_SRD_IFACE=eth0
@@ -144,18 +160,21 @@ in_turns() {
     done
     for row in "${rows[@]}"; do
         paste "$work/row-tcp" "$work/row-$row" | awk -v what="$1 $2 $row" '
-            function middle(of, n,   i, j, x) {
+            function sort(of, n,   i, j, x) {
                 for (i = 2; i <= n; i++) {
                     x = of[i]
                     for (j = i - 1; j > 0 && of[j] > x; j--) of[j + 1] = of[j]
                     of[j + 1] = x
                 }
-                return of[int((n + 1) / 2)]
             }
-            { value[NR] = $2; ratio[NR] = $2 / $1 }
+            # part(of, n, q): the value below or at which q quarters of the sorted values are.
+            function part(of, n, q) { return of[int((q * n + 3) / 4)] }
+            { value[NR] = $2 + 0; ratio[NR] = $2 / $1 }
             END {
-                of_tcp = middle(ratio, NR)
-                print what, "median", middle(value, NR), "least", value[1], "most", value[NR], "of tcp", of_tcp
+                sort(value, NR)
+                sort(ratio, NR)
+                print what, "median", part(value, NR, 2), "least", value[1], "most", value[NR],
+                    "of tcp", part(ratio, NR, 2), "quartiles", part(value, NR, 1), part(value, NR, 3)
             }'
     done
     rm "$work"/row-*
