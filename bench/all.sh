@@ -13,6 +13,7 @@ usage: bench/all.sh [options]
                     target/benchmark-results.md)
   --fabtests DIR    directory of `crates/srd-ofi/fabtests.sh build`, for the libfabric provider
   --providers DIR   directory of libsrd-fi.so (default: target/provider)
+  --rounds N        rounds of bench/run.sh, bench/tunnel.sh and bench/cloud.sh (default: 5)
   --quick           short runs: shows that everything works, and measures nothing
 Takes about an hour, with --quick about eight minutes. A part that fails is reported in the page, and
 the other parts run. The page is written after each part. wireguard-go is needed for bench/tunnel.sh.
@@ -22,8 +23,8 @@ Exit codes: 0 all parts ran, 1 a part failed, 2 usage.
 END
 }
 
-out='' fabtests='' providers=target/provider quick=
-read_options "out fabtests providers" "quick" "$@"
+out='' fabtests='' providers=target/provider rounds='' quick=
+read_options "out fabtests providers rounds" "quick" "$@"
 if [ -z "$out" ]; then
     out=docs/benchmark-results.md
     [ -z "$quick" ] || out=target/benchmark-results.md
@@ -64,7 +65,8 @@ part() {
 # length NORMAL QUICK: the value for this run.
 length() { if [ -z "$quick" ]; then echo "$1"; else echo "$2"; fi; }
 
-rounds=$(length 5 1) time=$(length 3 1)
+rounds=${rounds:-$(length 5 1)} time=$(length 3 1)
+[[ $rounds =~ ^[1-9][0-9]?$ ]] || refuse "--rounds: a number from 1 to 99"
 for mode in wire asis; do
     for mtu in 9000 1500; do
         part "Sockets, $mode, MTU $mtu" sockets_table $(((15 * time + 12) * rounds + 5)) \
