@@ -209,6 +209,7 @@ fn worker(
         sockets: Vec::new(),
         turns: Turns::new()?,
         gateways: Gateways::new(neighbours),
+        waiting: Received::default(),
         received: Received::default(),
         logs: FlowLogs::new(unix_ns_at_zero, Files::of(helper.connection())),
         services,

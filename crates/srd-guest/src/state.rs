@@ -157,7 +157,9 @@ pub(crate) struct Service {
     /// The order in which the loop reads packets of the instances.
     pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
-    /// Memory for packets from other hosts.
+    /// Frames of other hosts that were received, and that later turns give to the card.
+    pub(crate) waiting: Received,
+    /// Memory for the frames of other hosts in one turn; without frames.
     pub(crate) received: Received,
     pub(crate) logs: FlowLogs,
     pub(crate) services: Services,

@@ -3,8 +3,8 @@
 //! The transport probes a quiet host. A host is *silent* when it has not answered for
 //! [`SILENT_AFTER`], whether or not instances send packets to it.
 //!
-//! Bound: one entry for each host in the settings. The frames of one read are handed to the card
-//! before the next read.
+//! Bound: one entry for each host in the settings. Received frames are moved to those that wait for
+//! the card ([`crate::traffic::received`]) in each turn.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use srd_vpc::judge::Exit;
 
 use crate::interfaces::port::Port;
 use crate::state::Service;
-use crate::traffic::gateways::Outside;
+use crate::traffic::gateways::{Gateways, Outside};
 use crate::traffic::outside::Source;
 use crate::traffic::received::Received;
 use crate::traffic::turns::{OUTSIDE, TURNS_TIME};
@@ -284,17 +284,15 @@ impl Service {
         self.in_turn(now, |card, around| card.from_host(now, &name, envelope, frame, around));
     }
 
-    /// Reads at most `most` frames from other hosts. Returns the number of frames.
+    /// Gives the card frames of other hosts, in a turn of at most `most` frames. If many frames
+    /// wait, they are a portion that may be larger. Returns the number of frames.
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
-        let Some(transport) = &mut self.gateways.transport else { return 0 };
-        let received = transport.receive(usize::try_from(most).unwrap_or(TOGETHER));
-        let mut received = std::mem::replace(received, std::mem::take(&mut self.received));
-        let read = received.frames.len();
-        self.gateways.lose_all("of an unknown kind", std::mem::take(&mut received.unknown));
-        if let Some(beside) = &mut self.gateways.beside {
-            beside.redirect(now, &mut received);
-        }
-        if !received.frames.is_empty() {
+        let most = usize::try_from(most).unwrap_or(TOGETHER);
+        let passed_on = self.receive(now, most);
+        let mut received = std::mem::take(&mut self.received);
+        self.waiting.take_portion(most, &mut received);
+        let given = received.frames.len();
+        if given > 0 {
             let Received { frames, hosts, .. } = &mut received;
             // All frames in one turn, so that packets of a flow are joined.
             self.in_turn(now, |card, around| {
@@ -307,7 +305,25 @@ impl Service {
         }
         // The memory is used again.
         self.received = received;
-        u32::try_from(read).unwrap_or(u32::MAX)
+        u32::try_from(given + passed_on).unwrap_or(u32::MAX)
+    }
+
+    /// Reads frames of other hosts until `most` frames wait, and passes those for other workers on.
+    /// Returns the number of frames that were passed on.
+    fn receive(&mut self, now: Instant, most: usize) -> usize {
+        let Gateways { transport: Some(transport), beside, .. } = &mut self.gateways else {
+            return 0;
+        };
+        let received = transport.receive(most.saturating_sub(self.waiting.frames.len()));
+        let unknown = std::mem::take(&mut received.unknown);
+        let read = received.frames.len();
+        if let Some(beside) = beside {
+            beside.redirect(now, received);
+        }
+        let passed_on = read - received.frames.len();
+        self.waiting.append(received);
+        self.gateways.lose_all("of an unknown kind", unknown);
+        passed_on
     }
 
     /// Reads at most `most` frames of the other workers of this host. Returns the number of frames.

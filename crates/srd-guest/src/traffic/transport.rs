@@ -14,7 +14,8 @@
 //! The endpoint is that of a worker of the node, which the card's loop drives.
 //!
 //! Bounds: those of the stage ([`srd_card::Express`], which queues and orders frames) and of the
-//! endpoint. The frames of one read are handed to the card before the next read.
+//! endpoint. There is no read while enough frames of the last read wait for the card
+//! ([`crate::traffic::received`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -2,8 +2,9 @@
 //! an instance or all traffic from outside of this host. Tenants share the time of the loop by the
 //! rules of `srd_card::tenants`. A device is read only when it has frames.
 //!
-//! Bounds: [`INSTANCES_MAX`] instances. A turn has at most 32 frames, and turns take at most
-//! [`TURNS_TIME`] before the other work of the loop.
+//! Bounds: [`INSTANCES_MAX`] instances. A turn of an instance has at most 32 frames; a turn of the
+//! traffic from outside may have a portion of [`Received`](crate::traffic::received::Received).
+//! Turns take at most [`TURNS_TIME`] before the other work of the loop, unless one turn takes more.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
