@@ -2,22 +2,30 @@
 //!
 //! A read of the sockets returns up to 64 messages, each with a bundle of up to 32 small frames or
 //! with several packets. So it may return many times as many frames as one turn has. The card gets
-//! them in portions, so that instances have turns in between.
+//! them in portions, so that instances have turns in between. In a read that is larger than a
+//! portion, the receivers of the frames take turns, so that the frames of one do not wait for all
+//! frames to another.
 //!
 //! Bounds: [`WAITING_FRAMES_MAX`] frames wait after a turn, and no read is made while the next turn
 //! has enough frames. Frames that timers release wait in addition until the next turn.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use srd_card::vpc::Envelope;
+
+use crate::traffic::shares::Owner;
 
 /// Number of frames of other hosts that a turn gives to the card, if more wait. TCP segments of one
 /// portion are joined, so a portion has more frames than the turn of an instance.
 const PORTION_FRAMES: usize = 128;
 /// Largest number of frames that wait after a turn. The turn gives the card all frames beyond.
 const WAITING_FRAMES_MAX: usize = 4096;
+/// Number of successive frames to one receiver, if receivers take turns.
+const TURN_FRAMES: usize = 16;
 
-/// Frames that were received from other hosts, in the order of their arrival.
+/// Frames that were received from other hosts. The frames to one receiver are in the order of their
+/// arrival.
 #[derive(Debug, Default)]
 pub struct Received {
     /// The envelope of each frame, with its source and destination, and the frame.
@@ -37,8 +45,12 @@ impl Received {
         count_frame(&mut self.hosts, host, by_srd);
     }
 
-    /// Moves the frames of `other` behind these frames, and keeps the memory of both.
+    /// Moves the frames of `other`, which one read has returned, behind these frames, and keeps the
+    /// memory of both. If they are more than a portion, their receivers take turns. // N2
     pub(crate) fn append(&mut self, other: &mut Self) {
+        if other.frames.len() > PORTION_FRAMES {
+            other.interleave();
+        }
         if self.frames.is_empty() {
             std::mem::swap(self, other);
             return;
@@ -70,6 +82,36 @@ impl Received {
         }
         self.hosts.drain(..used);
     }
+
+    /// Orders the frames so that their receivers take turns of [`TURN_FRAMES`] frames.
+    fn interleave(&mut self) {
+        let Self { frames, hosts, .. } = self;
+        let first = frames.first().map(receiver);
+        if frames.iter().all(|frame| Some(receiver(frame)) == first) {
+            return;
+        }
+        let mut numbers: HashMap<Owner, usize> = HashMap::new();
+        let mut in_turns = Vec::with_capacity(frames.len());
+        let mut arrived = frames.drain(..);
+        for (host, count, by_srd) in hosts.drain(..) {
+            for frame in arrived.by_ref().take(count) {
+                let number = numbers.entry(receiver(&frame)).or_default();
+                in_turns.push((*number / TURN_FRAMES, Arc::clone(&host), by_srd, frame));
+                *number += 1;
+            }
+        }
+        drop(arrived);
+        // The sort is stable, so frames to one receiver keep their order.
+        in_turns.sort_by_key(|(turn, ..)| *turn);
+        for (_, host, by_srd, frame) in in_turns {
+            self.push(&host, by_srd, frame);
+        }
+    }
+}
+
+/// Returns the interface or NAT gateway that receives a frame.
+fn receiver((envelope, _): &(Envelope, Vec<u8>)) -> Owner {
+    Owner::that_receives(envelope)
 }
 
 /// Adds a frame to the runs of successive frames ([`Received::hosts`]).
@@ -171,5 +213,23 @@ mod tests {
         assert_eq!(portion(&mut waiting, 4).0.len(), 9000 - WAITING_FRAMES_MAX);
         assert_eq!(waiting.frames.len(), WAITING_FRAMES_MAX);
         assert_eq!(portion(&mut waiting, 4).0.len(), PORTION_FRAMES);
+    }
+
+    /// Regression: a frame to an instance waited for all frames of a flood to another instance that
+    /// the same read had returned.
+    #[test]
+    fn regression_a_frame_behind_a_flood_to_another_instance_is_in_the_first_portion() {
+        let mut waiting = Received::default();
+        waiting.append(&mut read(&[("alpha", 2, 0..800), ("beta", 3, 800..802)]));
+        let (first, hosts) = portion(&mut waiting, 4);
+        let number = |number: &u32| first.iter().position(|of| of == number);
+        assert_eq!([800, 801].map(|of| number(&of)), [Some(TURN_FRAMES), Some(TURN_FRAMES + 1)]);
+        let counts: Vec<_> = hosts.iter().map(|(host, count)| (host.as_str(), *count)).collect();
+        assert_eq!(counts, [("alpha", 16), ("beta", 2), ("alpha", 110)]);
+        let mut of_flood: Vec<u32> = first.into_iter().filter(|number| *number < 800).collect();
+        while !waiting.frames.is_empty() {
+            of_flood.extend(portion(&mut waiting, 4).0);
+        }
+        assert_eq!(of_flood, (0..800).collect::<Vec<_>>(), "each receiver's order is kept");
     }
 }
