@@ -289,6 +289,13 @@ impl Service {
     fn read_hosts(&mut self, now: Instant, most: u32) -> u32 {
         let most = usize::try_from(most).unwrap_or(TOGETHER);
         let passed_on = self.receive(now, most);
+        let given = self.give_waiting(now, most);
+        u32::try_from(given + passed_on).unwrap_or(u32::MAX)
+    }
+
+    /// Gives the card the frames of other hosts that wait, in a portion of at least `most` frames.
+    /// Returns their number.
+    fn give_waiting(&mut self, now: Instant, most: usize) -> usize {
         let mut received = std::mem::take(&mut self.received);
         self.waiting.take_portion(most, &mut received);
         let given = received.frames.len();
@@ -305,7 +312,7 @@ impl Service {
         }
         // The memory is used again.
         self.received = received;
-        u32::try_from(given + passed_on).unwrap_or(u32::MAX)
+        given
     }
 
     /// Reads frames of other hosts until `most` frames wait, and passes those for other workers on.
@@ -381,6 +388,7 @@ impl Service {
                 break;
             }
         }
+        self.give_waiting(now, usize::MAX);
         self.gateways.flush();
     }
 
