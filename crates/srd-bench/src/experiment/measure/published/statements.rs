@@ -106,7 +106,8 @@ pub(super) const STATEMENTS: &[Statement] = &[
         subject: "CDI, RIST, RTP and SRT: datagrams that are lost without them",
         figure: "they need another configuration of the application, ENA Express does not",
         values: Case("1 % loss", Figure("datagrams lost")),
-        remark: "SRT is the case `1 % loss, SRT`; CDI, RIST and RTP were not tried",
+        remark: "SRT and RIST are the cases `1 % loss, SRT` and `1 % loss, RIST`; CDI and RTP were \
+                 not tried",
     },
     Statement {
         experiment: "incast",
