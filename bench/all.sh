@@ -25,6 +25,7 @@ END
 
 out='' fabtests='' providers=target/provider rounds='' quick=
 read_options "out fabtests providers rounds" "quick" "$@"
+[[ ${rounds:-1} =~ ^[1-9][0-9]?$ ]] || refuse "--rounds: a number from 1 to 99"
 if [ -z "$out" ]; then
     out=docs/benchmark-results.md
     [ -z "$quick" ] || out=target/benchmark-results.md
@@ -66,7 +67,6 @@ part() {
 length() { if [ -z "$quick" ]; then echo "$1"; else echo "$2"; fi; }
 
 rounds=${rounds:-$(length 5 1)} time=$(length 3 1)
-[[ $rounds =~ ^[1-9][0-9]?$ ]] || refuse "--rounds: a number from 1 to 99"
 for mode in wire asis; do
     for mtu in 9000 1500; do
         part "Sockets, $mode, MTU $mtu" sockets_table $(((15 * time + 12) * rounds + 5)) \
