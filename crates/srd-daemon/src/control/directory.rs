@@ -149,7 +149,7 @@ mod tests {
         fs::set_permissions(directory, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// A start said nothing about such a directory.
+    /// Regression: such a directory was used without a warning.
     #[test]
     fn regression_a_directory_that_others_may_write_to_is_a_warning_with_a_remedy() {
         let directory = tempfile::tempdir().unwrap();
