@@ -34,11 +34,17 @@ impl OwnCpu {
         let inside = inside(fabric);
         let inside: u64 = inside.iter().map(|(pid, now)| now.saturating_sub(before(pid))).sum();
         let ticks = own_ticks()?.saturating_sub(self.own_ticks) + inside;
-        let ours_s =
-            ticks as f64 / srd_lab::priority::clock_ticks_per_s() as f64 + machine.softirq_s;
-        let share = if machine.available_s > 0.0 { ours_s / machine.available_s } else { 0.0 };
-        Ok((machine, share.min(1.0)))
+        let programs_s = ticks as f64 / srd_lab::priority::clock_ticks_per_s() as f64;
+        Ok((machine, own_share(programs_s, &machine)))
     }
+}
+
+/// Returns the part of the machine's CPU time that the experiment used. A kernel without
+/// `CONFIG_IRQ_TIME_ACCOUNTING` adds the time of an interrupt to the interrupted program too, so
+/// that it is counted twice. Therefore the result is at most the busy share of the machine.
+fn own_share(programs_s: f64, machine: &CpuUse) -> f64 {
+    let ours_s = (programs_s + machine.softirq_s).min(machine.busy_s);
+    if machine.available_s > 0.0 { (ours_s / machine.available_s).min(1.0) } else { 0.0 }
 }
 
 /// Returns the CPU ticks of this process, and of the children that it has waited for.
@@ -79,6 +85,16 @@ fn ticks(stat: &str, count: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The values are those of a run on a kernel that counts soft interrupts twice.
+    #[test]
+    fn regression_interrupts_that_are_counted_twice_do_not_exceed_the_busy_time() {
+        let machine =
+            CpuUse { busy_s: 409.0, softirq_s: 91.0, available_s: 792.0, ..CpuUse::default() };
+        assert!((own_share(426.0, &machine) - 409.0 / 792.0).abs() < 1e-9);
+        assert!((own_share(100.0, &machine) - 191.0 / 792.0).abs() < 1e-9, "other load is apart");
+        assert!(own_share(1.0, &CpuUse::default()).abs() < 1e-9, "no time has passed");
+    }
 
     #[test]
     fn times_are_found_behind_any_name() {
