@@ -7,7 +7,7 @@ use super::{Options, Outcome, Variant, measure::result};
 use srd_chart::{Table, Unit, figure};
 
 /// Part of the machine's CPU time above which the CPU limits the rates, and not the fabric.
-const BUSY_MAX: f64 = 0.7;
+pub(super) const BUSY_MAX: f64 = 0.7;
 /// Remark for the results of a run with `--quick`.
 pub(super) const QUICK: &str = "--quick: short runs show that it works, and measure nothing";
 /// Name of the column with the change from kernel TCP to the other transport.

@@ -7,10 +7,13 @@
 use crate::experiment::Stage;
 use crate::experiment::load::elephants::FLOWS_PER_PAIR;
 use crate::experiment::measure::requests::Clock;
+use crate::experiment::measure::result::Figure;
+use crate::experiment::show::BUSY_MAX;
 use crate::tcp::LongFlows;
 use anyhow::Result;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::{HostId, LinkId};
+use srd_lab::priority::CpuMeter;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -42,6 +45,28 @@ pub(in crate::experiment) struct ChangeResults {
     pub(in crate::experiment) marks: Vec<(u64, String)>,
     /// Mean goodput of the neighbours in Mb/s while they were active.
     pub(in crate::experiment) elephants_mbps: f64,
+    /// Busy share of the machine's processors in each phase, 0 to 1.
+    pub(in crate::experiment) busy: Vec<f64>,
+}
+
+impl ChangeResults {
+    /// Returns the busy share of the processors in each phase, and a note for each phase in which
+    /// they were so busy that its latencies may be the machine's. The mean of the whole run does
+    /// not show such a phase.
+    pub(in crate::experiment) fn processors(&self) -> (Vec<Figure>, Vec<String>) {
+        let (mut figures, mut notes) = (Vec::new(), Vec::new());
+        for (phase, share) in PHASES.into_iter().zip(&self.busy) {
+            let percent = share * 100.0;
+            figures.push(Figure::new(format!("CPU, {phase}"), "%", percent));
+            if *share > BUSY_MAX {
+                notes.push(format!(
+                    "{phase}: {percent:.0} % of all CPU were busy; its latencies may be the \
+                     machine's"
+                ));
+            }
+        }
+        (figures, notes)
+    }
 }
 
 impl Changes {
@@ -60,7 +85,7 @@ impl Changes {
         self.phase * number..self.phase * (number + 1)
     }
 
-    /// Applies all changes at their times. Returns after the last change.
+    /// Applies all changes at their times. Returns at the end of the last phase.
     pub(in crate::experiment) fn make(
         &self,
         stage: &Stage<'_>,
@@ -85,10 +110,14 @@ impl Changes {
                 let at = u64::try_from(clock.start.elapsed().as_millis())?;
                 seen.marks.push((at, PHASES[number as usize].into()));
             }
+            let (cpu, end) = (CpuMeter::start()?, self.phase(number).end);
             if NEIGHBOURS.contains(&number) {
-                let mbps = self.neighbours(stage, clock, self.phase(number).end)?;
+                let mbps = self.neighbours(stage, clock, end)?;
                 seen.elephants_mbps += mbps / NEIGHBOURS.len() as f64;
+            } else {
+                clock.sleep_until(end)?;
             }
+            seen.busy.push(cpu.stop()?.busy_share());
         }
         Ok(seen)
     }
@@ -123,6 +152,20 @@ mod tests {
         };
         assert_eq!(links(4), [0, 1].map(|spine| LinkId { leaf: 0, spine }));
         assert_eq!(links(1).len(), 1, "the only one");
+    }
+
+    #[test]
+    fn a_phase_that_uses_up_the_processors_is_named_though_the_mean_is_low() {
+        let busy = vec![0.4, 0.97, 0.4, 0.4, 0.7, 0.4];
+        let (figures, notes) = ChangeResults { busy, ..ChangeResults::default() }.processors();
+        let names: Vec<_> = figures.iter().map(|figure| &*figure.name).collect();
+        let expected = PHASES.map(|phase| format!("CPU, {phase}"));
+        assert_eq!(names, expected);
+        assert!((figures[1].value - 97.0).abs() < 1e-9);
+        assert_eq!(
+            notes,
+            ["neighbours: 97 % of all CPU were busy; its latencies may be the machine's"]
+        );
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
             Beside it nothing (idle), 4 long TCP flows of two other hosts into the server's host \
             (incast), or 6 between other hosts of the same racks (collisions). In `changes` the \
             six come and go and half of the client's uplinks fall to a tenth of their rate, in \
-            six parts of equal length: quiet, neighbours, quiet, slow links, both, recovered. \
+            six parts of equal length: quiet, neighbours, quiet, slow links, both, recovered; \
+            the busy share of the processors is shown for each part. \
             --rate and --threads ask for more. Latencies are counted in memory that does not \
             grow, so a run may last eight hours (--seconds 28800); a value is at most 0.1 % too \
             high, 1 % in charts over time. A percentile from p99.99 on is shown where ten \
@@ -160,8 +161,11 @@ fn measure(stage: &Stage<'_>, asked: &LoadParameters, beside: &Beside) -> Result
         Beside::Changes(pairs) => {
             let changes = Changes::new(CLIENT.leaf, pairs, Duration::from_secs(seconds));
             let (answers, seen) = load.run(&clients, |clock| changes.make(stage, clock))?;
+            let (busy, notes) = seen.processors();
             let mut measured = summarise(&answers, seen.marks);
             measured.figures.extend(phases(&answers, &changes));
+            measured.figures.extend(busy);
+            measured.notes.extend(notes);
             (measured, seen.elephants_mbps)
         }
     };
