@@ -83,15 +83,6 @@ for mtu in 9000 1500; do
     part "Instances of two hosts, MTU $mtu" cloud_table $((9 * (time + 1) * rounds + 10)) \
         "bench/cloud.sh --mtu $mtu --kinds tcp1,tcp8,udp --time $time --rounds $rounds"
 done
-for wire in " --wire" ""; do
-    title="libfabric, $([ -n "$wire" ] && echo wire || echo asis), MTU 9000"
-    if [ -n "$fabtests" ]; then
-        part "$title" provider_table "$(length 330 50)" \
-            "crates/srd-ofi/pairs.sh $(printf %q "$fabtests") $(printf %q "$providers")$(length "" " --rounds 1 --cold 1")$wire"
-    else
-        part "$title" "needs --fabtests with the directory of \`crates/srd-ofi/fabtests.sh build\`" 0 ""
-    fi
-done
 if [ -x "$card" ]; then
     program=$(printf %q "$card") lines=()
     for arguments in "established out 1000" "established out 65536" "established out 1000000" \
@@ -106,6 +97,15 @@ fi
 lab="$(printf %q "$srd") lab run" short=$(length "" " --reps 1 --seconds 2")
 part "One connection over several paths" paths_table "$(length 400 90)" \
     "$lab single-flow$short --json - && $lab failover$short --case 'link slows to a tenth, 1 flow,link slows to a tenth, 16 flows' --json -"
+for wire in " --wire" ""; do
+    title="libfabric, $([ -n "$wire" ] && echo wire || echo asis), MTU 9000"
+    if [ -n "$fabtests" ]; then
+        part "$title" provider_table "$(length 330 50)" \
+            "crates/srd-ofi/pairs.sh $(printf %q "$fabtests") $(printf %q "$providers")$(length "" " --rounds 1 --cold 1")$wire"
+    else
+        part "$title" "needs --fabtests with the directory of \`crates/srd-ofi/fabtests.sh build\`" 0 ""
+    fi
+done
 
 # left FIRST: prints the estimated minutes of the parts from FIRST on. Estimates are corrected by the
 # duration of the parts that have run.
