@@ -14,7 +14,7 @@
 //! | [`citations`] | rules of the specifications that no source cites |
 //! | [`messages`] | values with debug formatting in messages |
 //! | [`ratchet`] | counts of circles, forms of language and test programs, which may only fall |
-//! | [`figure`] | the figure of the README, which is drawn from the journal of measurements |
+//! | [`figure`] | the figure of the README, which is drawn from the results of the benchmarks |
 //!
 //! Most checks are pure functions from text to findings; this file reads the files. A finding
 //! contains the position, the fault, and the remedy.
@@ -37,6 +37,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+/// Path of the journal of measurements, whose entries may name files that no longer exist.
+const JOURNAL: &str = "docs/perf-notes.md";
+/// Path of the document with the figure.
+const README: &str = "README.md";
 
 /// Returns the repository's directory.
 pub(crate) fn root() -> PathBuf {
@@ -69,7 +74,7 @@ pub(crate) fn run(write: bool) -> Result<()> {
     }
     for (name, text) in &documents {
         findings.extend(documents::links(name, text, |to| root.join(to).exists()));
-        if name != figure::JOURNAL {
+        if name != JOURNAL {
             let exists = |file: &str| sources.iter().any(|(of, _)| documents::is_end(of, file));
             findings.extend(documents::files(name, text, exists));
         }
@@ -100,19 +105,26 @@ fn untested_examples(sources: &[Text]) -> Vec<String> {
     found.collect()
 }
 
-/// Checks that the figure of the README matches the journal; with `write`, draws it anew.
-fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
-    let drawn = match figure::draw(&read(root, figure::JOURNAL)?) {
-        Ok(drawn) => drawn,
-        Err(missing) => return Ok(Some(missing)),
+/// Checks that the figure of the README, and the values in its text, match the results of the
+/// benchmarks; with `write`, draws the figure anew.
+fn check_figure(root: &Path, write: bool) -> Result<Vec<String>> {
+    let results = read(root, figure::RESULTS)?;
+    let (drawn, lists) = match (figure::draw(&results), figure::lists(&results)) {
+        (Ok(drawn), Ok(lists)) => (drawn, lists),
+        (Err(missing), _) | (_, Err(missing)) => return Ok(vec![missing]),
     };
     if write {
         fs::write(root.join(figure::FILE), &drawn)?;
     }
-    let same = read(root, figure::FILE).is_ok_and(|there| there == drawn);
-    Ok((!same).then(|| {
-        format!("{}: not what {} says: cargo xtask tidy --write", figure::FILE, figure::JOURNAL)
-    }))
+    let mut findings = Vec::new();
+    if read(root, figure::FILE).ok().as_ref() != Some(&drawn) {
+        let (file, results) = (figure::FILE, figure::RESULTS);
+        findings.push(format!("{file}: not what {results} says: cargo xtask tidy --write"));
+    }
+    let readme = read(root, README)?;
+    let missing = lists.iter().filter(|list| !readme.contains(list.as_str()));
+    findings.extend(missing.map(|list| format!("{README}: the text of the figure lacks `{list}`")));
+    Ok(findings)
 }
 
 /// Checks the counts that may only fall, and prints their sums. Findings about circles also list
