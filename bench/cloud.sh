@@ -37,33 +37,19 @@ srd=$(realpath "$srd")
 # Names that nobody else has, so that what is removed at the end is ours.
 alpha=srd-cloud-a-$$ beta=srd-cloud-b-$$ prefix=c$$
 work=$(mktemp -d)
-made=() daemons=() servers=() flood=
+daemons=() servers=() flood=
 
-stop() {
-    local pid
-    for pid in "$@"; do kill "$pid" 2>/dev/null || true; done
-    for pid in "$@"; do wait "$pid" 2>/dev/null || true; done
-}
 clean_up() {
     trap - EXIT INT TERM
     stop $flood "${servers[@]}" "${daemons[@]}"
-    for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null || true; done
+    remove_namespaces
     rm -rf "$work"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-for name in $alpha $beta; do
-    ip netns add "$name"
-    made+=("$name")
-    ip -n "$name" link set lo up
-done
-ip link add end netns "$alpha" mtu "$mtu" type veth peer name end netns "$beta" mtu "$mtu"
-ip -n "$alpha" addr add 10.94.0.1/24 dev end
-ip -n "$beta" addr add 10.94.0.2/24 dev end
-for name in $alpha $beta; do ip -n "$name" link set end up; done
-await_up end "$alpha" "$beta"
+connect "$alpha" "$beta" "$mtu" asis 10.94.0.1 10.94.0.2
 
 for host in alpha beta; do (umask 077; "$srd" genkey >"$work/$host.key"); done
 declare -A public

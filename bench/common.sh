@@ -61,6 +61,13 @@ need_programs() {
     done
 }
 
+# stop PROCESS...: ends processes that the script has started, and waits for them.
+stop() {
+    local pid
+    for pid in "$@"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "$@"; do wait "$pid" 2>/dev/null || true; done
+}
+
 # Functions of awk: sort(of, n) sorts an array of numbers; median(of, n) returns the median of a sorted
 # array, which for an even number of values is the mean of the two in the middle.
 statistics='

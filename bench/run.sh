@@ -37,34 +37,18 @@ need_programs ip ethtool taskset chrt sysctl timeout
 a=srd-bench-a-$$ b=srd-bench-b-$$
 here=10.93.0.1 there=10.93.0.2
 work=$(mktemp -d)
-made=() started=()
+started=()
 
 clean_up() {
     trap - EXIT INT TERM
-    for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
-    for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
-    for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null || true; done
+    stop "${started[@]}"
+    remove_namespaces
     restore_allowed
     rm -rf "$work"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-
-network() {
-    for name in "$a" "$b"; do
-        ip netns add "$name"
-        made+=("$name")
-        ip -n "$name" link set lo up
-    done
-    use_cubic "$a" "$b"
-    ip link add end netns "$a" mtu "$mtu" type veth peer name end netns "$b" mtu "$mtu"
-    ip -n "$a" addr add $here/24 dev end
-    ip -n "$b" addr add $there/24 dev end
-    for name in "$a" "$b"; do ip -n "$name" link set end up; done
-    [ "$mode" = asis ] || no_offload end "$a" "$b"
-    await_up end "$a" "$b"
-}
 
 # at NAMESPACE CPU COMMAND...: runs there, on one core, before everything that is not real-time.
 at() {
@@ -132,7 +116,8 @@ one_round() {
 
 mkdir "$work/results"
 head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$work/key"
-network
+connect "$a" "$b" "$mtu" "$mode" "$here" "$there"
+use_cubic "$a" "$b"
 serve "$srd" perf server --job-key-file "$work/key" --allow-plain
 
 echo "veth, MTU $mtu, $mode; $rounds rounds of $time s; cores $cpus; load $(cut -d' ' -f1 /proc/loadavg)"

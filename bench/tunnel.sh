@@ -61,13 +61,12 @@ srd=$(realpath "$srd")
 a=srd-tunnel-a-$$ b=srd-tunnel-b-$$ wg_a=wga$$ wg_b=wgb$$
 sockets=/var/run/wireguard
 work=$(mktemp -d)
-made=() started=()
+started=()
 
 clean_up() {
     trap - EXIT INT TERM
-    for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
-    for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
-    for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null || true; done
+    stop "${started[@]}"
+    remove_namespaces
     restore_allowed
     rm -rf "$work" "$sockets/$wg_a.sock" "$sockets/$wg_b.sock"
 }
@@ -75,18 +74,8 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-for name in "$a" "$b"; do
-    ip netns add "$name"
-    made+=("$name")
-    ip -n "$name" link set lo up
-done
+connect "$a" "$b" "$mtu" "$mode" 10.95.0.1 10.95.0.2
 use_cubic "$a" "$b"
-ip link add end netns "$a" mtu "$mtu" type veth peer name end netns "$b" mtu "$mtu"
-ip -n "$a" addr add 10.95.0.1/24 dev end
-ip -n "$b" addr add 10.95.0.2/24 dev end
-for name in "$a" "$b"; do ip -n "$name" link set end up; done
-[ "$mode" = asis ] || no_offload end "$a" "$b"
-await_up end "$a" "$b"
 
 # at NAMESPACE CPU COMMAND...: runs there, on one core.
 at() {

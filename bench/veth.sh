@@ -28,6 +28,29 @@ no_offload() {
     done
 }
 
+made=()
+# connect A B MTU MODE ADDRESS_OF_A ADDRESS_OF_B: creates the namespaces A and B, and a veth pair
+# between them whose ends have the name `end`. MODE wire switches segmentation offload off, asis does
+# not. remove_namespaces has to be called at the end.
+connect() {
+    local a=$1 b=$2 mtu=$3 mode=$4 name
+    for name in "$a" "$b"; do
+        ip netns add "$name"
+        made+=("$name")
+        ip -n "$name" link set lo up
+    done
+    ip link add end netns "$a" mtu "$mtu" type veth peer name end netns "$b" mtu "$mtu"
+    ip -n "$a" addr add "$5/24" dev end
+    ip -n "$b" addr add "$6/24" dev end
+    for name in "$a" "$b"; do ip -n "$name" link set end up; done
+    [ "$mode" = asis ] || no_offload end "$a" "$b"
+    await_up end "$a" "$b"
+}
+remove_namespaces() {
+    local name
+    for name in "${made[@]}"; do ip netns del "$name" 2>/dev/null || true; done
+}
+
 allow=/proc/sys/net/ipv4/tcp_allowed_congestion_control allowed=
 # use_cubic NAMESPACE...: selects TCP cubic in each namespace. A namespace may use only what the
 # machine's list allows, which lacks cubic on some machines; restore_allowed has to be called at the end.

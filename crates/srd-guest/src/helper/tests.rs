@@ -66,7 +66,7 @@ fn another(helper: &Helper) -> std::os::fd::OwnedFd {
         match helper.another() {
             Ok(connection) => return connection,
             Err(error) => {
-                let is_busy = format!("{error:#}").contains("still being closed");
+                let is_busy = format!("{error:#}").contains(STILL_CLOSING);
                 assert!(is_busy && begun.elapsed().as_secs() < 60, "{error:#}");
                 thread::yield_now();
             }
